@@ -1,0 +1,1 @@
+"""`lxsr VERB`: parse, call, print."""

@@ -1,0 +1,31 @@
+"""The `lxsr` command."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from fairseq_lxsr import __version__
+from fairseq_lxsr.cli import embed, evaluate, export_model, prepare
+from fairseq_lxsr.errors import exit_on_input_error
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one verb; bad input ends with one line and exit status 2."""
+    parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
+    parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    for verb in (prepare, export_model, embed, evaluate):
+        verb.add_parser(verbs)
+    args = parser.parse_args(arguments)
+    with exit_on_input_error("lxsr"):
+        try:
+            args.run(args)
+        except KeyboardInterrupt:
+            print("lxsr: interrupted; nothing half-written was left", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""fairseq criterions; see `xling_sent_loss`."""

@@ -1,0 +1,153 @@
+"""fairseq criterion `xling_sent_loss`: generative + align + sim, each with a weight of its own."""
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from omegaconf import II
+from torch import Tensor
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.criterions.gather import gather_rows
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
+from fairseq_lxsr.losses.similarity import SIM_FORMS
+
+SIM_REDUCTIONS = ("pairs", "sum")
+
+
+@dataclass
+class XlingSentLossConfig(FairseqDataclass):
+    gen_weight: float = field(
+        default=1.0, metadata={"help": "weight of the generative loss chosen by --objective; 0 leaves it out"}
+    )
+    align_weight: float = field(default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out"})
+    sim_weight: float = field(default=2.0, metadata={"help": "weight of the sim loss; 0 leaves it out"})
+    target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = field(  # type: ignore[valid-type]
+        default="types",
+        metadata={
+            "help": "weight of a word in the generative targets: types counts it once (what the authors ran), "
+            "counts as often as it occurs (Eq. 3 as printed)"
+        },
+    )
+    align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = field(  # type: ignore[valid-type]
+        default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}
+    )
+    align_temperature: float = field(
+        default=1.0, metadata={"help": "temperature that the similarities of align are divided by; 0.05 suits cosine"}
+    )
+    align_margin: float = field(
+        default=0.0, metadata={"help": "margin subtracted from the similarity of true pairs in align, in its own unit"}
+    )
+    sim_form: ChoiceEnum(SIM_FORMS) = field(  # type: ignore[valid-type]
+        default="cosine",
+        metadata={"help": "sim loss: -log cos of the difference of softmaxes (the paper), or mse of the similarities"},
+    )
+    sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = field(  # type: ignore[valid-type]
+        default="pairs",
+        metadata={"help": "sim over its B x B cells divided by the B pairs, or their plain sum (the released code)"},
+    )
+    gather_negatives: bool = field(
+        default=False, metadata={"help": "align against the candidates of all workers; needs --batch-size"}
+    )
+    objective: str = II("task.objective")
+    batch_size: Optional[int] = II("dataset.batch_size")
+
+
+@register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
+class XlingSentLoss(FairseqCriterion):
+    """L = gen_weight L_gen + align_weight L_align + sim_weight L_sim, in nats per pair (Mao et al. 2021, Eq. 8)."""
+
+    def __init__(self, cfg: XlingSentLossConfig, task):
+        super().__init__(task)
+        self.cfg = cfg
+        self.padding_idx = task.source_dictionary.pad()
+        self.reconstructs = cfg.gen_weight != 0 and cfg.objective != "none"
+        if not (self.reconstructs or cfg.align_weight or cfg.sim_weight):
+            raise InputError("all of --gen-weight, --align-weight and --sim-weight are 0: nothing to train; set one")
+        if cfg.gather_negatives and cfg.batch_size is None:
+            raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
+
+    def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
+        """Returns the loss summed over the pairs, the number of pairs, and what is logged; nothing synchronises."""
+        output = model(**sample["net_input"], reconstruct=self.reconstructs)
+        u, v = output["source"], output["target"]
+        pairs = sample["nsentences"]
+        terms = {}
+        if self.reconstructs:
+            terms["gen"] = self.cfg.gen_weight, self.generative_loss(output["logits"], sample)
+        if self.cfg.align_weight:
+            terms["align"] = self.cfg.align_weight, self.align_loss(u, v, output["log_scale"])
+        if self.cfg.sim_weight:
+            scale = pairs if self.cfg.sim_reduction == "sum" else 1
+            terms["sim"] = self.cfg.sim_weight, scale * losses.similarity_loss(u, v, self.cfg.sim_form)
+        loss = torch.stack([weight * term for weight, term in terms.values()]).sum()
+        forward, backward = losses.in_batch_accuracy(u, v)
+        logged = {
+            "loss": loss.detach(),
+            **{name: term.detach() for name, (_, term) in terms.items()},
+            "acc_fwd": forward,
+            "acc_bwd": backward,
+            "ntokens": sample["ntokens"],
+            "nsentences": pairs,
+            "sample_size": pairs,
+        }
+        return loss, pairs, logged
+
+    def generative_loss(self, logits: Tensor, sample: dict) -> Tensor:
+        """Sum over both passes and all pairs of KL(q || p), q as `--objective` says."""
+        hidden = [losses.spread(sample[f"{side}_hidden"], self.padding_idx) for side in ("source", "target")]
+        if self.cfg.objective == "mlm":
+            return self.token_loss(logits, sample, hidden)
+        targets = []
+        for own, other in ((0, 1), (1, 0)):  # the pass that reads the source, the pass that reads the target
+            if self.cfg.objective == "smlm":
+                # one side has the masked piece, the other none: together all mass on it, for either pass
+                targets.append(tuple(torch.cat(parts, dim=1) for parts in zip(*hidden, strict=True)))
+                continue
+            words = sample["target_tokens" if own == 0 else "source_tokens"]
+            bag = losses.bag_of_pieces(words, self.padding_idx, self.cfg.target_weights)
+            targets.append(bag if self.cfg.objective == "xtr" else losses.mix(hidden[own], bag))
+        width = max(ids.shape[1] for ids, _ in targets)
+        ids, weights = (torch.cat([F.pad(part, (0, width - part.shape[1])) for part in side]) for side in zip(*targets))
+        return losses.kl_divergence(logits, ids, weights).sum()
+
+    def token_loss(self, logits: Tensor, sample: dict, hidden) -> Tensor:
+        """Cross-entropy of each masked piece from its own state, averaged within a sentence, summed over sentences."""
+        ids, weights = [], []
+        for side, (pieces, share) in zip(("source", "target"), hidden, strict=True):
+            places = sample[f"{side}_hidden_index"]
+            ids.append(pieces.flatten()[places])
+            weights.append(share.flatten()[places])
+        weight = torch.cat(weights)
+        return (losses.kl_divergence(logits, torch.cat(ids)[:, None], torch.ones_like(weight)[:, None]) * weight).sum()
+
+    def align_loss(self, u: Tensor, v: Tensor, log_scale: Tensor | None) -> Tensor:
+        scale = 1 / self.cfg.align_temperature
+        options = {
+            "similarity": self.cfg.align_similarity,
+            "scale": scale if log_scale is None else scale * log_scale.float().exp(),
+            "margin": self.cfg.align_margin,
+        }
+        if self.cfg.gather_negatives and torch.distributed.is_initialized():
+            all_u, all_v, first, is_candidate = gather_rows(u, v, capacity=self.cfg.batch_size)
+            return losses.alignment_loss(u, v, all_u, all_v, first=first, is_candidate=is_candidate, **options)
+        return losses.alignment_loss(u, v, **options)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
+        """Means per pair over all workers and batches, losses in nats."""
+        totals = {name: sum(output[name] for output in logging_outputs) for name in logging_outputs[0]}
+        pairs = totals["sample_size"]
+        for name in ("loss", "gen", "align", "sim", "acc_fwd", "acc_bwd"):
+            if name in totals:
+                metrics.log_scalar(name, totals[name] / pairs, pairs, round=4)
+        metrics.log_scalar("accuracy", (totals["acc_fwd"] + totals["acc_bwd"]) / (2 * pairs), pairs, round=4)

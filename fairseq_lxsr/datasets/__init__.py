@@ -1,0 +1,1 @@
+"""fairseq datasets of sentence pairs, and the numpy functions they are made of."""

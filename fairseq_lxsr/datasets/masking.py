@@ -1,0 +1,112 @@
+"""Deterministic masking: a function of (seed, epoch, pair index) alone, vectorised over a batch.
+
+Workers, batch order, padding and resuming never change which piece is masked, because nothing here keeps a state:
+random numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+
+# of the pieces chosen by `mask_tokens`: replaced by <mask> / by a random piece / kept (Devlin et al. 2019)
+MASKED_SHARE, MASK, RANDOM = 0.15, 0.8, 0.1
+# separate draws of one pair; each side of the pair has its own
+LANGUAGE, PIECE, COUNT, POSITION, ACTION, REPLACEMENT = range(6)
+
+
+@dataclass(frozen=True)
+class MaskingVocabulary:
+    """Which ids mean what: `first_piece` up to `mask_idx` are real pieces, `<mask>` is the last symbol."""
+
+    padding_idx: int
+    mask_idx: int
+    first_piece: int
+    is_punctuation: BoolArray  # [V]
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """One side of a batch: what the encoder reads, and what was hidden from it (`padding_idx` at unused places)."""
+
+    tokens: IntArray  # [B, T]
+    hidden: IntArray  # [B, M] original ids of the masked pieces
+    positions: IntArray  # [B, M] where they stood, 0 at unused places
+
+
+def uniform(seed: int, epoch: int, *counters) -> FloatArray:
+    """Numbers in [0, 1), one per element of the broadcast counters (pair index, draw, position, ...)."""
+    with np.errstate(over="ignore"):
+        state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
+        for counter in counters:
+            state = _mix(state + np.asarray(counter).astype(np.uint64))
+    return (state >> np.uint64(11)) * 2.0**-53
+
+
+def _mix(state):
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def mask_one_piece(
+    source: IntArray, target: IntArray, index: IntArray, seed: int, epoch: int, vocabulary: MaskingVocabulary
+) -> tuple[MaskedBatch, MaskedBatch]:
+    """Draw one language of each pair (p = 1/2) and replace one of its pieces by <mask>; the other side stays whole.
+
+    Punctuation-only pieces are drawn only where a sentence has nothing else (Mao et al. 2021, section 3.2).
+
+    Args:
+        source, target: [B, T], [B, T'] padded ids; index: [B] pair indices.
+    """
+    draw_source = uniform(seed, epoch, index, LANGUAGE) < 0.5  # [B]
+    which = uniform(seed, epoch, index, PIECE)  # [B]
+    sides = []
+    for tokens, drawn in ((source, draw_source), (target, ~draw_source)):
+        real = tokens != vocabulary.padding_idx
+        candidates = real & ~vocabulary.is_punctuation[tokens]
+        candidates = np.where(candidates.any(axis=1, keepdims=True), candidates, real)
+        nth = (which * candidates.sum(axis=1)).astype(np.int64)  # [B], which candidate
+        position = (candidates.cumsum(axis=1) > nth[:, None]).argmax(axis=1)[:, None]  # [B, 1]
+        hidden = np.where(drawn[:, None], np.take_along_axis(tokens, position, axis=1), vocabulary.padding_idx)
+        masked = tokens.copy()
+        masked[drawn, position[drawn, 0]] = vocabulary.mask_idx
+        sides.append(MaskedBatch(masked, hidden, np.where(drawn[:, None], position, 0)))
+    return sides[0], sides[1]
+
+
+def mask_tokens(
+    tokens: IntArray, index: IntArray, side: int, seed: int, epoch: int, vocabulary: MaskingVocabulary
+) -> MaskedBatch:
+    """Choose 15 % of the pieces of each sentence (at least one): 80 % <mask>, 10 % a random piece, 10 % kept.
+
+    Args:
+        tokens: [B, T] padded ids; index: [B] pair indices; side: 0 for the source, 1 for the target.
+    """
+    b, t = tokens.shape
+    real = tokens != vocabulary.padding_idx
+    lengths = real.sum(axis=1)
+
+    def draw(kind: int) -> FloatArray:
+        return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))  # [B, T]
+
+    counts = np.floor(MASKED_SHARE * lengths + draw(COUNT)[:, 0]).astype(np.int64).clip(1, None)
+    order = np.where(real, draw(POSITION), 2.0).argsort(axis=1, kind="stable")
+    positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)[:, : counts.max(initial=1)]
+    used = positions < t
+    positions = np.where(used, positions, 0)
+    hidden = np.where(used, np.take_along_axis(tokens, positions, axis=1), vocabulary.padding_idx)
+
+    action = np.take_along_axis(draw(ACTION), positions, axis=1)
+    span = vocabulary.mask_idx - vocabulary.first_piece
+    random = vocabulary.first_piece + (np.take_along_axis(draw(REPLACEMENT), positions, axis=1) * span).astype(np.int64)
+    replacement = np.where(action < MASK, vocabulary.mask_idx, np.where(action < MASK + RANDOM, random, hidden))
+    masked = tokens.copy()
+    rows = np.broadcast_to(np.arange(b)[:, None], positions.shape)
+    masked[rows[used], positions[used]] = replacement[used]
+    return MaskedBatch(masked, hidden, positions)

@@ -1,0 +1,173 @@
+"""Sentence pairs of one or several language pairs as a fairseq dataset."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_lxsr.datasets import sampling
+from fairseq_lxsr.datasets.masking import MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
+
+MASKINGS = ("one", "tokens", "none")
+
+
+@dataclass(frozen=True)
+class PairCorpus:
+    """The two sides of one language pair as fairseq-preprocess wrote them, aligned, each sentence ending in EOS."""
+
+    name: str  # for example en-fr
+    source: FairseqDataset
+    target: FairseqDataset
+
+
+class SentencePairDataset(FairseqDataset):
+    """Pairs without EOS, cut at `max_positions`, masked on the fly; a batch is of one language pair.
+
+    Args:
+        corpora: one per language pair; pair indices run through all of them.
+        masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
+        shuffle: draw a new order every epoch, a function of (seed, epoch) alone; off for validation.
+        temperature: how language pairs share an epoch, see `sampling.samples_per_corpus`.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[PairCorpus],
+        vocabulary: MaskingVocabulary,
+        eos_idx: int,
+        max_positions: int,
+        masking: str = "one",
+        seed: int = 1,
+        shuffle: bool = True,
+        temperature: float = 1.0,
+    ):
+        if masking not in MASKINGS:
+            raise ValueError(f"masking is {masking!r}; expected one of {MASKINGS}")
+        self.corpora = list(corpora)
+        self.vocabulary = vocabulary
+        self.eos_idx = eos_idx
+        self.max_positions = max_positions
+        self.masking = masking
+        self.seed = seed
+        self.shuffle = shuffle
+        self.temperature = temperature
+        self.epoch = 1
+        self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
+        full = np.concatenate(
+            [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) - 1 for corpus in self.corpora]
+        )  # [N, 2] pieces without EOS
+        self.num_cut = int((full > max_positions).any(axis=1).sum())
+        self.lengths = full.clip(max=max_positions)
+        self.num_empty = int((full < 1).any(axis=1).sum())
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> dict:
+        which = int(np.searchsorted(self.offsets, index, side="right")) - 1
+        local = index - self.offsets[which]
+        corpus = self.corpora[which]
+        return {"id": index, "source": self._strip(corpus.source[local]), "target": self._strip(corpus.target[local])}
+
+    def _strip(self, tokens: torch.Tensor) -> np.ndarray:
+        ids = tokens.numpy()
+        return (ids[:-1] if ids[-1] == self.eos_idx else ids)[: self.max_positions]
+
+    # -- order and batches
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        return False  # every epoch has batches of its own
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def ordered_indices(self) -> np.ndarray:
+        """Indices of this epoch, one language pair after the other, by length; pairs with an empty side left out."""
+        rng = np.random.default_rng((self.seed, self.epoch))
+        usable = [
+            np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
+            for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        ]
+        if self.shuffle:
+            counts = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
+            usable = [sampling.sample(indices, count, rng) for indices, count in zip(usable, counts, strict=True)]
+        return np.concatenate([sampling.sort_by_length(indices, *self.lengths.T) for indices in usable])
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """Batches of exactly `max_sentences` pairs (or at most `max_tokens` tokens a side), none of two language pairs.
+
+        `required_batch_size_multiple` is not used: the number of pairs is exact, in-batch negatives depend on it.
+        """
+        which = np.searchsorted(self.offsets, indices, side="right")
+        parts = np.split(indices, np.flatnonzero(np.diff(which)) + 1)
+        return [
+            batch
+            for part in parts
+            for batch in sampling.cut_into_batches(part, self.lengths[part].max(axis=1), max_sentences, max_tokens)
+        ]
+
+    def filter_indices_by_size(self, indices, max_sizes):
+        return indices, []  # sentences are cut, not dropped
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.lengths[index].max())
+
+    def num_tokens_vec(self, indices):
+        return self.lengths[indices].max(axis=1)
+
+    def size(self, index: int) -> tuple[int, int]:
+        return tuple(self.lengths[index])
+
+    # -- from samples to a batch
+
+    def collater(self, samples: list[dict]) -> dict:
+        """Pad and mask.
+
+        Returns a dict: `net_input` (`source`, `target` [B, T] as the encoder reads them, and for `tokens` masking the
+        flat places to predict), `source_tokens`, `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden`
+        [B, M] the masked pieces (and the flat places of the real ones in them), `id` [B], `nsentences`, `ntokens`.
+        """
+        if not samples:
+            return {}
+        index = np.array([sample["id"] for sample in samples])
+        tokens = [self._pad([sample[side] for sample in samples]) for side in ("source", "target")]
+        masked = self._mask(*tokens, index)
+        net_input = {side: torch.from_numpy(batch.tokens) for side, batch in zip(("source", "target"), masked)}
+        places = {}
+        if self.masking == "tokens":
+            for side, batch in zip(("source", "target"), masked, strict=True):
+                # made here, on the host: a device would have to synchronise to know how many there are
+                rows, columns = np.nonzero(batch.hidden != self.vocabulary.padding_idx)
+                in_sentence = rows * batch.tokens.shape[1] + batch.positions[rows, columns]
+                net_input[f"{side}_predict"] = torch.from_numpy(in_sentence)
+                places[f"{side}_hidden_index"] = torch.from_numpy(rows * batch.hidden.shape[1] + columns)
+        return {
+            "id": torch.from_numpy(index),
+            "nsentences": len(samples),
+            "ntokens": int(sum((side != self.vocabulary.padding_idx).sum() for side in tokens)),
+            "net_input": net_input,
+            **{f"{side}_tokens": torch.from_numpy(batch) for side, batch in zip(("source", "target"), tokens)},
+            **{f"{side}_hidden": torch.from_numpy(batch.hidden) for side, batch in zip(("source", "target"), masked)},
+            **places,
+        }
+
+    def _pad(self, sentences: list[np.ndarray]) -> np.ndarray:
+        lengths = np.array([len(sentence) for sentence in sentences])
+        padded = np.full((len(sentences), lengths.max()), self.vocabulary.padding_idx, dtype=np.int64)  # [B, T]
+        padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
+        return padded
+
+    def _mask(self, source, target, index) -> tuple[MaskedBatch, MaskedBatch]:
+        if self.masking == "one":
+            return mask_one_piece(source, target, index, self.seed, self.epoch, self.vocabulary)
+        if self.masking == "tokens":
+            source, target = (
+                mask_tokens(tokens, index, side, self.seed, self.epoch, self.vocabulary)
+                for side, tokens in enumerate((source, target))
+            )
+            return source, target
+        nothing = np.full((len(index), 1), self.vocabulary.padding_idx)
+        return tuple(MaskedBatch(tokens, nothing, np.zeros_like(nothing)) for tokens in (source, target))

@@ -1,0 +1,52 @@
+"""Which pairs an epoch sees, and how they fall into batches: pure functions of arrays, sizes and a seed."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+def samples_per_corpus(sizes: list[int], temperature: float) -> IntArray:
+    """How many pairs of each corpus an epoch has: proportional to size^(1 / temperature), as many in all as there are.
+
+    Temperature 1 keeps the sizes; larger values even them out (Arivazhagan et al. 2019).
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}; expected more than 0")
+    counts = np.asarray(sizes, dtype=np.float64)
+    shares = np.where(counts > 0, (counts / counts.sum()) ** (1 / temperature), 0)
+    return np.round(counts.sum() * shares / shares.sum()).astype(np.int64)
+
+
+def sample(indices: IntArray, count: int, rng: np.random.Generator) -> IntArray:
+    """`count` of the indices in random order: all of them as often as they fit in, then a random part."""
+    passes = [rng.permutation(indices) for _ in range(-(-count // max(1, len(indices))))]
+    return np.concatenate(passes)[:count] if passes else indices[:0]
+
+
+def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntArray) -> IntArray:
+    """Short sentences first, by source then target length; equal lengths keep their (random) order."""
+    return indices[np.lexsort((target_sizes[indices], source_sizes[indices]))]
+
+
+def cut_into_batches(
+    indices: IntArray, lengths: IntArray, max_sentences: int | None, max_tokens: int | None
+) -> list[IntArray]:
+    """Cut an ordered list into batches of exactly `max_sentences`, fewer where `max_tokens` is reached first.
+
+    Args:
+        indices: [N] in the order of the batches; lengths: [N] pieces of each, the longer side counts.
+        max_tokens: limit on (sentences x longest sentence) of a batch, padding included.
+    """
+    if max_tokens is None:
+        step = max_sentences or len(indices)
+        return [indices[start : start + step] for start in range(0, len(indices), step)]
+    batches, start, longest = [], 0, 0
+    for position, length in enumerate(lengths.tolist()):
+        grown = max(longest, length)
+        count = position - start
+        if count and (count == max_sentences or grown * (count + 1) > max_tokens):
+            batches.append(indices[start:position])
+            start, grown = position, length
+        longest = grown
+    return [*batches, indices[start:]] if len(indices) else []

@@ -1,0 +1,1 @@
+"""Evaluation protocols, one file each; every score carries a signature."""

@@ -1,0 +1,14 @@
+"""numpy's own file format."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.files import atomic_write
+
+
+def write_npy(path: str | Path, embeddings: NDArray[np.float32]) -> None:
+    """Write float32 [N, D]; the file appears under its name only when it is complete."""
+    with atomic_write(path, "wb") as stream:
+        np.lib.format.write_array(stream, np.ascontiguousarray(embeddings, dtype=np.float32), allow_pickle=False)

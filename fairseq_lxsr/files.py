@@ -1,0 +1,154 @@
+"""Reading text one checked line at a time, and writing so that nothing half-written is ever found."""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from fairseq_lxsr.errors import InputError
+
+MAX_WORDS = 10_000
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Open a file for reading, `-` for standard input; `.gz` is unpacked on the way."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file; check the name")
+    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file without their ends, split at \\n only.
+
+    Raises: InputError naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of
+        more than 10,000 words (then it is no text with one sentence a line).
+    """
+    with open_binary(path) as stream:
+        try:
+            for number, raw in enumerate(stream, start=1):
+                yield _checked(raw, f"{path}, line {number}")
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise InputError(f"{path}: not a whole gzip file ({error}); fetch or pack it again") from None
+
+
+def _checked(raw: bytes, where: str) -> str:
+    try:
+        line = raw.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        found = raw[error.start : error.start + 4].hex(" ")
+        raise InputError(
+            f"{where}: bytes {found} at column {error.start + 1} are not UTF-8; convert the file, for example with iconv"
+        ) from None
+    if "\0" in line:
+        column = line.index("\0") + 1
+        raise InputError(f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')")
+    if len(line) > MAX_WORDS and len(line.split()) > MAX_WORDS:
+        raise InputError(
+            f"{where}: {len(line.split()):,} words; expected one sentence a line, at most {MAX_WORDS:,} words: "
+            "split the text into sentences"
+        )
+    return line
+
+
+def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+    """Aligned lines of two files.
+
+    Raises: InputError where one ends before the other or either is empty, and as `read_lines`.
+    """
+    left, right = read_lines(source), read_lines(target)
+    count = 0
+    for line in left:
+        other = next(right, None)
+        if other is None:
+            rest = count + 1 + sum(1 for _ in left)
+            raise InputError(_unequal(source, rest, target, count))
+        count += 1
+        yield line, other
+    if next(right, None) is not None:
+        raise InputError(_unequal(source, count, target, count + 1 + sum(1 for _ in right)))
+    if not count:
+        raise InputError(f"{source}: empty file; expected one sentence a line")
+
+
+def _unequal(source, source_count: int, target, target_count: int) -> str:
+    return (
+        f"{source} has {source_count:,} lines and {target} has {target_count:,}; expected aligned files of the same "
+        "number of lines"
+    )
+
+
+def sha256(path: str | Path) -> str:
+    """Hash of a file's bytes, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
+    """A file that appears under its name only when it is complete; removed where the block fails.
+
+    Text is UTF-8 with \\n; a name ending in .gz is packed (without a time stamp: same text, same bytes).
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with contextlib.ExitStack() as stack:
+            stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
+            if path.suffix == ".gz":
+                stream = stack.enter_context(gzip.GzipFile("", "wb", 6, stream, mtime=0))
+            if "b" not in mode:
+                stream = stack.enter_context(io.TextIOWrapper(stream, encoding="utf-8", newline="\n"))
+            yield stream
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
+    """A folder that takes the place of `path` only when it is complete.
+
+    Args:
+        marker: name of a file that every such folder has; an existing folder without it is not replaced.
+    Raises: InputError where `path` exists and is something else.
+    """
+    path = Path(path)
+    if path.exists() and not (path / marker).is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path}: exists and has no {marker}, so it is not replaced; choose another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        yield work
+        work.chmod(0o777 & ~_umask())
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+            os.replace(path, old)
+            os.replace(work, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(work, path)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    value = os.umask(0)
+    os.umask(value)
+    return value

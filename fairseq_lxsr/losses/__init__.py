@@ -1,0 +1,23 @@
+"""Loss functions: tensors in, tensors out, no fairseq.
+
+Notation, here and in the whole package: B sentence pairs in a batch, T tokens in a sentence, D width, V vocabulary,
+R rows of logits (one row per encoder pass, or per masked piece), K entries of a sparse target.
+Every loss is computed in float32 whatever the training precision, and is a sum; the caller divides by B.
+"""
+
+from fairseq_lxsr.losses.alignment import alignment_loss, in_batch_accuracy
+from fairseq_lxsr.losses.divergence import kl_divergence
+from fairseq_lxsr.losses.similarity import similarity_loss
+from fairseq_lxsr.losses.targets import OBJECTIVES, TARGET_WEIGHTS, bag_of_pieces, mix, spread
+
+__all__ = [
+    "OBJECTIVES",
+    "TARGET_WEIGHTS",
+    "alignment_loss",
+    "bag_of_pieces",
+    "in_batch_accuracy",
+    "kl_divergence",
+    "mix",
+    "similarity_loss",
+    "spread",
+]

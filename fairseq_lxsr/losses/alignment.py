@@ -1,0 +1,64 @@
+"""Contrastive alignment: each sentence must find its translation among those of the batch."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_lxsr.losses.precision import in_float32
+
+ALIGN_SIMILARITIES = ("inner", "cosine")
+
+
+@in_float32
+def alignment_loss(
+    u: Tensor,
+    v: Tensor,
+    all_u: Tensor | None = None,
+    all_v: Tensor | None = None,
+    *,
+    similarity: str = "inner",
+    scale: Tensor | float = 1.0,
+    margin: float = 0.0,
+    first: int = 0,
+    is_candidate: Tensor | None = None,
+) -> Tensor:
+    """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over the pairs.
+
+    Source: Mao et al. 2021, Eq. 6 (inner product, scale 1, margin 0); cosine with a scale as in CLIP (Radford et al.
+    2021); additive margin, subtracted from the true pair's similarity, as in Yang et al. 2019.
+
+    Args:
+        u, v: [B, D] embeddings of the two sides of the pairs.
+        all_u, all_v: [C, D] candidates when they are more than the batch (gathered over devices); pair i of the batch
+            is their row `first + i`.
+        scale: factor on the similarities (1 / temperature).
+        is_candidate: [C] False for rows of the candidates that are padding.
+    Returns: scalar, in nats.
+    """
+    if similarity not in ALIGN_SIMILARITIES:
+        raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
+    all_u, all_v = (u if all_u is None else all_u), (v if all_v is None else all_v)
+    if similarity == "cosine":
+        u, v, all_u, all_v = (F.normalize(x, dim=1) for x in (u, v, all_u, all_v))
+    rows = torch.arange(len(u), device=u.device)
+    loss = u.new_zeros(())
+    for queries, candidates in ((u, all_v), (v, all_u)):
+        similarities = queries @ candidates.T  # [B, C]
+        if margin:
+            similarities = similarities.index_put((rows, rows + first), rows.new_tensor(-margin, dtype=u.dtype), True)
+        if is_candidate is not None:
+            similarities = similarities.masked_fill(~is_candidate, float("-inf"))
+        loss = loss + F.cross_entropy(similarities * scale, rows + first, reduction="sum")
+    return loss
+
+
+@torch.no_grad()
+@in_float32
+def in_batch_accuracy(u: Tensor, v: Tensor) -> Tensor:
+    """How many sentences have their translation as nearest neighbour (cosine) in the batch.
+
+    Returns: [2] counts in float32, source to target and target to source; a tie counts as found for the lower index.
+    """
+    similarities = F.normalize(u, dim=1) @ F.normalize(v, dim=1).T  # [B, B]
+    rows = torch.arange(len(u), device=u.device)
+    return torch.stack([similarities.argmax(dim=dim).eq(rows).sum() for dim in (1, 0)]).float()

@@ -1,0 +1,27 @@
+"""Keeps a loss in float32 inside autocast and half-precision training."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+
+
+def in_float32(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Decorate a loss: floating-point arguments are cast to at least float32 and autocast is off inside."""
+
+    def widen(value):
+        if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
+            return value.float()
+        return value
+
+    @functools.wraps(loss)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        device = next(value.device.type for value in args if isinstance(value, Tensor))
+        with torch.autocast(device, enabled=False):
+            return loss(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})
+
+    return run

@@ -1,0 +1,69 @@
+"""Sparse target distributions of the generative objectives.
+
+A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights whose id is w, zero
+elsewhere; entries of weight 0 are padding. No [R, V] tensor is ever built.
+
+Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-5 and footnote 4.
+"""
+
+import torch
+from torch import Tensor
+
+OBJECTIVES = ("ugt", "xtr", "smlm", "mlm", "mlm_xtr")
+TARGET_WEIGHTS = ("types", "counts")
+
+Target = tuple[Tensor, Tensor]
+
+
+def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") -> Target:
+    """q(w) = n(w) / length for the pieces w of a sentence (Eq. 3), the target of `xtr`.
+
+    Args:
+        tokens: [R, T] ids, `padding_idx` at unused places.
+        weighting: `counts`: n(w) is how often w occurs, so q sums to 1; `types`: n(w) is 1 for every distinct w, so q
+            sums to at most 1 (what the authors ran, footnote 4).
+    Returns: ids [R, T] and weights [R, T] in float32.
+    """
+    real = tokens.ne(padding_idx)  # [R, T]
+    weights = real / real.sum(dim=1, keepdim=True).clamp_min(1)
+    if weighting == "counts":
+        return tokens, weights
+    if weighting != "types":
+        raise ValueError(f"weighting is {weighting!r}; expected one of {TARGET_WEIGHTS}")
+    ids, order = tokens.sort(dim=1)
+    return ids, weights.gather(1, order) * _starts_run(ids)
+
+
+def spread(tokens: Tensor, padding_idx: int) -> Target:
+    """q spread evenly over the given pieces of each row [R, K]; a row without any has q = 0.
+
+    With one masked piece per row this is the one-hot target of `smlm`.
+    """
+    return bag_of_pieces(tokens, padding_idx, "counts")
+
+
+def mix(first: Target, second: Target) -> Target:
+    """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else `second` (Eq. 5).
+
+    Returns ids and weights [R, K1 + K2].
+    """
+    share = first[1].sum(dim=1, keepdim=True).gt(0) * 0.5  # [R, 1]
+    return torch.cat((first[0], second[0]), dim=1), torch.cat((first[1] * share, second[1] * (1 - share)), dim=1)
+
+
+def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
+    """Move the mass of equal ids of a row to the first of them, so that q(w) itself can be read off.
+
+    Returns ids sorted along each row and weights, both [R, K]; the other entries of a run get weight 0.
+    """
+    ids, order = ids.sort(dim=1)
+    starts = _starts_run(ids)
+    run = starts.cumsum(dim=1) - 1  # [R, K], which run of equal ids an entry belongs to
+    mass = torch.zeros_like(weights).scatter_add(1, run, weights.gather(1, order))
+    return ids, mass.gather(1, run) * starts
+
+
+def _starts_run(sorted_ids: Tensor) -> Tensor:
+    starts = torch.ones_like(sorted_ids, dtype=torch.bool)
+    starts[:, 1:] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
+    return starts

@@ -1,0 +1,1 @@
+"""fairseq models; see `lxsr`."""

@@ -1,0 +1,150 @@
+"""fairseq model `lxsr`: one encoder for both sides of a pair and the head of the generative losses."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
+from omegaconf import II, DictConfig, open_dict
+from torch import Tensor, nn
+
+from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.modules.precision import CPU_PRECISIONS, cpu_autocast_dtype
+
+# Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
+BASE = {
+    "encoder_embed_dim": 512,
+    "encoder_ffn_embed_dim": 1024,
+    "encoder_attention_heads": 8,
+    "encoder_layers": 2,
+}
+ARCHITECTURES = {
+    "lxsr_base": BASE,
+    "lxsr_static": BASE | {"encoder_layers": 0},
+    "lxsr_1layer": BASE | {"encoder_layers": 1},
+    "lxsr_3layers": BASE | {"encoder_layers": 3},
+    "lxsr_4layers": BASE | {"encoder_layers": 4},
+    "lxsr_6layers": BASE | {"encoder_layers": 6},
+    "lxsr_small": BASE | {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4},
+    "lxsr_tiny": BASE | {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2},
+}
+
+
+@dataclass
+class LxsrModelConfig(FairseqDataclass):
+    encoder_embed_dim: int = field(
+        default=512, metadata={"help": "width D of the embeddings, in units (default: 512 in lxsr_base)"}
+    )
+    encoder_ffn_embed_dim: int = field(
+        default=1024, metadata={"help": "width of the feed-forward blocks, in units (default: 1024 in lxsr_base)"}
+    )
+    encoder_attention_heads: int = field(
+        default=8, metadata={"help": "number of attention heads (default: 8 in lxsr_base)"}
+    )
+    encoder_layers: int = field(
+        default=2, metadata={"help": "number of transformer layers, 0 to 6 or more (default: 2 in lxsr_base)"}
+    )
+    dropout: float = field(
+        default=0.1, metadata={"help": "dropout probability of embeddings and residual branches (default: 0.1)"}
+    )
+    attention_dropout: float = field(
+        default=0.0, metadata={"help": "dropout probability of the attention weights (default: 0)"}
+    )
+    activation_dropout: float = field(
+        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks (default: 0)"}
+    )
+    learn_temperature: bool = field(
+        default=False,
+        metadata={"help": "learn the temperature of the align loss, starting at --align-temperature (default: off)"},
+    )
+    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
+        default="float32",
+        metadata={
+            "help": "precision of the matrix products on a CPU; bfloat16 is 2 to 3 times faster where the CPU has "
+            "instructions for it, auto takes it there and float32 elsewhere (default: float32). On CUDA use "
+            "--fp16, --bf16 or --amp"
+        },
+    )
+    max_positions: int = II("task.max_positions")
+
+
+@register_model("lxsr", dataclass=LxsrModelConfig)
+class LxsrModel(BaseFairseqModel):
+    """Encodes the two sides of a batch of pairs; logits for the generative losses on request."""
+
+    def __init__(self, config: TransformerConfig, learn_temperature: bool = False, cpu_precision: str = "float32"):
+        super().__init__()
+        self.encoder = TransformerSentenceEncoder(config)
+        self.head = ReconstructionHead(config.embed_dim, config.vocab_size)
+        # log of 1 / temperature, relative to --align-temperature
+        self.log_scale = nn.Parameter(torch.zeros(())) if learn_temperature else None
+        self.cpu_dtype = cpu_autocast_dtype(cpu_precision)
+
+    @classmethod
+    def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
+        dictionary = task.source_dictionary
+        config = TransformerConfig(
+            vocab_size=len(dictionary),
+            padding_idx=dictionary.pad(),
+            embed_dim=cfg.encoder_embed_dim,
+            ffn_embed_dim=cfg.encoder_ffn_embed_dim,
+            num_heads=cfg.encoder_attention_heads,
+            num_layers=cfg.encoder_layers,
+            max_positions=cfg.max_positions,
+            dropout=cfg.dropout,
+            attention_dropout=cfg.attention_dropout,
+            activation_dropout=cfg.activation_dropout,
+        )
+        return cls(config, cfg.learn_temperature, cfg.cpu_precision)
+
+    def max_positions(self) -> int:
+        return self.encoder.config.max_positions
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_predict: Tensor | None = None,
+        target_predict: Tensor | None = None,
+        reconstruct: bool = True,
+    ) -> dict[str, Tensor | None]:
+        """Encode both sides.
+
+        Args:
+            source, target: [B, T], [B, T'] ids as the encoder reads them.
+            source_predict, target_predict: [K], [K'] flat places of the tokens to predict from their own states;
+                without them the head reads one sentence embedding per pass.
+            reconstruct: compute logits at all.
+        Returns: `source`, `target` [B, D] embeddings; `logits` [2B, V] (source passes first) or [K + K', V], or None;
+            `log_scale`, scalar or None.
+        """
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.cpu_dtype is torch.bfloat16 and not source.is_cuda):
+            u, source_states = self.encoder(source)
+            v, target_states = self.encoder(target)
+            logits = None
+            if reconstruct:
+                inputs = (u, v)
+                if source_predict is not None:
+                    inputs = (
+                        source_states.flatten(0, 1)[source_predict],  # [K, D]
+                        target_states.flatten(0, 1)[target_predict],  # [K', D]
+                    )
+                logits = self.head(torch.cat(inputs), self.encoder.embed_tokens.weight)
+        return {"source": u, "target": v, "logits": logits, "log_scale": self.log_scale}
+
+
+def register_preset(arch: str, preset: dict[str, int]) -> None:
+    """Make `--arch arch` stand for these option values; options given on the command line win."""
+
+    @register_model_architecture("lxsr", arch)
+    def fill_in(cfg) -> None:
+        if isinstance(cfg, DictConfig):
+            with open_dict(cfg):
+                cfg.update({name: value for name, value in preset.items() if name not in cfg})
+        else:
+            for name, value in preset.items():
+                vars(cfg).setdefault(name, value)
+
+
+for arch, preset in ARCHITECTURES.items():
+    register_preset(arch, preset)

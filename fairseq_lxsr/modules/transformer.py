@@ -1,0 +1,114 @@
+"""The sentence encoder: embeddings, N post-LayerNorm transformer layers, mean pooling.
+
+Source: Mao et al. 2021, section 3.1. One encoder for all languages, no language tag, no BOS, no EOS.
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_lxsr.modules.pooling import mean_pool
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Size of an encoder; `num_layers` 0 gives the mean of the normalised embeddings."""
+
+    vocab_size: int
+    padding_idx: int
+    embed_dim: int = 512
+    ffn_embed_dim: int = 1024
+    num_heads: int = 8
+    num_layers: int = 2
+    max_positions: int = 200
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+    def __post_init__(self):
+        if self.embed_dim % self.num_heads:
+            raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
+        if self.num_layers < 0:
+            raise ValueError(f"num_layers is {self.num_layers}; expected 0 or more")
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention; query, key and value come from one product."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.dropout = config.attention_dropout
+        self.in_proj = nn.Linear(config.embed_dim, 3 * config.embed_dim)
+        self.out_proj = nn.Linear(config.embed_dim, config.embed_dim)
+        for part in self.in_proj.weight.chunk(3):
+            nn.init.xavier_uniform_(part)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(self, x: Tensor, attends: Tensor) -> Tensor:
+        """x [B, T, D], attends [B, 1, 1, T] bool (False at padding) -> [B, T, D]."""
+        b, t, d = x.shape
+        qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=attends, dropout_p=dropout)
+        return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and a swish feed-forward block, LayerNorm after each residual sum."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.self_attn = SelfAttention(config)
+        self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim)
+        self.fc1 = nn.Linear(config.embed_dim, config.ffn_embed_dim)
+        self.fc2 = nn.Linear(config.ffn_embed_dim, config.embed_dim)
+        self.final_layer_norm = nn.LayerNorm(config.embed_dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation_dropout = nn.Dropout(config.activation_dropout)
+        for linear in (self.fc1, self.fc2):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor, attends: Tensor) -> Tensor:
+        """x [B, T, D], attends [B, 1, 1, T] -> [B, T, D]."""
+        x = self.self_attn_layer_norm(x + self.dropout(self.self_attn(x, attends)))
+        hidden = self.activation_dropout(F.silu(self.fc1(x)))  # [B, T, F]
+        return self.final_layer_norm(x + self.dropout(self.fc2(hidden)))
+
+
+class TransformerSentenceEncoder(nn.Module):
+    """Token ids to sentence embeddings."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embed_dim, config.padding_idx)
+        self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
+        # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times slower
+        for embedding in (self.embed_tokens, self.embed_positions):
+            nn.init.normal_(embedding.weight, std=config.embed_dim**-0.5)
+        nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
+        self.layer_norm = nn.LayerNorm(config.embed_dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode a batch of sentences.
+
+        Args:
+            tokens: [B, T] ids, `padding_idx` at unused places, T at most `max_positions`.
+        Returns: sentence embeddings [B, D], the mean of the last states over real pieces; states [B, T, D].
+        """
+        is_token = tokens.ne(self.config.padding_idx)  # [B, T]
+        x = self.embed_tokens(tokens) + self.embed_positions.weight[: tokens.shape[1]]
+        x = self.dropout(self.layer_norm(x))
+        # padding attends to itself, or a sentence of padding only would be 0/0
+        attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
+        for layer in self.layers:
+            x = layer(x, attends)
+        return mean_pool(x, is_token), x

@@ -1,0 +1,1 @@
+"""fairseq tasks; see `xling_sent`."""

@@ -1,0 +1,123 @@
+"""The one place that turns text into pieces: the same for preparing training data and for encoding."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import read_lines
+
+# fairseq's dictionaries begin with these; <mask> comes last
+BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+SPECIAL = (BOS, PAD, EOS, UNK)
+
+SENTENCEPIECE_FILE = "sentencepiece.model"
+TEXT_FILE = "text.json"
+# fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
+_WORD_CHARACTER = re.compile(r"[^\W_]")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How text was treated before SentencePiece; travels with the data and the model."""
+
+    lowercase: bool = False
+
+    @classmethod
+    def load(cls, path: str | Path) -> "TextOptions":
+        try:
+            return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})") from None
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def normalise(text: str, options: TextOptions) -> str:
+    """White space and control characters become single blanks; lower case where asked for.
+
+    Unicode normalisation (NFKC) is SentencePiece's own and lies in its model.
+    """
+    text = _BLANKS.sub(" ", text).strip()
+    return text.lower() if options.lowercase else text
+
+
+def is_punctuation(piece: str) -> bool:
+    """Whether a piece has neither a letter nor a digit (of any script)."""
+    return _WORD_CHARACTER.search(piece) is None
+
+
+def read_dictionary(path: str | Path) -> list[str]:
+    """Symbols of a fairseq dictionary file in the order of their ids, specials first.
+
+    Raises: InputError for a line that is not `symbol count`, or a symbol that stands twice.
+    """
+    symbols = list(SPECIAL)
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+        if len(fields) != 2 or not fields[1].lstrip("-").isdigit():
+            raise InputError(f"{path}, line {number}: {line!r}; expected `symbol count`, a fairseq dictionary")
+        symbols.append(fields[0])
+    if len(set(symbols)) != len(symbols):
+        twice = next(symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position])
+        raise InputError(f"{path}: {twice!r} stands twice; make the dictionary again with fairseq-preprocess")
+    return symbols
+
+
+def hash_symbols(symbols: Sequence[str]) -> str:
+    """Identity of a dictionary: the same symbols in the same order, whatever their counts."""
+    return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+
+
+class Tokenizer:
+    """SentencePiece with the text treatment around it; ids are those of a fairseq dictionary.
+
+    Args:
+        model: a SentencePiece model file.
+        symbols: the dictionary in the order of its ids (see `read_dictionary`); only `encode` needs it.
+    Raises: InputError for a file that is no SentencePiece model, or one that shares no piece with the dictionary.
+    """
+
+    def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):
+        self.options = options
+        if not Path(model).is_file():
+            raise InputError(f"{model}: no such file; expected a SentencePiece model")
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(Path(model).read_bytes())
+        except RuntimeError:
+            raise InputError(f"{model}: not a SentencePiece model; expected the .model file of spm_train") from None
+        if symbols is not None:
+            self._ids = self._dictionary_ids(symbols, model)
+
+    def __len__(self) -> int:
+        return self._processor.GetPieceSize()
+
+    def _dictionary_ids(self, symbols: Sequence[str], model: str | Path) -> np.ndarray:
+        position = {symbol: index for index, symbol in enumerate(symbols)}
+        unknown = position[UNK]
+        pieces = [self._processor.IdToPiece(index) for index in range(len(self))]
+        ids = np.array([unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces])
+        if (ids == unknown).mean() > 0.5:
+            raise InputError(
+                f"{model}: only {(ids != unknown).sum():,} of its {len(ids):,} pieces are in the dictionary of "
+                f"{len(symbols):,}; expected the SentencePiece model that the training data was made with"
+            )
+        return ids
+
+    def pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """Pieces as text, for fairseq-preprocess."""
+        return self._processor.EncodeAsPieces([normalise(text, self.options) for text in texts])
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Dictionary ids of the pieces of each text; an empty text gives an empty array."""
+        encoded = self._processor.EncodeAsIds([normalise(text, self.options) for text in texts])
+        return [self._ids[ids] if ids else np.empty(0, dtype=np.int64) for ids in encoded]

@@ -1,0 +1,43 @@
+"""A stage turns inputs into one folder; it is skipped while its inputs have not changed."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fairseq_lxsr.files import atomic_folder, sha256
+
+MANIFEST = "stage.json"
+
+
+def run_stage(
+    folder: Path,
+    options: dict[str, Any],
+    inputs: Iterable[Path],
+    build: Callable[[Path], dict[str, Any]],
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Build `folder` unless it was built from the same options and input bytes and its files are untouched.
+
+    Args:
+        options: everything but the files that the result depends on.
+        build: fills the folder it is given and returns a report of plain values.
+    Returns: the report, also when the stage was skipped.
+    """
+    key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    manifest = folder / MANIFEST
+    if manifest.is_file():
+        done = json.loads(manifest.read_text(encoding="utf-8"))
+        if done["key"] == digest and all(
+            (folder / name).is_file() and sha256(folder / name) == value for name, value in done["files"].items()
+        ):
+            say(f"{folder}: unchanged, kept")
+            return done["report"]
+    with atomic_folder(folder, MANIFEST) as work:
+        report = build(work)
+        files = {path.name: sha256(path) for path in sorted(work.iterdir())}
+        record = {"key": digest, **key, "report": report, "files": files}
+        (work / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return report
