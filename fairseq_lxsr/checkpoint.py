@@ -119,9 +119,7 @@ def find_dictionary(data: Path) -> Path:
 def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) -> TransformerSentenceEncoder:
     """The encoder of a checkpoint, after checking that the dictionary is its own."""
     prefix = "encoder."
-    weights = {
-        name.removeprefix(prefix): value for name, value in state["model"].items() if name.startswith(prefix)
-    }
+    weights = {name.removeprefix(prefix): value for name, value in state["model"].items() if name.startswith(prefix)}
     cfg = state["cfg"]["model"]
     symbols = read_dictionary(dictionary)
     vocab_size = len(symbols) + 1  # and <mask>

@@ -46,7 +46,7 @@ def _checked(raw: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         found = raw[error.start : error.start + 4].hex(" ")
         raise InputError(
-            f"{where}: bytes {found} at column {error.start + 1} are not UTF-8; convert the file, for example with iconv"
+            f"{where}: bytes {found} at byte {error.start + 1} are not UTF-8; convert the file, for example with iconv"
         ) from None
     if "\0" in line:
         column = line.index("\0") + 1
@@ -108,7 +108,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
             if path.suffix == ".gz":
-                stream = stack.enter_context(gzip.GzipFile("", "wb", 6, stream, mtime=0))
+                stream = stack.enter_context(gzip.GzipFile("", "wb", 6, stream, mtime=0))  # type: ignore[arg-type]
             if "b" not in mode:
                 stream = stack.enter_context(io.TextIOWrapper(stream, encoding="utf-8", newline="\n"))
             yield stream

@@ -4,12 +4,14 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 Pair = tuple[str, str]
 
 # scripts that are written without blanks count a word per character
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0eff]|[^\s\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff]+")
+_WORD = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0eff]|[^\s\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff]+"
+)
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
     r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
@@ -60,7 +62,7 @@ def comparable(text: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", re.sub(r"\d", "0", folded)).split())
 
 
-FILTERS = {
+FILTERS: dict[str, Callable[[Pair], bool]] = {
     "length": too_short_or_long,
     "length ratio": lengths_differ,
     "letters": mostly_not_letters,

@@ -118,8 +118,10 @@ def make_corpus(
         try:
             splits = split(pairs, valid_size, test_size, seed, dropped)
         except InputError as error:
-            raise InputError(f"{source}-{target} from {data or 'gettext catalogues'}: {error}"
-                             + ("" if data else f"; {ALTERNATIVES}")) from None
+            raise InputError(
+                f"{source}-{target} from {data or 'gettext catalogues'}: {error}"
+                + ("" if data else f"; {ALTERNATIVES}")
+            ) from None
         write_splits(work, splits, source, target)
         return {"pairs": {name: len(pairs) for name, pairs in splits.items()}, "dropped": dict(dropped)}
 

@@ -24,9 +24,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
     Raises: InputError where the machine has none, with the languages it does have.
     """
-    found = {
-        path.stem: path for folder in folders for path in sorted(folder.glob(f"{language}/LC_MESSAGES/*.mo"))
-    }
+    found = {path.stem: path for folder in folders for path in sorted(folder.glob(f"{language}/LC_MESSAGES/*.mo"))}
     if not found:
         known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/LC_MESSAGES/*.mo")})
         listed = f"it has {', '.join(known)}" if known else "it has no catalogues at all"
@@ -55,7 +53,8 @@ def messages(source: str, target: str, folders: Sequence[Path]) -> Iterator[Pair
         for key in keys:
             if all(text is None or key in text for text in texts):
                 english = key.rpartition("\x04")[2]  # a context stands before \x04
-                yield tuple(english if text is None else text[key] for text in texts)
+                left, right = (english if text is None else text[key] for text in texts)
+                yield left, right
 
 
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
@@ -66,9 +65,7 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
     return sorted(path for language in languages for path in catalogues(language, folders).values())
 
 
-def harvest(
-    source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS
-) -> Iterator[Pair]:
+def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS) -> Iterator[Pair]:
     """Clean one-to-one sentence pairs; `dropped` counts what was left out, by reason."""
     stripped = ((strip_message(left), strip_message(right)) for left, right in messages(source, target, folders))
     return one_to_one(clean(stripped, dropped), dropped)

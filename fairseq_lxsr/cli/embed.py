@@ -11,7 +11,12 @@ from fairseq_lxsr.files import read_lines
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("embed", help="embed the sentences of a file", description=__doc__)
     add_model_options(parser)
-    parser.add_argument("--input", required=True, metavar="FILE", help="UTF-8 text, one sentence a line, .gz or not; - for standard input")
+    parser.add_argument(
+        "--input",
+        required=True,
+        metavar="FILE",
+        help="UTF-8 text, one sentence a line, .gz or not; - for standard input",
+    )
     parser.add_argument("--output", required=True, metavar="FILE.npy", help="float32 [sentences, width], numpy format")
     parser.set_defaults(run=run)
 
@@ -19,9 +24,15 @@ def add_parser(verbs) -> None:
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The options of every verb that encodes."""
     parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sentences encoded together (default: 64)")
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="sentences encoded together (default: 64)"
+    )
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
-    parser.add_argument("--untrained", action="store_true", help="random weights instead of the trained ones: the floor that training is measured against")
+    parser.add_argument(
+        "--untrained",
+        action="store_true",
+        help="random weights instead of the trained ones: the floor that training is measured against",
+    )
 
 
 def load_encoder(args: argparse.Namespace) -> SentenceEncoder:

@@ -16,7 +16,9 @@ def add_parser(verbs) -> None:
     add_model_options(protocol)
     protocol.add_argument("--source", required=True, metavar="FILE", help="sentences, one a line")
     protocol.add_argument("--target", required=True, metavar="FILE", help="their translations, line by line")
-    protocol.add_argument("--seed", type=int, default=1, metavar="N", help="of the shuffle that picks queries and candidates (default: 1)")
+    protocol.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of the shuffle that picks queries and candidates (default: 1)"
+    )
     protocol.add_argument("--output", metavar="FILE.json", help="write the score here as well")
     protocol.set_defaults(run=run_xsr)
 

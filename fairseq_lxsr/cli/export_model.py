@@ -7,11 +7,19 @@ from fairseq_lxsr.checkpoint import export_checkpoint
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("export-model", help="checkpoint to model folder", description=__doc__)
-    parser.add_argument("--checkpoint", required=True, metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt")
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="model folder to write; an older one is replaced whole")
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt"
+    )
+    parser.add_argument(
+        "--output", required=True, metavar="FOLDER", help="model folder to write; an older one is replaced whole"
+    )
     parser.add_argument("--data", metavar="FOLDER", help="fairseq-preprocess folder (default: the one trained on)")
     parser.add_argument("--sentencepiece-model", metavar="FILE", help="default: sentencepiece.model of the data folder")
-    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, help="whether the training text was lower-cased (default: as text.json of the data folder says)")
+    parser.add_argument(
+        "--lowercase",
+        action=argparse.BooleanOptionalAction,
+        help="whether the training text was lower-cased (default: as text.json of the data folder says)",
+    )
     parser.set_defaults(run=run)
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 import torch
-import torch.nn.functional as F
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
@@ -99,32 +98,13 @@ class XlingSentLoss(FairseqCriterion):
         return loss, pairs, logged
 
     def generative_loss(self, logits: Tensor, sample: dict) -> Tensor:
-        """Sum over both passes and all pairs of KL(q || p), q as `--objective` says."""
-        hidden = [losses.spread(sample[f"{side}_hidden"], self.padding_idx) for side in ("source", "target")]
+        hidden = sample["source_hidden"], sample["target_hidden"]
         if self.cfg.objective == "mlm":
-            return self.token_loss(logits, sample, hidden)
-        targets = []
-        for own, other in ((0, 1), (1, 0)):  # the pass that reads the source, the pass that reads the target
-            if self.cfg.objective == "smlm":
-                # one side has the masked piece, the other none: together all mass on it, for either pass
-                targets.append(tuple(torch.cat(parts, dim=1) for parts in zip(*hidden, strict=True)))
-                continue
-            words = sample["target_tokens" if own == 0 else "source_tokens"]
-            bag = losses.bag_of_pieces(words, self.padding_idx, self.cfg.target_weights)
-            targets.append(bag if self.cfg.objective == "xtr" else losses.mix(hidden[own], bag))
-        width = max(ids.shape[1] for ids, _ in targets)
-        ids, weights = (torch.cat([F.pad(part, (0, width - part.shape[1])) for part in side]) for side in zip(*targets))
-        return losses.kl_divergence(logits, ids, weights).sum()
-
-    def token_loss(self, logits: Tensor, sample: dict, hidden) -> Tensor:
-        """Cross-entropy of each masked piece from its own state, averaged within a sentence, summed over sentences."""
-        ids, weights = [], []
-        for side, (pieces, share) in zip(("source", "target"), hidden, strict=True):
-            places = sample[f"{side}_hidden_index"]
-            ids.append(pieces.flatten()[places])
-            weights.append(share.flatten()[places])
-        weight = torch.cat(weights)
-        return (losses.kl_divergence(logits, torch.cat(ids)[:, None], torch.ones_like(weight)[:, None]) * weight).sum()
+            places = sample["source_hidden_index"], sample["target_hidden_index"]
+            return losses.token_loss(logits, hidden, places, self.padding_idx)
+        tokens = sample["source_tokens"], sample["target_tokens"]
+        targets = losses.sentence_targets(self.cfg.objective, tokens, hidden, self.padding_idx, self.cfg.target_weights)
+        return losses.sentence_loss(logits, *targets)
 
     def align_loss(self, u: Tensor, v: Tensor, log_scale: Tensor | None) -> Tensor:
         scale = 1 / self.cfg.align_temperature
@@ -133,7 +113,7 @@ class XlingSentLoss(FairseqCriterion):
             "scale": scale if log_scale is None else scale * log_scale.float().exp(),
             "margin": self.cfg.align_margin,
         }
-        if self.cfg.gather_negatives and torch.distributed.is_initialized():
+        if self.cfg.gather_negatives and self.cfg.batch_size and torch.distributed.is_initialized():
             all_u, all_v, first, is_candidate = gather_rows(u, v, capacity=self.cfg.batch_size)
             return losses.alignment_loss(u, v, all_u, all_v, first=first, is_candidate=is_candidate, **options)
         return losses.alignment_loss(u, v, **options)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from fairseq_lxsr.datasets import sampling
 from fairseq_lxsr.datasets.masking import MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
 
 MASKINGS = ("one", "tokens", "none")
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -133,26 +135,22 @@ class SentencePairDataset(FairseqDataset):
         if not samples:
             return {}
         index = np.array([sample["id"] for sample in samples])
-        tokens = [self._pad([sample[side] for sample in samples]) for side in ("source", "target")]
-        masked = self._mask(*tokens, index)
-        net_input = {side: torch.from_numpy(batch.tokens) for side, batch in zip(("source", "target"), masked)}
-        places = {}
-        if self.masking == "tokens":
-            for side, batch in zip(("source", "target"), masked, strict=True):
-                # made here, on the host: a device would have to synchronise to know how many there are
-                rows, columns = np.nonzero(batch.hidden != self.vocabulary.padding_idx)
-                in_sentence = rows * batch.tokens.shape[1] + batch.positions[rows, columns]
-                net_input[f"{side}_predict"] = torch.from_numpy(in_sentence)
-                places[f"{side}_hidden_index"] = torch.from_numpy(rows * batch.hidden.shape[1] + columns)
-        return {
-            "id": torch.from_numpy(index),
+        tokens = [self._pad([sample[side] for sample in samples]) for side in SIDES]
+        batch: dict[str, Any] = {
+            "id": index,
             "nsentences": len(samples),
             "ntokens": int(sum((side != self.vocabulary.padding_idx).sum() for side in tokens)),
-            "net_input": net_input,
-            **{f"{side}_tokens": torch.from_numpy(batch) for side, batch in zip(("source", "target"), tokens)},
-            **{f"{side}_hidden": torch.from_numpy(batch.hidden) for side, batch in zip(("source", "target"), masked)},
-            **places,
+            "net_input": {},
         }
+        for side, original, masked in zip(SIDES, tokens, self._mask(tokens[0], tokens[1], index), strict=True):
+            batch |= {f"{side}_tokens": original, f"{side}_hidden": masked.hidden}
+            batch["net_input"][side] = masked.tokens
+            if self.masking == "tokens":
+                # found here, on the host: a device would have to synchronise to know how many there are
+                rows, columns = np.nonzero(masked.hidden != self.vocabulary.padding_idx)
+                batch["net_input"][f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
+                batch[f"{side}_hidden_index"] = rows * masked.hidden.shape[1] + columns
+        return _to_tensors(batch)
 
     def _pad(self, sentences: list[np.ndarray]) -> np.ndarray:
         lengths = np.array([len(sentence) for sentence in sentences])
@@ -170,4 +168,14 @@ class SentencePairDataset(FairseqDataset):
             )
             return source, target
         nothing = np.full((len(index), 1), self.vocabulary.padding_idx)
-        return tuple(MaskedBatch(tokens, nothing, np.zeros_like(nothing)) for tokens in (source, target))
+        empty = np.zeros_like(nothing)
+        return MaskedBatch(source, nothing, empty), MaskedBatch(target, nothing, empty)
+
+
+def _to_tensors(batch: dict) -> dict:
+    return {
+        name: torch.from_numpy(value)
+        if isinstance(value, np.ndarray)
+        else (_to_tensors(value) if isinstance(value, dict) else value)
+        for name, value in batch.items()
+    }

@@ -25,5 +25,9 @@ class Score:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"protocol": self.protocol, "values": self.values, "settings": self.settings,
-                "signature": self.signature}
+        return {
+            "protocol": self.protocol,
+            "values": self.values,
+            "settings": self.settings,
+            "signature": self.signature,
+        }

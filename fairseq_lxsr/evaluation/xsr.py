@@ -64,7 +64,7 @@ def evaluate(texts: RetrievalSet, embed: Embed, fingerprint: str, seed: int = 1)
     """
     source, target = embed(texts.source), embed(texts.target)
     gold = np.arange(texts.queries)
-    values = {}
+    values: dict[str, float] = {}
     for name, queries, candidates in (("source->target", source, target), ("target->source", target, source)):
         _, found = nearest_neighbours(queries[: texts.queries], candidates, max(RANKS))
         values |= {f"{name} P@{k}": value for k, value in precision_at(RANKS, found, gold).items()}

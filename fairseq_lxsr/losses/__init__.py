@@ -7,8 +7,9 @@ Every loss is computed in float32 whatever the training precision, and is a sum;
 
 from fairseq_lxsr.losses.alignment import alignment_loss, in_batch_accuracy
 from fairseq_lxsr.losses.divergence import kl_divergence
+from fairseq_lxsr.losses.generative import OBJECTIVES, sentence_loss, sentence_targets, token_loss
 from fairseq_lxsr.losses.similarity import similarity_loss
-from fairseq_lxsr.losses.targets import OBJECTIVES, TARGET_WEIGHTS, bag_of_pieces, mix, spread
+from fairseq_lxsr.losses.targets import TARGET_WEIGHTS, bag_of_pieces, mix, spread
 
 __all__ = [
     "OBJECTIVES",
@@ -18,6 +19,9 @@ __all__ = [
     "in_batch_accuracy",
     "kl_divergence",
     "mix",
+    "sentence_loss",
+    "sentence_targets",
     "similarity_loss",
     "spread",
+    "token_loss",
 ]

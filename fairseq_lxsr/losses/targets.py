@@ -9,7 +9,6 @@ Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning"
 import torch
 from torch import Tensor
 
-OBJECTIVES = ("ugt", "xtr", "smlm", "mlm", "mlm_xtr")
 TARGET_WEIGHTS = ("types", "counts")
 
 Target = tuple[Tensor, Tensor]

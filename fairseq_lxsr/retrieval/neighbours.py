@@ -19,7 +19,7 @@ def normalise_rows(embeddings: FloatArray) -> FloatArray:
     if bad.any():
         raise ValueError(f"row {int(bad.argmax())} of the embeddings has NaN or infinity; expected finite numbers")
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
+    return (rows / np.where(norms > 0, norms, 1)).astype(np.float32, copy=False)
 
 
 def nearest_neighbours(queries: FloatArray, candidates: FloatArray, k: int) -> tuple[FloatArray, NDArray[np.int64]]:

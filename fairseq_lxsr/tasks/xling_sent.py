@@ -111,7 +111,9 @@ class XlingSentTask(FairseqTask):
                 temperature=self.cfg.sampling_temperature,
             )
             if dataset.num_empty == len(dataset):
-                raise InputError(f"{folder}: every pair of {split} has an empty side; look at the text it was made from")
+                raise InputError(
+                    f"{folder}: every pair of {split} has an empty side; look at the text it was made from"
+                )
         logger.info(
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
             f"{dataset.num_cut:,} cut at {self.cfg.max_positions} pieces"

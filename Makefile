@@ -1,0 +1,25 @@
+# `make demo` and `make test` set everything up themselves, once, in .venv
+PYTHON ?= python3
+export DATA SRC TGT WORK
+
+.PHONY: help install demo test lint
+
+help:
+	@echo "make demo   train on the translations that lie on this machine, search with the result (about 10 minutes)"
+	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
+	@echo "make test   run all tests"
+	@echo "make lint   ruff and mypy"
+
+install:
+	@$(PYTHON) tools/install.py
+
+demo: install
+	@bash examples/quickstart/run.sh
+
+test: install
+	.venv/bin/python -m pytest
+
+lint: install
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy

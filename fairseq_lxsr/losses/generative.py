@@ -1,0 +1,73 @@
+"""Generative objectives: predict the words of a sentence, of its translation, or of both, from each encoder pass.
+
+The five rows of the table in Mao et al. 2021, section 3.2; `pass` l reads sentence S_l, l' is the other language.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_lxsr.losses.divergence import kl_divergence
+from fairseq_lxsr.losses.targets import Target, bag_of_pieces, mix, spread
+
+OBJECTIVES = ("ugt", "xtr", "smlm", "mlm", "mlm_xtr")
+
+
+def sentence_targets(
+    objective: str,
+    tokens: tuple[Tensor, Tensor],
+    hidden: tuple[Tensor, Tensor],
+    padding_idx: int,
+    weighting: str = "types",
+) -> tuple[Target, Target]:
+    """What the sentence embedding of either pass must predict.
+
+    Args:
+        objective: `xtr`: the words of the translation; `smlm`: the pair's one masked piece, whichever side it is of;
+            `ugt` and `mlm_xtr`: the words of the translation, half of the mass on the pass's own masked pieces where
+            it has any (they differ in how many are masked).
+        tokens: unmasked source and target [B, T], [B, T'].
+        hidden: masked pieces of source and target [B, M], [B, M'], `padding_idx` at unused places.
+    Returns: targets for the source pass and the target pass.
+    """
+    own = [spread(pieces, padding_idx) for pieces in hidden]
+    if objective == "smlm":
+        masked = spread(torch.cat(hidden, dim=1), padding_idx)
+        return masked, masked
+    translation = [bag_of_pieces(other, padding_idx, weighting) for other in reversed(tokens)]
+    if objective == "xtr":
+        return translation[0], translation[1]
+    if objective in ("ugt", "mlm_xtr"):
+        return mix(own[0], translation[0]), mix(own[1], translation[1])
+    raise ValueError(f"objective is {objective!r}; expected one of {OBJECTIVES} but mlm, which predicts tokens")
+
+
+def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
+    """KL(q || softmax(logits)) summed over both passes and all pairs.
+
+    Args: logits: [2B, V], source passes first; the targets of either pass.
+    """
+    width = max(source[0].shape[1], target[0].shape[1])
+    ids, weights = (
+        torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])  # [2B, K]
+        for parts in zip(source, target, strict=True)
+    )
+    return kl_divergence(logits, ids, weights).sum()
+
+
+def token_loss(
+    logits: Tensor, hidden: tuple[Tensor, Tensor], places: tuple[Tensor, Tensor], padding_idx: int
+) -> Tensor:
+    """Cross-entropy of each masked piece from its own state (`mlm`): mean within a sentence, summed over sentences.
+
+    The paper does not say how pieces are averaged; this way a sentence counts once, as in the other objectives.
+
+    Args:
+        logits: [K + K', V], source pieces first.
+        hidden: [B, M], [B, M'] masked pieces; places: [K], [K'] the real ones in `hidden` read as one row.
+    """
+    ids, weights = (
+        torch.cat([part.flatten()[place] for part, place in zip(parts, places, strict=True)])  # [K + K']
+        for parts in zip(*(spread(pieces, padding_idx) for pieces in hidden), strict=True)
+    )
+    return (kl_divergence(logits, ids[:, None], torch.ones_like(weights)[:, None]) * weights).sum()

@@ -1,0 +1,44 @@
+"""Packaging; `make install` also sets up fairseq for training, see tools/install.py."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "([^"]+)"', (HERE / "fairseq_lxsr/__init__.py").read_text(encoding="utf-8"))[1]
+
+setup(
+    name="fairseq-lxsr",
+    version=VERSION,
+    description="Lightweight cross-lingual sentence representations: train with fairseq, use without it",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.11",
+    packages=find_packages(include=["fairseq_lxsr*", "preprocess*"]),
+    install_requires=["torch>=2.6", "numpy>=1.26", "sentencepiece>=0.2", "faiss-cpu>=1.8", "safetensors>=0.4", "tqdm"],
+    extras_require={
+        # what fairseq needs; fairseq itself is installed with --no-deps afterwards, because it names torchaudio,
+        # which only its speech code imports and which does not load beside a CPU build of torch
+        "train": [
+            "bitarray",
+            "cffi",
+            "cython",
+            "hydra-core==1.3.2",
+            "omegaconf==2.3.0",
+            "packaging",
+            "regex",
+            "sacrebleu>=1.4.12",
+            "scikit-learn",
+        ],
+        "dev": ["mypy", "pytest", "ruff"],
+    },
+    entry_points={"console_scripts": ["lxsr = fairseq_lxsr.cli.main:main"]},
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+    ],
+)

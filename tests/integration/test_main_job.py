@@ -1,0 +1,113 @@
+"""The main job through the real commands: prepare, train, validate, export, embed, evaluate."""
+
+import json
+
+import numpy as np
+import pytest
+import toy
+from conftest import TRAIN_OPTIONS, lxsr, run, train
+
+from fairseq_lxsr import SentenceEncoder
+
+
+def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model):
+    test = toy_work / "corpus" / "en-fr" / "test"
+    scores = {}
+    for name, flags in (("trained", ()), ("untrained", ("--untrained",))):
+        output = toy_work / f"{name}.json"
+        files = ("--source", f"{test}.en", "--target", f"{test}.fr")
+        done = lxsr("eval", "xsr", "--model", toy_model, *files, "--output", output, *flags)
+        score = json.loads(output.read_text())
+        scores[name] = score["values"]
+        assert score["signature"] in done.stdout
+        assert score["settings"]["queries"] == 200
+    for direction in ("source->target", "target->source"):
+        assert scores["trained"][f"{direction} P@1"] > 80
+        assert scores["untrained"][f"{direction} P@1"] < 20
+        assert scores["trained"][f"{direction} P@10"] >= scores["trained"][f"{direction} P@5"]
+
+
+def test_embed_writes_what_encode_returns(tmp_path, toy_model):
+    text = ["One red dog sees the cat.", "", "Deux chat bleu suit le chien."]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    lxsr("embed", "--model", toy_model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.npy")
+    embeddings = np.load(tmp_path / "out.npy", allow_pickle=False)
+    assert embeddings.dtype == np.float32
+    assert embeddings.shape == (3, 32)
+    np.testing.assert_array_equal(embeddings, SentenceEncoder.from_pretrained(toy_model).encode(text))
+    assert not embeddings[1].any()
+
+
+def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
+    done = run(
+        "fairseq_cli.validate",
+        *(toy_work / "data-bin", "--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--path", toy_checkpoint),
+        *("--cpu", "--valid-subset", "test", "--batch-size", 32, "--log-format", "simple"),
+    )
+    line = next(line for line in (done.stdout + done.stderr).splitlines() if "| test |" in line)
+    values = dict(part.split() for part in line.split(" | ")[4:])
+    assert float(values["accuracy"]) > 0.8
+    assert {"loss", "gen", "align", "sim", "acc_fwd", "acc_bwd"} <= values.keys()
+
+
+@pytest.mark.parametrize("objective", ["mlm", "smlm", "xtr", "mlm_xtr"])
+def test_every_objective_trains(tmp_path, toy_work, objective):
+    """The loss falls below what the first updates had; align and sim are left out and not logged."""
+    done = train(
+        *(toy_work / "data-bin", tmp_path, "--no-save"),
+        **{"objective": objective, "max_epoch": "2", "align_weight": "0", "sim_weight": "0", "log_interval": "5"},
+    )
+    lines = [line for line in done.stderr.splitlines() if "train_inner" in line]
+    first, last = (float(line.split(" gen=")[1].split(",")[0]) for line in (lines[0], lines[-1]))
+    assert last < 0.9 * first
+    assert "align=" not in done.stderr
+    assert "sim=" not in done.stderr
+
+
+def test_options_beyond_the_paper_train(tmp_path, toy_work):
+    done = train(
+        *(toy_work / "data-bin", tmp_path, "--no-save", "--learn-temperature"),
+        **{"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1", "align_margin": "0.1"},
+        **{"sim_form": "mse", "sim_weight": "0.01", "max_epoch": "3", "encoder_layers": "1", "cpu_precision": "bfloat16"},
+    )
+    valid = [line for line in done.stderr.splitlines() if "valid on 'valid' subset" in line][-1]
+    assert float(valid.split("accuracy ")[1].split()[0]) > 0.3
+    assert "gen " not in valid
+
+
+def test_help_lists_every_option_with_its_text():
+    done = run("fairseq_cli.train", "--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--arch", "lxsr_base",
+               "--criterion", "xling_sent_loss", "--help")
+    text = " ".join(done.stdout.split())
+    for option, help_text in {
+        "--lang-pairs": "for example en-fr,en-de",
+        "--objective": "what is masked and what is predicted",
+        "--max-positions": "in pieces",
+        "--sampling-temperature": "size^(1/temperature)",
+        "--encoder-layers": "number of transformer layers",
+        "--align-weight": "weight of the contrastive align loss",
+        "--cpu-precision": "bfloat16",
+    }.items():
+        assert option in text
+        assert help_text in text
+    assert "default: 128" in text  # --batch-size
+
+
+def test_several_language_pairs_share_one_model(tmp_path):
+    pairs = toy.sentences(900)
+    toy.write(tmp_path / "text.en-fr", pairs[:600], ("en", "fr"))
+    toy.write(tmp_path / "text.en-xx", [(en, fr.upper()) for en, fr in pairs[600:]], ("en", "xx"))
+    work = tmp_path / "work"
+    lxsr(
+        *("prepare", "--work", work, "--lang-pairs", "en-fr,en-xx", "--data", tmp_path / "text.{pair}"),
+        *("--valid-size", 30, "--test-size", 30, "--vocab-size", 200),
+    )
+    done = train(work / "data-bin", tmp_path, "--no-save", lang_pairs="en-fr,en-xx", sampling_temperature="5", max_epoch="1")
+    assert "en-fr, en-xx" in done.stderr
+    assert "train: 780 pairs" in done.stderr
+
+
+def test_default_batch_is_128_pairs(tmp_path, toy_work):
+    options = [word for name, value in TRAIN_OPTIONS.items() if name != "--batch-size" for word in (name, value)]
+    done = run("fairseq_cli.train", toy_work / "data-bin", "--cpu", "--no-save", "--max-update", 3, *options)
+    assert "max sentences per device = 128" in done.stderr

@@ -1,0 +1,92 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fairseq_lxsr.losses import alignment_loss, in_batch_accuracy
+
+
+def slow_alignment(u, v, similarity, scale, margin):
+    """Reference: one softmax at a time, one pair at a time."""
+    total = u.new_zeros(())
+    for left, right in ((u, v), (v, u)):
+        for i in range(len(u)):
+            scores = []
+            for j in range(len(u)):
+                a, b = left[i], right[j]
+                score = (a * b).sum()
+                if similarity == "cosine":
+                    score = score / (a.norm() * b.norm())
+                scores.append((score - margin * (i == j)) * scale)
+            total = total - torch.stack(scores).log_softmax(0)[i]
+    return total
+
+
+def test_value_worked_out_by_hand():
+    # S = [[1, 0], [2, 2]]; rows: log(1 + e^-1) + log 2; columns: log(1 + e^1) + log(1 + e^-2)
+    u, v = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 2.0]])
+    expected = math.log1p(math.exp(-1)) + math.log(2) + math.log1p(math.e) + math.log1p(math.exp(-2))
+    assert alignment_loss(u, v).item() == pytest.approx(expected)
+
+
+def test_one_pair_has_nothing_to_tell_apart():
+    assert alignment_loss(torch.randn(1, 4), torch.randn(1, 4)).item() == 0
+
+
+@pytest.mark.parametrize("similarity", ["inner", "cosine"])
+@pytest.mark.parametrize(("scale", "margin"), [(1.0, 0.0), (20.0, 0.0), (5.0, 0.3)])
+@pytest.mark.parametrize("pairs", [2, 5])
+def test_values_and_gradients_equal_the_slow_reference(similarity, scale, margin, pairs):
+    torch.manual_seed(pairs)
+    u, v = (torch.randn(pairs, 3, dtype=torch.double, requires_grad=True) for _ in range(2))
+    result = alignment_loss(u, v, similarity=similarity, scale=scale, margin=margin)
+    expected = slow_alignment(u, v, similarity, scale, margin)
+    torch.testing.assert_close(result, expected)
+    for fast, slow in zip(torch.autograd.grad(result, (u, v)), torch.autograd.grad(expected, (u, v)), strict=True):
+        torch.testing.assert_close(fast, slow)
+
+
+def test_learnt_scale_gets_a_gradient():
+    scale = torch.tensor(3.0, dtype=torch.double, requires_grad=True)
+    u, v = torch.randn(4, 3, dtype=torch.double), torch.randn(4, 3, dtype=torch.double)
+    assert torch.autograd.gradcheck(lambda s: alignment_loss(u, v, similarity="cosine", scale=s), scale)
+
+
+def test_order_of_the_batch_changes_nothing():
+    u, v = torch.randn(6, 4, dtype=torch.double), torch.randn(6, 4, dtype=torch.double)
+    order = torch.randperm(6)
+    torch.testing.assert_close(alignment_loss(u, v), alignment_loss(u[order], v[order]))
+
+
+def test_gathered_candidates_equal_the_whole_batch():
+    u, v = torch.randn(6, 4, dtype=torch.double), torch.randn(6, 4, dtype=torch.double)
+    pad = F.pad(u, (0, 0, 0, 2)), F.pad(v, (0, 0, 0, 2))
+    is_candidate = torch.arange(8) < 6
+    parts = [
+        alignment_loss(u[rows], v[rows], *pad, first=rows.start, is_candidate=is_candidate, margin=0.1)
+        for rows in (slice(0, 2), slice(2, 6))
+    ]
+    torch.testing.assert_close(sum(parts), alignment_loss(u, v, margin=0.1))
+
+
+def test_float32_inside_autocast_and_from_half():
+    torch.manual_seed(0)
+    u, v = torch.randn(8, 64) * 3, torch.randn(8, 64) * 3
+    with torch.autocast("cpu", torch.bfloat16):
+        assert alignment_loss(u, v) == alignment_loss(u.clone(), v.clone())
+        inside = alignment_loss(u, v)
+    assert inside == alignment_loss(u, v)
+    assert alignment_loss(u.bfloat16(), v.bfloat16()).dtype == torch.float32
+
+
+def test_accuracy_counts_nearest_neighbours_by_cosine():
+    # source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; only length differs in row 2
+    u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
+    assert in_batch_accuracy(u, v).tolist() == [2.0, 2.0]
+
+
+def test_unknown_similarity_is_refused():
+    with pytest.raises(ValueError, match="'l2'"):
+        alignment_loss(torch.ones(2, 2), torch.ones(2, 2), similarity="l2")

@@ -1,0 +1,78 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fairseq_lxsr.losses import bag_of_pieces, kl_divergence, mix, spread
+
+PAD = 1
+
+
+def dense_kl(logits, ids, weights):
+    """Slow reference: build q [R, V] and sum q (log q - log p) over all of it."""
+    q = torch.zeros_like(logits).scatter_add_(1, ids, weights.to(logits))
+    log_p = F.log_softmax(logits, dim=1)
+    return torch.where(q > 0, q * (q.clamp_min(1e-300).log() - log_p), 0).sum(1)
+
+
+def test_value_worked_out_by_hand():
+    # p = (1/2, 1/4, 1/4); q = (1/4, 3/4, 0): KL = 1/4 log(1/2) + 3/4 log 3
+    logits = torch.tensor([[2.0, 1.0, 1.0]]).log()
+    result = kl_divergence(logits, torch.tensor([[1, 0, 1]]), torch.tensor([[0.5, 0.25, 0.25]]))
+    assert result.item() == pytest.approx(0.25 * math.log(0.5) + 0.75 * math.log(3))
+
+
+def test_mass_below_one_worked_out_by_hand():
+    # `types`: q = (1/4, 0, 0), p = (1/2, 1/4, 1/4): 1/4 log(1/4 / (1/2))
+    logits = torch.tensor([[2.0, 1.0, 1.0]]).log() + 5  # a constant on all logits changes nothing
+    result = kl_divergence(logits, torch.tensor([[0]]), torch.tensor([[0.25]]))
+    assert result.item() == pytest.approx(0.25 * math.log(0.5), abs=1e-6)
+
+
+def test_one_hot_is_cross_entropy():
+    torch.manual_seed(0)
+    logits, gold = torch.randn(6, 11), torch.randint(11, (6,))
+    result = kl_divergence(logits, gold[:, None], torch.ones(6, 1))
+    torch.testing.assert_close(result, F.cross_entropy(logits, gold, reduction="none"))
+
+
+@pytest.mark.parametrize("weighting", ["types", "counts"])
+@pytest.mark.parametrize(("rows", "length", "vocab_size"), [(1, 1, 5), (5, 7, 13), (4, 33, 50)])
+def test_values_and_gradients_equal_the_dense_reference(rows, length, vocab_size, weighting):
+    torch.manual_seed(rows)
+    tokens = torch.randint(2, vocab_size, (rows, length))
+    tokens[rows // 2, length // 2 + 1 :] = PAD
+    hidden = torch.randint(2, vocab_size, (rows, 1))
+    hidden[::2] = PAD
+    ids, weights = mix(spread(hidden, PAD), bag_of_pieces(tokens, PAD, weighting))
+    fast, slow = (torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(1)) * 5 for _ in range(2))
+    fast.requires_grad_()
+    slow = slow.double().requires_grad_()
+    scale = torch.arange(1.0, rows + 1)
+    result, expected = kl_divergence(fast, ids, weights), dense_kl(slow, ids, weights)
+    torch.testing.assert_close(result, expected.float(), rtol=1e-4, atol=1e-5)
+    (result * scale).sum().backward()
+    (expected * scale).sum().backward()
+    torch.testing.assert_close(fast.grad, slow.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_by_finite_differences():
+    logits = torch.randn(3, 7, dtype=torch.double, requires_grad=True)
+    ids, weights = torch.tensor([[2, 2, 3], [0, 1, 6], [5, 4, 4]]), torch.rand(3, 3, dtype=torch.double)
+    assert torch.autograd.gradcheck(lambda x: kl_divergence(x, ids, weights), logits)
+
+
+def test_padding_entries_change_nothing():
+    torch.manual_seed(0)
+    logits, ids, weights = torch.randn(2, 9), torch.randint(9, (2, 4)), torch.rand(2, 4)
+    padded = kl_divergence(logits, F.pad(ids, (0, 5)), F.pad(weights, (0, 5)))
+    torch.testing.assert_close(kl_divergence(logits, ids, weights), padded)
+
+
+def test_no_mass_no_loss():
+    logits = torch.randn(2, 9, requires_grad=True)
+    result = kl_divergence(logits, torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3))
+    result.sum().backward()
+    assert result.tolist() == [0.0, 0.0]
+    assert logits.grad.abs().sum() == 0

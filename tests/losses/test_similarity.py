@@ -1,0 +1,75 @@
+import math
+
+import pytest
+import torch
+
+from fairseq_lxsr.losses import similarity_loss
+
+
+def slow_similarity(u, v):
+    total = u.new_zeros(())
+    for i in range(len(u)):
+        a = torch.stack([(u[i] * u[j]).sum() for j in range(len(u))]).softmax(0)
+        c = torch.stack([(v[i] * v[j]).sum() for j in range(len(v))]).softmax(0)
+        for j in range(len(u)):
+            total = total - torch.log(torch.cos(math.pi / 2 * (a[j] - c[j])))
+    return total
+
+
+def test_value_worked_out_by_hand():
+    # u u^T = 0, so A = 1/2 everywhere; v v^T = [[log 3, 0], [0, 0]], so C = [[3/4, 1/4], [1/2, 1/2]]
+    u, v = torch.zeros(2, 2), torch.tensor([[math.log(3) ** 0.5, 0.0], [0.0, 0.0]])
+    assert similarity_loss(u, v).item() == pytest.approx(-2 * math.log(math.cos(math.pi / 8)), rel=1e-5)
+
+
+def test_mse_worked_out_by_hand():
+    u, v = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]])  # u u^T = [[1 2] [2 4]], v v^T = 1
+    assert similarity_loss(u, v, "mse").item() == 0 + 1 + 1 + 9
+
+
+def test_equal_geometry_costs_nothing():
+    u = torch.randn(5, 4)
+    rotation, _ = torch.linalg.qr(torch.randn(4, 4))
+    assert similarity_loss(u, u @ rotation).item() == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 5])
+def test_values_and_gradients_equal_the_slow_reference(pairs):
+    torch.manual_seed(pairs)
+    u, v = (torch.randn(pairs, 3, dtype=torch.double, requires_grad=True) for _ in range(2))
+    result, expected = similarity_loss(u, v), slow_similarity(u, v)
+    torch.testing.assert_close(result, expected)
+    for fast, slow in zip(torch.autograd.grad(result, (u, v)), torch.autograd.grad(expected, (u, v)), strict=True):
+        torch.testing.assert_close(fast, slow)
+
+
+@pytest.mark.parametrize("size", [1.0, 100.0, 1e4])
+def test_finite_where_the_difference_reaches_one(size):
+    # u: every sentence is nearest to itself; v: the first two swap their neighbours
+    u = torch.eye(3) * size
+    v = torch.tensor([[0.0, 0.1, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]) * size
+    u.requires_grad_()
+    v.requires_grad_()
+    loss = similarity_loss(u, v)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(u.grad).all()
+    assert torch.isfinite(v.grad).all()
+
+
+def test_order_of_the_batch_changes_nothing():
+    u, v = torch.randn(6, 4, dtype=torch.double), torch.randn(6, 4, dtype=torch.double)
+    order = torch.randperm(6)
+    torch.testing.assert_close(similarity_loss(u, v), similarity_loss(u[order], v[order]))
+
+
+def test_float32_inside_autocast():
+    u, v = torch.randn(8, 64) * 0.3, torch.randn(8, 64) * 0.3
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = similarity_loss(u, v)
+    assert inside == similarity_loss(u, v)
+
+
+def test_unknown_form_is_refused():
+    with pytest.raises(ValueError, match="'l1'"):
+        similarity_loss(torch.ones(2, 2), torch.ones(2, 2), "l1")

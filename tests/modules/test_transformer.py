@@ -1,0 +1,103 @@
+import pytest
+import torch
+
+from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder, mean_pool
+
+PAD = 1
+
+
+def make_encoder(**options):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "padding_idx": PAD, "embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2}
+    return TransformerSentenceEncoder(TransformerConfig(**(sizes | options))).eval()
+
+
+@pytest.fixture
+def tokens():
+    ids = torch.randint(4, 40, (5, 9), generator=torch.Generator().manual_seed(3))
+    for row, length in enumerate((9, 1, 4, 7, 2)):
+        ids[row, length:] = PAD
+    return ids
+
+
+def test_parameters_of_the_paper():
+    # 30 M (Table 1), 25.6 M of them the embedding
+    encoder = TransformerSentenceEncoder(TransformerConfig(vocab_size=50_000, padding_idx=PAD))
+    head = ReconstructionHead(512, 50_000)
+    count = sum(p.numel() for module in (encoder, head) for p in module.parameters())
+    assert count == 30_222_672
+    assert encoder.embed_tokens.weight.numel() == 25_600_000
+
+
+@pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
+def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
+    encoder = make_encoder(num_layers=num_layers)
+    together, _ = encoder(tokens)
+    wider, _ = encoder(torch.nn.functional.pad(tokens, (0, 20), value=PAD))
+    torch.testing.assert_close(together, wider, rtol=0, atol=5e-6)
+    for row in range(len(tokens)):
+        alone, _ = encoder(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=5e-6)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    torch.testing.assert_close(encoder(tokens[order])[0], together[order], rtol=0, atol=5e-6)
+
+
+def test_layer_equals_attention_written_out(tokens):
+    """One layer against the textbook formula, head by head, without scaled_dot_product_attention."""
+    encoder = make_encoder(num_layers=1)
+    layer = encoder.layers[0]
+    sentence = tokens[:1]
+    x = encoder.layer_norm(encoder.embed_tokens(sentence) + encoder.embed_positions.weight[: sentence.shape[1]])[0]
+    query, key, value = layer.self_attn.in_proj(x).chunk(3, dim=-1)
+    heads = []
+    for part in range(2):
+        q, k, v = (matrix[:, part * 8 : part * 8 + 8] for matrix in (query, key, value))
+        heads.append((q @ k.T / 8**0.5).softmax(-1) @ v)
+    x = layer.self_attn_layer_norm(x + layer.self_attn.out_proj(torch.cat(heads, dim=-1)))
+    hidden = layer.fc1(x)
+    x = layer.final_layer_norm(x + layer.fc2(hidden * torch.sigmoid(hidden)))
+    torch.testing.assert_close(encoder(sentence)[0][0], x.mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_no_layers_is_the_mean_of_normalised_embeddings(tokens):
+    encoder = make_encoder(num_layers=0)
+    x = encoder.embed_tokens(tokens[2, :4]) + encoder.embed_positions.weight[:4]
+    expected = torch.nn.functional.layer_norm(x, (16,)).mean(0)
+    torch.testing.assert_close(encoder(tokens)[0][2], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_do_not_reach_padding(tokens):
+    encoder = make_encoder()
+    encoder(tokens)[0].square().sum().backward()
+    assert encoder.embed_tokens.weight.grad[PAD].abs().max() == 0
+    assert encoder.embed_tokens.weight.grad[int(tokens[0, 0])].abs().max() > 0
+
+
+def test_sentence_without_pieces_is_zero_not_nan():
+    embeddings, states = make_encoder()(torch.full((2, 3), PAD))
+    assert embeddings.tolist() == torch.zeros(2, 16).tolist()
+    assert torch.isfinite(states).all()
+
+
+def test_mean_is_taken_in_float32():
+    states = torch.full((1, 300, 4), 300.0, dtype=torch.float16)  # their sum is beyond float16
+    assert mean_pool(states, torch.ones(1, 300, dtype=torch.bool)).tolist() == [[300.0] * 4]
+
+
+def test_embeddings_start_small():
+    encoder = make_encoder(vocab_size=5000, embed_dim=64)
+    assert encoder.embed_tokens.weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
+
+
+@pytest.mark.parametrize(("option", "value"), [("num_heads", 3), ("num_layers", -1)])
+def test_impossible_sizes_are_refused(option, value):
+    with pytest.raises(ValueError, match=str(value)):
+        make_encoder(**{option: value})
+
+
+def test_head_shares_the_embeddings():
+    head, embeddings = ReconstructionHead(16, 40), torch.randn(40, 16, requires_grad=True)
+    logits = head(torch.randn(3, 16), embeddings)
+    assert logits.shape == (3, 40)
+    logits.sum().backward()
+    assert embeddings.grad is not None

@@ -1,0 +1,123 @@
+"""Set up .venv with everything that `make demo` and `make test` need: once, with the versions of constraints.txt.
+
+Plain syntax on purpose: an old Python must get as far as the sentence that says it is too old.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+CONSTRAINTS = os.path.join(ROOT, "constraints.txt")
+LOG = os.path.join(VENV, "install.log")
+STAMP = os.path.join(VENV, "installed")
+OLDEST, NEWEST = (3, 11), (3, 13)
+NEEDED_BYTES = 3 * 10**9
+
+# torch comes first: a package that asks for any torch would bring another build of several GB
+BUILD = ["setuptools", "wheel", "cython"]
+USE = ["sentencepiece", "faiss-cpu", "safetensors", "tqdm"]
+FAIRSEQ_NEEDS = ["bitarray", "cffi", "hydra-core", "omegaconf", "packaging", "regex", "sacrebleu", "scikit-learn"]
+DEVELOP = ["pytest", "ruff", "mypy"]
+
+
+def stop(sentence):
+    sys.stderr.write("install: " + sentence + "\n")
+    sys.exit(2)
+
+
+def check_machine():
+    version = "%d.%d" % sys.version_info[:2]
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        stop(
+            "%s is Python %s; fairseq-lxsr needs %d.%d to %d.%d: name one, for example PYTHON=python3.11 make test"
+            % ((sys.executable, version) + OLDEST + NEWEST)
+        )
+    if not any(
+        shutil.which(name) for name in ([os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"])
+    ):
+        stop("no C++ compiler found (looked for c++, g++, clang++); install one, for example apt install g++")
+    import sysconfig
+
+    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+    if not os.path.exists(header):
+        stop("%s is missing; install the headers of Python %s, for example apt install python3-dev" % (header, version))
+    free = shutil.disk_usage(ROOT).free
+    if free < NEEDED_BYTES:
+        stop("%.1f GB free on the disk of %s; the installation needs %.0f GB" % (free / 1e9, ROOT, NEEDED_BYTES / 1e9))
+
+
+def fingerprint():
+    digest = hashlib.sha256(sys.version.encode())
+    for name in ("constraints.txt", "setup.py", "pyproject.toml", os.path.join("tools", "install.py")):
+        with open(os.path.join(ROOT, name), "rb") as stream:
+            digest.update(stream.read())
+    return digest.hexdigest()
+
+
+def installed():
+    try:
+        with open(STAMP) as stream:
+            return stream.read() == fingerprint() and os.path.exists(PYTHON)
+    except OSError:
+        return False
+
+
+def run(what, command, **variables):
+    """Run one step, its output to the log; where it fails, say so with the end of the log."""
+    sys.stdout.write("install: %s ... " % what)
+    sys.stdout.flush()
+    start = time.time()
+    with open(LOG, "ab") as log:
+        code = subprocess.call(command, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ, **variables))
+    if code:
+        sys.stdout.write("failed\n")
+        sys.stdout.flush()
+        with open(LOG, "rb") as log:
+            tail = [line for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()][-5:]
+        sys.stderr.write("".join("  %s\n" % line for line in tail))
+        full = " (the disk is full)" if any("No space left" in line for line in tail) else ""
+        stop("%s failed%s; the whole log is %s" % (what, full, LOG))
+    sys.stdout.write("%.0f s\n" % (time.time() - start))
+
+
+def pip(what, arguments, **variables):
+    run(what, [PYTHON, "-m", "pip", "install", "-q", "-c", CONSTRAINTS] + arguments, **variables)
+
+
+def make_venv():
+    if not os.path.exists(PYTHON):
+        code = subprocess.call([sys.executable, "-m", "venv", VENV])
+        if code:
+            shutil.rmtree(VENV, ignore_errors=True)
+            stop("%s -m venv failed; install the venv module, for example apt install python3-venv" % sys.executable)
+    open(LOG, "wb").close()
+
+
+def install():
+    """Everything into .venv, in an order that downloads torch once."""
+    print("install: into %s, about 2 GB and 2 to 4 minutes, once" % VENV)
+    make_venv()
+    pip("torch and build tools", ["torch", "numpy"] + BUILD)
+    pip("what encoding and search need", USE)
+    pip("what fairseq needs", FAIRSEQ_NEEDS)
+    # its torch extensions are not used here, so they are not optimised; its Cython modules ask for -O3 themselves
+    settings = os.path.join(VENV, "build.cfg")
+    with open(settings, "w") as stream:
+        stream.write("[build_ext]\nparallel = 2\n")
+    fairseq = ["--no-deps", "--no-build-isolation", "fairseq-fixed"]
+    pip("fairseq, built from source", fairseq, DIST_EXTRA_CONFIG=settings, CFLAGS="-O0")
+    pip("test tools", DEVELOP)
+    pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
+    with open(STAMP, "w") as stream:
+        stream.write(fingerprint())
+
+
+if __name__ == "__main__":
+    check_machine() if not installed() else sys.exit(0)
+    install()
