@@ -11,8 +11,8 @@ from fairseq_lxsr.losses.targets import merge_duplicates
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     """KL(q || softmax(logits)) per row, where q need not sum to 1.
 
-    sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): only the entries of q are ever read from the
-    logits (Mao et al. 2021, Eq. 2 and 4; the last term carries the total mass because `types` sums to less than 1).
+    sum_w q log q - sum_w q(w) log p(w), where log p(w) = logit(w) - logsumexp(logits): no [R, V] target is built, only
+    the entries of q are gathered (Mao et al. 2021, Eq. 2 and 4).
 
     Args:
         logits: [R, V], any floating type.
@@ -20,6 +20,4 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     Returns: [R] in float32, in nats.
     """
     ids, mass = merge_duplicates(ids, weights)
-    entropy = torch.xlogy(mass, mass).sum(dim=1)
-    expected_logit = (mass * logits.gather(1, ids)).sum(dim=1)
-    return entropy - expected_logit + mass.sum(dim=1) * logits.logsumexp(dim=1)
+    return (torch.xlogy(mass, mass) - mass * logits.log_softmax(dim=1).gather(1, ids)).sum(dim=1)

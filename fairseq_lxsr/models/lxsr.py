@@ -9,7 +9,7 @@ from omegaconf import II, DictConfig, open_dict
 from torch import Tensor, nn
 
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.precision import CPU_PRECISIONS, cpu_autocast_dtype
+from fairseq_lxsr.modules.cpu import CPU_PRECISIONS, cpu_autocast_dtype
 
 # Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
 BASE = {

@@ -20,6 +20,8 @@ from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.losses import OBJECTIVES
+from fairseq_lxsr.modules.cpu import tune_cpu
+from fairseq_lxsr.optim import fused_adamw  # noqa: F401
 from fairseq_lxsr.text import MASK, hash_symbols, is_punctuation
 
 logger = logging.getLogger(__name__)
@@ -63,8 +65,7 @@ class XlingSentTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: XlingSentConfig, **kwargs) -> "XlingSentTask":
-        # before the first parallel operation: the thread pool inherits it, and denormals make a CPU 4 times slower
-        torch.set_flush_denormal(True)
+        tune_cpu()
         # fairseq saves its options as a Namespace and loads with weights_only; the class itself is harmless
         torch.serialization.add_safe_globals([argparse.Namespace])
         with exit_on_input_error("xling_sent"):

@@ -1,9 +1,13 @@
-"""Which number format a CPU computes fastest in."""
+"""What makes training on a CPU fast: number formats and settings of the process."""
+
+import contextlib
+import ctypes
 
 import torch
 
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")
 BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # x86 and Arm names in /proc/cpuinfo
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc, malloc.h
 
 
 def cpu_has_bfloat16() -> bool:
@@ -21,3 +25,17 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
         raise ValueError(f"precision is {precision!r}; expected one of {CPU_PRECISIONS}")
     wanted = precision == "bfloat16" or (precision == "auto" and cpu_has_bfloat16())
     return torch.bfloat16 if wanted else torch.float32
+
+
+def tune_cpu() -> None:
+    """Settings of this process for training; call it before the first parallel operation, whose threads inherit them.
+
+    Denormal numbers become zero: softmax gradients are full of them, and they slow a step down by up to 4 times.
+    Freed memory is kept: returned to the system and fetched again, the [V, D] gradients cost a third of a step in page
+    faults (glibc only; elsewhere nothing changes).
+    """
+    torch.set_flush_denormal(True)
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
