@@ -21,7 +21,6 @@ from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.losses import OBJECTIVES
 from fairseq_lxsr.modules.cpu import tune_cpu
-from fairseq_lxsr.optim import fused_adamw  # noqa: F401
 from fairseq_lxsr.text import MASK, hash_symbols, is_punctuation
 
 logger = logging.getLogger(__name__)

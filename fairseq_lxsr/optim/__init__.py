@@ -1,1 +1,0 @@
-"""fairseq optimizers; see `fused_adamw`."""

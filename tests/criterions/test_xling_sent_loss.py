@@ -1,0 +1,228 @@
+"""The criterion on a small model: what it adds up, what it leaves out, and that nothing waits for the device."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss, XlingSentLossConfig
+from fairseq_lxsr.datasets.masking import MaskingVocabulary, mask_one_piece, mask_tokens
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.models.lxsr import LxsrModel
+from fairseq_lxsr.modules import TransformerConfig
+
+PAD, MASK, VOCAB = 1, 39, 40
+OBJECTIVES = ["ugt", "xtr", "smlm", "mlm", "mlm_xtr"]
+
+
+def make_model(**options):
+    torch.manual_seed(0)
+    config = TransformerConfig(VOCAB, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, dropout=0.0)
+    return LxsrModel(config, **options)
+
+
+def make_criterion(**options):
+    cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
+    return XlingSentLoss(cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None))
+
+
+def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
+    rng = np.random.default_rng(0)
+    vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(VOCAB, dtype=bool))
+    sides = []
+    for longest in (7, 9):
+        tokens = rng.integers(4, MASK, (pairs, longest))
+        tokens[np.arange(longest) >= rng.integers(2, longest + 1, pairs)[:, None]] = PAD
+        sides.append(np.pad(tokens, ((0, 0), (0, extra)), constant_values=PAD))
+    rows = np.arange(pairs) if rows is None else rows
+    sides = [side[rows] for side in sides]
+    if objective in ("mlm", "mlm_xtr"):
+        masked = [mask_tokens(side, rows, which, 1, 1, vocabulary) for which, side in enumerate(sides)]
+    else:
+        masked = mask_one_piece(*sides, rows, 1, 1, vocabulary)
+    batch = {"nsentences": len(rows), "ntokens": sum((side != PAD).sum() for side in sides), "net_input": {}}
+    for name, side, result in zip(("source", "target"), sides, masked, strict=True):
+        batch["net_input"][name] = torch.from_numpy(result.tokens)
+        batch |= {f"{name}_tokens": torch.from_numpy(side), f"{name}_hidden": torch.from_numpy(result.hidden)}
+        if objective == "mlm":
+            used = np.nonzero(result.hidden != PAD)
+            batch["net_input"][f"{name}_predict"] = torch.from_numpy(used[0] * side.shape[1] + result.positions[used])
+            batch[f"{name}_hidden_index"] = torch.from_numpy(used[0] * result.hidden.shape[1] + used[1])
+    return batch
+
+
+def slow_generative_loss(model, batch, objective, weighting):
+    """The table of the paper, one pass, one pair, one vocabulary entry at a time."""
+    total = torch.zeros(())
+    hidden = [batch["source_hidden"], batch["target_hidden"]]
+    whole = [batch["source_tokens"], batch["target_tokens"]]
+    for own, side in enumerate(("source", "target")):
+        for row in range(batch["nsentences"]):
+            read = batch["net_input"][side][row]
+            read = read[read != PAD][None]
+            state, states = model.encoder(read)
+            mine = [int(piece) for piece in hidden[own][row] if piece != PAD]
+            theirs = [int(piece) for piece in hidden[1 - own][row] if piece != PAD]
+            words = [int(piece) for piece in whole[1 - own][row] if piece != PAD]
+            if objective == "mlm":
+                original = [int(piece) for piece in whole[own][row] if piece != PAD]
+                places = mlm_places(batch, side, row)
+                assert sorted(original[place] for place in places) == sorted(mine)
+                for place in places:
+                    log_p = model.head(states[0, place][None], model.encoder.embed_tokens.weight)[0].log_softmax(0)
+                    total = total - log_p[original[place]] / len(places)
+                continue
+            q = {}
+            if objective == "smlm":
+                q = {(mine + theirs)[0]: 1.0}
+            else:
+                share = 0.5 if mine and objective != "xtr" else 0.0
+                for word in set(words):
+                    count = words.count(word) if weighting == "counts" else 1
+                    q[word] = (1 - share) * count / len(words)
+                for piece in mine if share else []:
+                    q[piece] = q.get(piece, 0) + share / len(mine)
+            log_p = model.head(state, model.encoder.embed_tokens.weight)[0].log_softmax(0)
+            for word, mass in q.items():
+                total = total + mass * (np.log(mass) - log_p[word])
+    return total
+
+
+def mlm_places(batch, side, row):
+    width = batch[f"{side}_tokens"].shape[1]
+    return [place - row * width for place in batch["net_input"][f"{side}_predict"].tolist() if place // width == row]
+
+
+@pytest.mark.parametrize("weighting", ["types", "counts"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_generative_loss_equals_the_table_written_out(objective, weighting):
+    model, batch = make_model(), make_batch(objective)
+    criterion = make_criterion(objective=objective, target_weights=weighting, align_weight=0, sim_weight=0)
+    loss, _, _ = criterion(model, batch)
+    expected = slow_generative_loss(model, batch, objective, weighting)
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    fast = torch.autograd.grad(loss, parameters, allow_unused=True)
+    slow = torch.autograd.grad(expected, parameters, allow_unused=True)
+    for a, b in zip(fast, slow, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_total_is_the_weighted_sum():
+    model, batch = make_model(), make_batch()
+    loss, pairs, logged = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)(model, batch)
+    assert pairs == 6
+    assert loss.item() == pytest.approx(3 * logged["gen"].item() + 0.5 * logged["align"].item() + 7 * logged["sim"].item())
+    u, v = (model.encoder(batch["net_input"][side])[0] for side in ("source", "target"))
+    assert logged["align"].item() == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
+    assert logged["sim"].item() == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
+
+
+def test_released_scaling_does_not_divide_sim_by_the_pairs():
+    model, batch = make_model(), make_batch()
+    _, _, ours = make_criterion()(model, batch)
+    _, _, released = make_criterion(sim_reduction="sum")(model, batch)
+    assert released["sim"].item() == pytest.approx(6 * ours["sim"].item())
+    assert released["align"].item() == ours["align"].item()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_padding_and_batch_order_change_nothing(objective):
+    model, criterion = make_model(), make_criterion(objective=objective)
+    plain = criterion(model, make_batch(objective))[0]
+    torch.testing.assert_close(plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4)
+    order = np.array([3, 1, 5, 0, 4, 2])
+    torch.testing.assert_close(plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4)
+
+
+class Operations(TorchDispatchMode):
+    """Every operation that runs, by name, with the size of what it returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        shape = tuple(result.shape) if isinstance(result, torch.Tensor) else None
+        self.calls.append((func.overloadpacket._qualified_op_name, shape))
+        return result
+
+
+SYNCHRONISE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::item", "aten::equal",
+               "aten::_unique2", "aten::unique_consecutive", "aten::is_nonzero"}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_operation_of_a_step_waits_for_the_device(objective):
+    model, criterion, batch = make_model(learn_temperature=True), make_criterion(objective=objective), make_batch(objective)
+    with Operations() as operations:
+        criterion(model, batch)[0].backward()
+    assert not SYNCHRONISE & {name for name, _ in operations.calls}
+
+
+@pytest.mark.parametrize(
+    ("options", "absent"),
+    [
+        ({"gen_weight": 0}, lambda name, shape: shape and shape[-1] == VOCAB),
+        ({"align_weight": 0}, lambda name, shape: "nll_loss" in name),
+        ({"sim_weight": 0}, lambda name, shape: name.endswith("::cos")),
+    ],
+)
+def test_a_weight_of_zero_computes_nothing(options, absent):
+    model, batch = make_model(), make_batch()
+
+    def calls(**options):
+        with Operations() as operations, torch.no_grad():
+            logged = make_criterion(**options)(model, batch)[2]
+        return any(absent(*call) for call in operations.calls), logged
+
+    assert calls()[0]  # the check can fail
+    computed, logged = calls(**options)
+    assert not computed
+    assert next(iter(options)).removesuffix("_weight") not in logged
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_models_get_float32_losses(dtype):
+    model, batch = make_model(), make_batch()
+    expected = make_criterion()(model, batch)[0]
+    loss = make_criterion()(model.to(dtype), batch)[0]
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected.item(), rel=0.03)
+
+
+def test_learnt_temperature_starts_where_the_option_says():
+    batch, options = make_batch(), {"gen_weight": 0, "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1}
+    model = make_model(learn_temperature=True)
+    loss = make_criterion(**options)(model, batch)[0]
+    assert loss.item() == pytest.approx(make_criterion(**options)(make_model(), batch)[0].item(), rel=1e-6)
+    loss.backward()
+    assert model.log_scale.grad.abs() > 0
+
+
+def test_nothing_to_train_is_refused():
+    with pytest.raises(InputError, match="all of --gen-weight"):
+        make_criterion(gen_weight=0, align_weight=0, sim_weight=0)
+    with pytest.raises(InputError, match="--batch-size"):
+        make_criterion(gather_negatives=True, batch_size=None)
+
+
+def test_metrics_are_means_per_pair_over_batches_of_different_size():
+    from fairseq.logging import metrics
+
+    logged = [
+        {"loss": torch.tensor(6.0), "gen": torch.tensor(6.0), "acc_fwd": torch.tensor(2.0), "acc_bwd": torch.tensor(1.0),
+         "sample_size": 2, "nsentences": 2, "ntokens": 9},
+        {"loss": torch.tensor(2.0), "gen": torch.tensor(2.0), "acc_fwd": torch.tensor(1.0), "acc_bwd": torch.tensor(2.0),
+         "sample_size": 6, "nsentences": 6, "ntokens": 9},
+    ]
+    with metrics.aggregate() as aggregate:
+        XlingSentLoss.reduce_metrics(logged)
+    values = aggregate.get_smoothed_values()
+    assert (values["loss"], values["gen"], values["accuracy"]) == (1.0, 1.0, 0.375)
+    assert (values["acc_fwd"], values["acc_bwd"]) == (0.375, 0.375)
+    assert "align" not in values

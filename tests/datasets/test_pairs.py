@@ -1,0 +1,120 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import ListDataset
+
+from fairseq_lxsr.datasets.masking import MaskingVocabulary
+from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
+
+PAD, EOS, MASK = 1, 2, 60
+
+
+def corpus(name, pairs, seed=0, longest=12, empty=()):
+    rng = np.random.default_rng(seed)
+    sides = []
+    for _ in range(2):
+        lengths = rng.integers(1, longest + 1, pairs)
+        lengths[list(empty)] = 0
+        sentences = [torch.tensor([*rng.integers(4, MASK, length), EOS]) for length in lengths]
+        sides.append(ListDataset(sentences, lengths + 1))
+    return PairCorpus(name, *sides)
+
+
+def dataset(*corpora, **options):
+    vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(MASK + 1, dtype=bool))
+    return SentencePairDataset(corpora, vocabulary, eos_idx=EOS, **({"max_positions": 200} | options))
+
+
+def batches_of(data, **limits):
+    return [batch.tolist() for batch in data.batch_by_size(data.ordered_indices(), **limits)]
+
+
+def test_eos_is_stripped_and_long_sentences_cut():
+    data = dataset(corpus("en-fr", 20), max_positions=5)
+    for index in range(20):
+        item = data[index]
+        for side in (item["source"], item["target"]):
+            assert EOS not in side
+            assert 1 <= len(side) <= 5
+    assert data.num_cut > 0
+
+
+def test_empty_sides_are_skipped_and_counted():
+    data = dataset(corpus("en-fr", 20, empty=[3, 7]))
+    assert data.num_empty == 2
+    assert sorted(data.ordered_indices()) == [index for index in range(20) if index not in (3, 7)]
+
+
+def test_batches_are_exact_similar_in_length_and_of_one_language_pair():
+    data = dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1))
+    batches = batches_of(data, max_sentences=16)
+    assert sorted(sum(batches, [])) == list(range(160))
+    assert sorted(map(len, batches)) == [4, 12, *[16] * 9]
+    for batch, following in itertools.pairwise(batches):
+        assert len({index < 100 for index in batch}) == 1
+        if (batch[0] < 100) == (following[0] < 100):
+            assert data.lengths[batch].max() <= data.lengths[following].max(axis=1).min()
+
+
+def test_order_is_new_every_epoch_and_a_function_of_seed_and_epoch():
+    data, again, other = dataset(corpus("x-y", 50)), dataset(corpus("x-y", 50)), dataset(corpus("x-y", 50), seed=2)
+    first = batches_of(data, max_sentences=8)
+    assert first == batches_of(again, max_sentences=8)
+    assert first != batches_of(other, max_sentences=8)
+    data.set_epoch(2)
+    assert first != batches_of(data, max_sentences=8)
+    data.set_epoch(1)
+    assert first == batches_of(data, max_sentences=8)
+
+
+def test_validation_order_never_changes():
+    data = dataset(corpus("x-y", 50), shuffle=False)
+    first = batches_of(data, max_sentences=8)
+    data.set_epoch(5)
+    assert first == batches_of(data, max_sentences=8)
+
+
+def test_temperature_draws_more_of_the_smaller_pair():
+    data = dataset(corpus("en-fr", 81), corpus("en-de", 1), temperature=2.0)
+    indices = data.ordered_indices()
+    assert (indices == 81).sum() == 8
+    assert len(indices) == 82
+
+
+@pytest.mark.parametrize("masking", ["one", "tokens", "none"])
+def test_collated_batch(masking):
+    data = dataset(corpus("x-y", 30), masking=masking)
+    samples = [data[index] for index in (4, 9, 2, 17)]
+    batch = data.collater(samples)
+    assert batch["nsentences"] == 4
+    assert batch["id"].tolist() == [4, 9, 2, 17]
+    assert batch["ntokens"] == sum(len(sample[side]) for sample in samples for side in ("source", "target"))
+    for side in ("source", "target"):
+        original, read = batch[f"{side}_tokens"], batch["net_input"][side]
+        for row, sample in enumerate(samples):
+            assert original[row][original[row] != PAD].tolist() == sample[side].tolist()
+        assert read.shape == original.shape
+        assert torch.equal(read == PAD, original == PAD)
+        if masking == "tokens":
+            hidden = batch[f"{side}_hidden"].flatten()[batch[f"{side}_hidden_index"]]
+            assert original.flatten()[batch["net_input"][f"{side}_predict"]].tolist() == hidden.tolist()
+            assert (hidden != PAD).all()
+    changed = sum((batch["net_input"][side] != batch[f"{side}_tokens"]).sum().item() for side in ("source", "target"))
+    assert {"one": changed == 4, "tokens": changed >= 1, "none": changed == 0}[masking]
+
+
+def test_masking_does_not_depend_on_the_batch():
+    data = dataset(corpus("x-y", 30))
+    together = data.collater([data[index] for index in range(10)])
+    for row in range(10):
+        alone = data.collater([data[row]])
+        for side in ("source", "target"):
+            width = alone["net_input"][side].shape[1]
+            assert torch.equal(together["net_input"][side][row, :width], alone["net_input"][side][0])
+
+
+def test_unknown_masking_is_refused():
+    with pytest.raises(ValueError, match="'words'"):
+        dataset(corpus("x-y", 3), masking="words")

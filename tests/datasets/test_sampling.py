@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from fairseq_lxsr.datasets.sampling import cut_into_batches, sample, samples_per_corpus, sort_by_length
+
+
+def test_temperature_one_keeps_the_sizes():
+    assert samples_per_corpus([900, 90, 10], 1).tolist() == [900, 90, 10]
+
+
+def test_temperature_evens_out():
+    # sizes 81 and 1 at temperature 2: shares 9 : 1 of 82
+    assert samples_per_corpus([81, 1], 2).tolist() == [74, 8]
+    assert samples_per_corpus([500, 0, 500], 5).tolist() == [500, 0, 500]
+
+
+def test_impossible_temperature_is_refused():
+    with pytest.raises(ValueError, match="temperature is 0"):
+        samples_per_corpus([1, 2], 0)
+
+
+def test_sample_uses_everything_before_it_repeats():
+    drawn = sample(np.arange(10), 25, np.random.default_rng(0))
+    counts = np.bincount(drawn, minlength=10)
+    assert len(drawn) == 25
+    assert set(counts) == {2, 3}
+    assert len(sample(np.arange(0), 0, np.random.default_rng(0))) == 0
+
+
+def test_order_is_by_longer_side_then_source_and_keeps_ties():
+    source, target = np.array([3, 1, 5, 3, 1]), np.array([4, 5, 5, 4, 2])
+    assert sort_by_length(np.array([3, 4, 0, 2, 1]), source, target).tolist() == [4, 3, 0, 1, 2]
+
+
+def test_batches_have_an_exact_number_of_pairs():
+    batches = cut_into_batches(np.arange(10), np.ones(10, dtype=int), 3, None)
+    assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+
+
+def test_token_limit_counts_padding():
+    # 3 x 2, then 2 x 4 (a third would make 3 x 4 > 8), then 1 x 9: longer than the limit, alone
+    batches = cut_into_batches(np.arange(6), np.array([1, 2, 2, 3, 4, 9]), None, 8)
+    assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4], [5]]
+
+
+def test_both_limits_hold():
+    batches = cut_into_batches(np.arange(5), np.array([1, 1, 1, 4, 4]), 2, 8)
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4]]
+
+
+def test_nothing_gives_no_batches():
+    assert cut_into_batches(np.arange(0), np.arange(0), 3, None) == []
+    assert cut_into_batches(np.arange(0), np.arange(0), None, 100) == []
