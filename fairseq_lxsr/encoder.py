@@ -99,7 +99,7 @@ class SentenceEncoder:
                     break  # only empty sentences are left
                 padding = self.model.config.padding_idx
                 tokens = pad_sequence([ids[index] for index in batch], batch_first=True, padding_value=padding)
-                embeddings[batch] = self.model(tokens.to(self.device))[0].float().cpu().numpy()
+                embeddings[batch] = self.model(tokens.to(self.device))[0][0].float().cpu().numpy()
                 bar.update(len(batch))
             bar.update(len(ids) - bar.n)
         return embeddings

@@ -119,8 +119,7 @@ class LxsrModel(BaseFairseqModel):
             `log_scale`, scalar or None.
         """
         with torch.autocast("cpu", torch.bfloat16, enabled=self.cpu_dtype is torch.bfloat16 and not source.is_cuda):
-            u, source_states = self.encoder(source)
-            v, target_states = self.encoder(target)
+            (u, source_states), (v, target_states) = self.encoder(source, target)
             logits = None
             if reconstruct:
                 inputs = (u, v)

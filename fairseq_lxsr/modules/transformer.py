@@ -5,6 +5,7 @@ Source: Mao et al. 2021, section 3.1. One encoder for all languages, no language
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -108,16 +109,23 @@ class TransformerSentenceEncoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode a batch of sentences.
+    def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Encode one or more batches of sentences, each padded to a length of its own.
 
         Args:
-            tokens: [B, T] ids, `padding_idx` at unused places, T at most `max_positions`.
-        Returns: sentence embeddings [B, D], the mean of the last states over real pieces; states [B, T, D].
+            batches: each [B, T] ids, `padding_idx` at unused places, T at most `max_positions`.
+        Returns: for each, sentence embeddings [B, D], the mean of the last states over real pieces; states [B, T, D].
         """
+        # one look-up for all: each would have a [V, D] gradient of its own
+        looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
+        parts = looked_up.split([tokens.numel() for tokens in batches])
+        return [
+            self._encode(tokens, part.unflatten(0, tokens.shape)) for tokens, part in zip(batches, parts, strict=True)
+        ]
+
+    def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
-        x = self.embed_tokens(tokens) + self.embed_positions.weight[: tokens.shape[1]]
-        x = self.dropout(self.layer_norm(x))
+        x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[: tokens.shape[1]]))
         # padding attends to itself, or a sentence of padding only would be 0/0
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         for layer in self.layers:

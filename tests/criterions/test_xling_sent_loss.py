@@ -26,7 +26,9 @@ def make_model(**options):
 
 def make_criterion(**options):
     cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
-    return XlingSentLoss(cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None))
+    return XlingSentLoss(
+        cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None)
+    )
 
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
@@ -63,7 +65,7 @@ def slow_generative_loss(model, batch, objective, weighting):
         for row in range(batch["nsentences"]):
             read = batch["net_input"][side][row]
             read = read[read != PAD][None]
-            state, states = model.encoder(read)
+            [(state, states)] = model.encoder(read)
             mine = [int(piece) for piece in hidden[own][row] if piece != PAD]
             theirs = [int(piece) for piece in hidden[1 - own][row] if piece != PAD]
             words = [int(piece) for piece in whole[1 - own][row] if piece != PAD]
@@ -115,8 +117,10 @@ def test_total_is_the_weighted_sum():
     model, batch = make_model(), make_batch()
     loss, pairs, logged = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)(model, batch)
     assert pairs == 6
-    assert loss.item() == pytest.approx(3 * logged["gen"].item() + 0.5 * logged["align"].item() + 7 * logged["sim"].item())
-    u, v = (model.encoder(batch["net_input"][side])[0] for side in ("source", "target"))
+    assert loss.item() == pytest.approx(
+        3 * logged["gen"].item() + 0.5 * logged["align"].item() + 7 * logged["sim"].item()
+    )
+    u, v = (model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target"))
     assert logged["align"].item() == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
     assert logged["sim"].item() == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
 
@@ -152,13 +156,25 @@ class Operations(TorchDispatchMode):
         return result
 
 
-SYNCHRONISE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::item", "aten::equal",
-               "aten::_unique2", "aten::unique_consecutive", "aten::is_nonzero"}
+SYNCHRONISE = {
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::item",
+    "aten::equal",
+    "aten::_unique2",
+    "aten::unique_consecutive",
+    "aten::is_nonzero",
+}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_operation_of_a_step_waits_for_the_device(objective):
-    model, criterion, batch = make_model(learn_temperature=True), make_criterion(objective=objective), make_batch(objective)
+    model, criterion, batch = (
+        make_model(learn_temperature=True),
+        make_criterion(objective=objective),
+        make_batch(objective),
+    )
     with Operations() as operations:
         criterion(model, batch)[0].backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
@@ -196,7 +212,10 @@ def test_half_precision_models_get_float32_losses(dtype):
 
 
 def test_learnt_temperature_starts_where_the_option_says():
-    batch, options = make_batch(), {"gen_weight": 0, "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1}
+    batch, options = (
+        make_batch(),
+        {"gen_weight": 0, "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1},
+    )
     model = make_model(learn_temperature=True)
     loss = make_criterion(**options)(model, batch)[0]
     assert loss.item() == pytest.approx(make_criterion(**options)(make_model(), batch)[0].item(), rel=1e-6)
@@ -215,10 +234,24 @@ def test_metrics_are_means_per_pair_over_batches_of_different_size():
     from fairseq.logging import metrics
 
     logged = [
-        {"loss": torch.tensor(6.0), "gen": torch.tensor(6.0), "acc_fwd": torch.tensor(2.0), "acc_bwd": torch.tensor(1.0),
-         "sample_size": 2, "nsentences": 2, "ntokens": 9},
-        {"loss": torch.tensor(2.0), "gen": torch.tensor(2.0), "acc_fwd": torch.tensor(1.0), "acc_bwd": torch.tensor(2.0),
-         "sample_size": 6, "nsentences": 6, "ntokens": 9},
+        {
+            "loss": torch.tensor(6.0),
+            "gen": torch.tensor(6.0),
+            "acc_fwd": torch.tensor(2.0),
+            "acc_bwd": torch.tensor(1.0),
+            "sample_size": 2,
+            "nsentences": 2,
+            "ntokens": 9,
+        },
+        {
+            "loss": torch.tensor(2.0),
+            "gen": torch.tensor(2.0),
+            "acc_fwd": torch.tensor(1.0),
+            "acc_bwd": torch.tensor(2.0),
+            "sample_size": 6,
+            "nsentences": 6,
+            "ntokens": 9,
+        },
     ]
     with metrics.aggregate() as aggregate:
         XlingSentLoss.reduce_metrics(logged)

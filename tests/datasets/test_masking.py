@@ -25,8 +25,12 @@ def test_uniform_numbers_look_uniform_and_differ_by_counter():
     numbers = uniform(1, 1, np.arange(100_000), 0)
     assert abs(numbers.mean() - 0.5) < 0.005
     assert np.abs(np.histogram(numbers, 10, (0, 1))[0] - 10_000).max() < 400
-    others = [uniform(2, 1, np.arange(100_000), 0), uniform(1, 2, np.arange(100_000), 0),
-              uniform(1, 1, np.arange(100_000), 1), uniform(1, 1, np.arange(1, 100_001), 0)]
+    others = [
+        uniform(2, 1, np.arange(100_000), 0),
+        uniform(1, 2, np.arange(100_000), 0),
+        uniform(1, 1, np.arange(100_000), 1),
+        uniform(1, 1, np.arange(1, 100_001), 0),
+    ]
     for other in others:
         assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.02
 
@@ -67,7 +71,7 @@ def test_masking_depends_on_seed_epoch_and_index_alone(vocabulary):
     def one(rows, seed=1, epoch=1, extra=0):
         sides = [np.pad(side[rows], ((0, 0), (0, extra)), constant_values=PAD) for side in (source, target)]
         masked = mask_one_piece(*sides, index[rows], seed, epoch, vocabulary)
-        return [side.tokens[:, : width] for side, width in zip(masked, (9, 12), strict=True)]
+        return [side.tokens[:, :width] for side, width in zip(masked, (9, 12), strict=True)]
 
     def many(rows, seed=1, epoch=1, extra=0):
         tokens = np.pad(source[rows], ((0, 0), (0, extra)), constant_values=PAD)

@@ -68,7 +68,13 @@ def test_options_beyond_the_paper_train(tmp_path, toy_work):
     done = train(
         *(toy_work / "data-bin", tmp_path, "--no-save", "--learn-temperature"),
         **{"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1", "align_margin": "0.1"},
-        **{"sim_form": "mse", "sim_weight": "0.01", "max_epoch": "3", "encoder_layers": "1", "cpu_precision": "bfloat16"},
+        **{
+            "sim_form": "mse",
+            "sim_weight": "0.01",
+            "max_epoch": "3",
+            "encoder_layers": "1",
+            "cpu_precision": "bfloat16",
+        },
     )
     valid = [line for line in done.stderr.splitlines() if "valid on 'valid' subset" in line][-1]
     assert float(valid.split("accuracy ")[1].split()[0]) > 0.3
@@ -76,8 +82,18 @@ def test_options_beyond_the_paper_train(tmp_path, toy_work):
 
 
 def test_help_lists_every_option_with_its_text():
-    done = run("fairseq_cli.train", "--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--arch", "lxsr_base",
-               "--criterion", "xling_sent_loss", "--help")
+    done = run(
+        "fairseq_cli.train",
+        "--user-dir",
+        "fairseq_lxsr",
+        "--task",
+        "xling_sent",
+        "--arch",
+        "lxsr_base",
+        "--criterion",
+        "xling_sent_loss",
+        "--help",
+    )
     text = " ".join(done.stdout.split())
     for option, help_text in {
         "--lang-pairs": "for example en-fr,en-de",
@@ -102,7 +118,9 @@ def test_several_language_pairs_share_one_model(tmp_path):
         *("prepare", "--work", work, "--lang-pairs", "en-fr,en-xx", "--data", tmp_path / "text.{pair}"),
         *("--valid-size", 30, "--test-size", 30, "--vocab-size", 200),
     )
-    done = train(work / "data-bin", tmp_path, "--no-save", lang_pairs="en-fr,en-xx", sampling_temperature="5", max_epoch="1")
+    done = train(
+        work / "data-bin", tmp_path, "--no-save", lang_pairs="en-fr,en-xx", sampling_temperature="5", max_epoch="1"
+    )
     assert "en-fr, en-xx" in done.stderr
     assert "train: 780 pairs" in done.stderr
 

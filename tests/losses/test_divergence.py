@@ -57,6 +57,31 @@ def test_values_and_gradients_equal_the_dense_reference(rows, length, vocab_size
     torch.testing.assert_close(fast.grad, slow.grad.float(), rtol=1e-4, atol=1e-5)
 
 
+def test_chunks_change_nothing(monkeypatch):
+    torch.manual_seed(0)
+    logits, ids, weights = torch.randn(7, 9), torch.randint(9, (7, 4)), torch.rand(7, 4)
+    results = []
+    for chunk in (6_000_000, 20, 1):
+        monkeypatch.setattr("fairseq_lxsr.losses.divergence.CHUNK", chunk)
+        x = logits.clone().requires_grad_()
+        loss = kl_divergence(x, ids, weights)
+        results.append((loss.detach(), *torch.autograd.grad(loss.square().sum(), x)))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_logits_give_a_float32_loss(dtype):
+    torch.manual_seed(0)
+    logits, ids, weights = torch.randn(3, 50).to(dtype).requires_grad_(), torch.randint(50, (3, 4)), torch.rand(3, 4)
+    wide = logits.detach().float().requires_grad_()
+    loss, expected = kl_divergence(logits, ids, weights), kl_divergence(wide, ids, weights)
+    torch.testing.assert_close(loss, expected)
+    loss.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(logits.grad, wide.grad.to(dtype))
+
+
 def test_gradient_by_finite_differences():
     logits = torch.randn(3, 7, dtype=torch.double, requires_grad=True)
     ids, weights = torch.tensor([[2, 2, 3], [0, 1, 6], [5, 4, 4]]), torch.rand(3, 3, dtype=torch.double)

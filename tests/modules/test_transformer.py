@@ -32,14 +32,22 @@ def test_parameters_of_the_paper():
 @pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
 def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
     encoder = make_encoder(num_layers=num_layers)
-    together, _ = encoder(tokens)
-    wider, _ = encoder(torch.nn.functional.pad(tokens, (0, 20), value=PAD))
+    [(together, _)] = encoder(tokens)
+    [(wider, _)] = encoder(torch.nn.functional.pad(tokens, (0, 20), value=PAD))
     torch.testing.assert_close(together, wider, rtol=0, atol=5e-6)
     for row in range(len(tokens)):
-        alone, _ = encoder(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
+        [(alone, _)] = encoder(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
         torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=5e-6)
     order = torch.tensor([3, 0, 4, 2, 1])
-    torch.testing.assert_close(encoder(tokens[order])[0], together[order], rtol=0, atol=5e-6)
+    torch.testing.assert_close(encoder(tokens[order])[0][0], together[order], rtol=0, atol=5e-6)
+
+
+def test_batches_of_different_length_in_one_call(tokens):
+    encoder = make_encoder()
+    (first, _), (second, states) = encoder(tokens, tokens[1:3, :4])
+    torch.testing.assert_close(first, encoder(tokens)[0][0])
+    torch.testing.assert_close(second, first[1:3], rtol=0, atol=5e-6)
+    assert states.shape == (2, 4, 16)
 
 
 def test_layer_equals_attention_written_out(tokens):
@@ -56,25 +64,25 @@ def test_layer_equals_attention_written_out(tokens):
     x = layer.self_attn_layer_norm(x + layer.self_attn.out_proj(torch.cat(heads, dim=-1)))
     hidden = layer.fc1(x)
     x = layer.final_layer_norm(x + layer.fc2(hidden * torch.sigmoid(hidden)))
-    torch.testing.assert_close(encoder(sentence)[0][0], x.mean(0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(encoder(sentence)[0][0][0], x.mean(0), rtol=1e-5, atol=1e-6)
 
 
 def test_no_layers_is_the_mean_of_normalised_embeddings(tokens):
     encoder = make_encoder(num_layers=0)
     x = encoder.embed_tokens(tokens[2, :4]) + encoder.embed_positions.weight[:4]
     expected = torch.nn.functional.layer_norm(x, (16,)).mean(0)
-    torch.testing.assert_close(encoder(tokens)[0][2], expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(encoder(tokens)[0][0][2], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_do_not_reach_padding(tokens):
     encoder = make_encoder()
-    encoder(tokens)[0].square().sum().backward()
+    encoder(tokens)[0][0].square().sum().backward()
     assert encoder.embed_tokens.weight.grad[PAD].abs().max() == 0
     assert encoder.embed_tokens.weight.grad[int(tokens[0, 0])].abs().max() > 0
 
 
 def test_sentence_without_pieces_is_zero_not_nan():
-    embeddings, states = make_encoder()(torch.full((2, 3), PAD))
+    [(embeddings, states)] = make_encoder()(torch.full((2, 3), PAD))
     assert embeddings.tolist() == torch.zeros(2, 16).tolist()
     assert torch.isfinite(states).all()
 
