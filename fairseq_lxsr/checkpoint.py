@@ -12,7 +12,7 @@ import torch
 from fairseq_lxsr.encoder import DICTIONARY_FILE, save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, hash_symbols, read_dictionary
+from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, hash_symbols, read_dictionary
 
 # under this name the task keeps the hash of its dictionary in every checkpoint
 DICTIONARY_HASH = "dictionary_sha256"
@@ -96,6 +96,7 @@ def export_checkpoint(
         text = TextOptions.load(data / TEXT_FILE)
     else:
         raise InputError(f"{data / TEXT_FILE}: no such file; say --lowercase or --no-lowercase, as the data was made")
+    Tokenizer(spm, text, read_dictionary(dictionary))  # refuses a model that does not go with the dictionary
     training = {
         "lang_pairs": cfg["task"].get("lang_pairs"),
         "objective": cfg["task"].get("objective"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
@@ -146,7 +146,7 @@ def save_folder(
     """Write a model folder; it appears under its name only when it is complete."""
     with atomic_folder(folder, CONFIG_FILE) as work:
         weights = {name: value.detach().float().contiguous() for name, value in model.state_dict().items()}
-        save_file(weights, work / WEIGHTS_FILE, metadata={"format": "pt"})
+        (work / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt"}))
         (work / DICTIONARY_FILE).write_bytes(dictionary.read_bytes())
         (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())
         config = {

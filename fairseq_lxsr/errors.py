@@ -11,22 +11,39 @@ class InputError(ValueError):
     """Something the user can mend: the message names the value, where it is, what was expected and what to do."""
 
 
+def one_line(error: BaseException) -> str | None:
+    """What to tell the user of an `InputError` or of a file system that refuses; None for anything else."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; check the path, the permissions and the free space"
+    return None
+
+
 @contextlib.contextmanager
 def exit_on_input_error(program: str) -> Iterator[None]:
-    """Turn an `InputError`, or a file system that refuses, into `program: error: ...` and exit status 2.
-
-    Every function that reads or writes files for a command runs inside this.
-    """
+    """Inside this, bad input ends the program with `program: error: ...` and exit status 2."""
     try:
         yield
-    except InputError as error:
-        message = str(error)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        message = f"{where}{error.strerror or error}; check the path, the permissions and the free space"
-    else:
-        return
-    print(f"{program}: error: {message}", file=sys.stderr)
-    sys.exit(EXIT_STATUS)
+    except Exception as error:
+        message = one_line(error)
+        if message is None:
+            raise
+        print(f"{program}: error: {message}", file=sys.stderr)
+        sys.exit(EXIT_STATUS)
+
+
+def install_excepthook(program: str) -> None:
+    """The same for a program whose main function is not ours: fairseq-train with this plugin."""
+    previous = sys.excepthook
+
+    def report(kind, error, traceback):
+        message = one_line(error)
+        if message is None:
+            previous(kind, error, traceback)
+            return
+        print(f"{program}: error: {message}", file=sys.stderr)
+        raise SystemExit(EXIT_STATUS)
+
+    sys.excepthook = report

@@ -114,10 +114,10 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
             yield stream
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
-        raise
+        raise _named(error, path) from None
 
 
 @contextlib.contextmanager
@@ -143,9 +143,16 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
             shutil.rmtree(old)
         else:
             os.replace(work, path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
-        raise
+        raise _named(error, path) from None
+
+
+def _named(error: BaseException, path: Path) -> BaseException:
+    """The error, with the path where the system did not say it (a full disk)."""
+    if isinstance(error, OSError) and error.errno and not error.filename:
+        return OSError(error.errno, os.strerror(error.errno), str(path))
+    return error
 
 
 def _umask() -> int:

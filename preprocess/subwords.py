@@ -1,5 +1,6 @@
 """One SentencePiece BPE model and one dictionary for all languages."""
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -56,10 +57,11 @@ def train_model(lines: Iterator[str], path: Path, vocab_size: int, character_cov
 
     Raises: InputError with the largest possible size where the text cannot give `vocab_size` pieces.
     """
+    model = io.BytesIO()  # SentencePiece itself does not notice a full disk
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=(line for line in lines if line),
-            model_prefix=str(path.with_suffix("")),
+            model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
             character_coverage=character_coverage,
@@ -83,7 +85,7 @@ def train_model(lines: Iterator[str], path: Path, vocab_size: int, character_cov
                 "lower --character-coverage"
             ) from None
         raise InputError(f"SentencePiece could not be trained: {str(error).strip().splitlines()[-1]}") from None
-    path.with_suffix(".vocab").unlink()
+    path.write_bytes(model.getvalue())
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:

@@ -38,7 +38,7 @@ class _KlDivergence(torch.autograd.Function):
         return torch.xlogy(mass, mass).sum(dim=1) - expected_logit + mass.sum(dim=1) * partition
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[override]
+    def backward(ctx, grad: Tensor):
         """d / d logit(w) = (sum q) softmax(w) - q(w), times the incoming gradient [R]."""
         logits, partition, ids, mass = ctx.saved_tensors
         result = torch.empty_like(logits)

@@ -3,13 +3,14 @@
 import argparse
 import logging
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
@@ -18,7 +19,7 @@ from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable
 from fairseq_lxsr.criterions import xling_sent_loss  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
-from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.errors import InputError, install_excepthook
 from fairseq_lxsr.losses import OBJECTIVES
 from fairseq_lxsr.modules.cpu import tune_cpu
 from fairseq_lxsr.text import MASK, hash_symbols, is_punctuation
@@ -51,6 +52,7 @@ class XlingSentConfig(FairseqDataclass):
     seed: int = II("common.seed")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
+    no_save: bool = II("checkpoint.no_save")
 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
@@ -67,8 +69,7 @@ class XlingSentTask(FairseqTask):
         tune_cpu()
         # fairseq saves its options as a Namespace and loads with weights_only; the class itself is harmless
         torch.serialization.add_safe_globals([argparse.Namespace])
-        with exit_on_input_error("xling_sent"):
-            return cls(cfg)
+        return cls(cfg)
 
     def __init__(self, cfg: XlingSentConfig):
         super().__init__(cfg)
@@ -94,26 +95,23 @@ class XlingSentTask(FairseqTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of every language pair that has it, of the shard whose turn it is."""
-        with exit_on_input_error("xling_sent"):
-            folder = self.shards[(epoch - 1) % len(self.shards)] if split == "train" else self.shards[0]
-            corpora = [corpus for pair in self.pairs if (corpus := read_corpus(folder, split, *pair)) is not None]
-            if not corpora:
-                names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
-                raise InputError(f"{folder}: has no {names}; expected the output of fairseq-preprocess")
-            dataset = SentencePairDataset(
-                corpora,
-                self.vocabulary,
-                eos_idx=self.dictionary.eos(),
-                max_positions=self.cfg.max_positions,
-                masking=MASKING_OF_OBJECTIVE[self.cfg.objective],
-                seed=self.cfg.seed,
-                shuffle=split == "train",
-                temperature=self.cfg.sampling_temperature,
-            )
-            if dataset.num_empty == len(dataset):
-                raise InputError(
-                    f"{folder}: every pair of {split} has an empty side; look at the text it was made from"
-                )
+        folder = self.shards[(epoch - 1) % len(self.shards)] if split == "train" else self.shards[0]
+        corpora = [corpus for pair in self.pairs if (corpus := read_corpus(folder, split, *pair)) is not None]
+        if not corpora:
+            names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
+            raise InputError(f"{folder}: has no {names}; expected the output of fairseq-preprocess")
+        dataset = SentencePairDataset(
+            corpora,
+            self.vocabulary,
+            eos_idx=self.dictionary.eos(),
+            max_positions=self.cfg.max_positions,
+            masking=MASKING_OF_OBJECTIVE[self.cfg.objective],
+            seed=self.cfg.seed,
+            shuffle=split == "train",
+            temperature=self.cfg.sampling_temperature,
+        )
+        if dataset.num_empty == len(dataset):
+            raise InputError(f"{folder}: every pair of {split} has an empty side; look at the text it was made from")
         logger.info(
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
             f"{dataset.num_cut:,} cut at {self.cfg.max_positions} pieces"
@@ -121,19 +119,16 @@ class XlingSentTask(FairseqTask):
         self.datasets[split] = dataset
 
     def build_model(self, cfg, from_checkpoint: bool = False):
+        model = super().build_model(cfg, from_checkpoint)
         if not from_checkpoint:
             restored = Path(self.cfg.restore_file)
             if restored.name == self.cfg.restore_file:
                 restored = Path(self.cfg.save_dir) / restored
-            with exit_on_input_error("xling_sent"):
-                if restored.exists():
-                    check_resumable(restored, len(self.dictionary), self.state.state_dict[DICTIONARY_HASH])
-        with exit_on_input_error("xling_sent"):
-            return super().build_model(cfg, from_checkpoint)
-
-    def build_criterion(self, cfg, from_checkpoint: bool = False):
-        with exit_on_input_error("xling_sent"):
-            return super().build_criterion(cfg, from_checkpoint)
+            if restored.exists():
+                check_resumable(restored, len(self.dictionary), self.state.state_dict[DICTIONARY_HASH])
+            if not self.cfg.no_save:
+                check_space(Path(self.cfg.save_dir), sum(p.numel() for p in model.parameters()))
+        return model
 
     def max_positions(self) -> int:
         return self.cfg.max_positions
@@ -204,5 +199,28 @@ def read_corpus(folder: Path, split: str, source: str, target: str) -> PairCorpu
             )
         if not len(sides[0]):
             raise InputError(f"{prefix}: no sentences; look at the text it was made from")
+        for side, language in zip(sides, (source, target), strict=True):
+            check_last_sentence(side, Path(f"{prefix}.{language}.bin"))
         return PairCorpus(f"{source}-{target}", *sides)
     return None
+
+
+def check_last_sentence(side: FairseqDataset, path: Path) -> None:
+    """Refuse a .bin file that ends before its index says."""
+    try:
+        side[len(side) - 1]
+    except ValueError:
+        raise InputError(f"{path}: cut off, {path.stat().st_size:,} bytes; run fairseq-preprocess again") from None
+
+
+def check_space(save_dir: Path, num_parameters: int) -> None:
+    """Refuse to start a run whose first checkpoint does not fit: parameters and two moments, and a copy of them."""
+    needed, free = 2 * 3 * 4 * num_parameters, shutil.disk_usage(save_dir).free
+    if free < needed:
+        raise InputError(
+            f"{save_dir}: No space left on device for checkpoints, {free / 1e6:,.1f} MB free; two of this model take "
+            f"{needed / 1e6:,.1f} MB: make room, or choose another --save-dir (or --no-save)"
+        )
+
+
+install_excepthook("fairseq_lxsr")

@@ -50,7 +50,7 @@ def test_empty_sides_are_skipped_and_counted():
 def test_batches_are_exact_similar_in_length_and_of_one_language_pair():
     data = dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1))
     batches = batches_of(data, max_sentences=16)
-    assert sorted(sum(batches, [])) == list(range(160))
+    assert sorted(itertools.chain(*batches)) == list(range(160))
     assert sorted(map(len, batches)) == [4, 12, *[16] * 9]
     for batch, following in itertools.pairwise(batches):
         assert len({index < 100 for index in batch}) == 1
