@@ -73,7 +73,8 @@ class XlingSentLoss(FairseqCriterion):
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Returns the loss summed over the pairs, the number of pairs, and what is logged; nothing synchronises."""
-        output = model(**sample["net_input"], reconstruct=self.reconstructs)
+        predict = (sample["source_predict"], sample["target_predict"]) if self.cfg.objective == "mlm" else None
+        output = model(**sample["net_input"], predict=predict, reconstruct=self.reconstructs)
         u, v = output["source"], output["target"]
         pairs = sample["nsentences"]
         terms = {}

@@ -128,9 +128,10 @@ class SentencePairDataset(FairseqDataset):
     def collater(self, samples: list[dict]) -> dict:
         """Pad and mask.
 
-        Returns a dict: `net_input` (`source`, `target` [B, T] as the encoder reads them, and for `tokens` masking the
-        flat places to predict), `source_tokens`, `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden`
-        [B, M] the masked pieces (and the flat places of the real ones in them), `id` [B], `nsentences`, `ntokens`.
+        Returns a dict: `net_input` (`source`, `target` [B, T] as the encoder reads them), `source_tokens`,
+        `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden` [B, M] the masked pieces, `id` [B],
+        `nsentences`, `ntokens`; with `tokens` masking also `source_predict`, `target_predict` [K] the places of the
+        masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`.
         """
         if not samples:
             return {}
@@ -148,7 +149,7 @@ class SentencePairDataset(FairseqDataset):
             if self.masking == "tokens":
                 # found here, on the host: a device would have to synchronise to know how many there are
                 rows, columns = np.nonzero(masked.hidden != self.vocabulary.padding_idx)
-                batch["net_input"][f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
+                batch[f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
                 batch[f"{side}_hidden_index"] = rows * masked.hidden.shape[1] + columns
         return _to_tensors(batch)
 

@@ -32,36 +32,24 @@ ARCHITECTURES = {
 
 @dataclass
 class LxsrModelConfig(FairseqDataclass):
-    encoder_embed_dim: int = field(
-        default=512, metadata={"help": "width D of the embeddings, in units (default: 512 in lxsr_base)"}
-    )
-    encoder_ffn_embed_dim: int = field(
-        default=1024, metadata={"help": "width of the feed-forward blocks, in units (default: 1024 in lxsr_base)"}
-    )
-    encoder_attention_heads: int = field(
-        default=8, metadata={"help": "number of attention heads (default: 8 in lxsr_base)"}
-    )
-    encoder_layers: int = field(
-        default=2, metadata={"help": "number of transformer layers, 0 to 6 or more (default: 2 in lxsr_base)"}
-    )
-    dropout: float = field(
-        default=0.1, metadata={"help": "dropout probability of embeddings and residual branches (default: 0.1)"}
-    )
-    attention_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability of the attention weights (default: 0)"}
-    )
+    encoder_embed_dim: int = field(default=512, metadata={"help": "width D of the embeddings, in units"})
+    encoder_ffn_embed_dim: int = field(default=1024, metadata={"help": "width of the feed-forward blocks, in units"})
+    encoder_attention_heads: int = field(default=8, metadata={"help": "number of attention heads"})
+    encoder_layers: int = field(default=2, metadata={"help": "number of transformer layers, 0 to 6 or more"})
+    dropout: float = field(default=0.1, metadata={"help": "dropout probability of embeddings and residual branches"})
+    attention_dropout: float = field(default=0.0, metadata={"help": "dropout probability of the attention weights"})
     activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks (default: 0)"}
+        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks"}
     )
     learn_temperature: bool = field(
         default=False,
-        metadata={"help": "learn the temperature of the align loss, starting at --align-temperature (default: off)"},
+        metadata={"help": "learn the temperature of the align loss, starting at --align-temperature"},
     )
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
         default="float32",
         metadata={
             "help": "precision of the matrix products on a CPU; bfloat16 is 2 to 3 times faster where the CPU has "
-            "instructions for it, auto takes it there and float32 elsewhere (default: float32). On CUDA use "
+            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
             "--fp16, --bf16 or --amp"
         },
     )
@@ -104,15 +92,14 @@ class LxsrModel(BaseFairseqModel):
         self,
         source: Tensor,
         target: Tensor,
-        source_predict: Tensor | None = None,
-        target_predict: Tensor | None = None,
+        predict: tuple[Tensor, Tensor] | None = None,
         reconstruct: bool = True,
     ) -> dict[str, Tensor | None]:
         """Encode both sides.
 
         Args:
             source, target: [B, T], [B, T'] ids as the encoder reads them.
-            source_predict, target_predict: [K], [K'] flat places of the tokens to predict from their own states;
+            predict: [K], [K'] places, in either side read as one row, of the tokens to predict from their own states;
                 without them the head reads one sentence embedding per pass.
             reconstruct: compute logits at all.
         Returns: `source`, `target` [B, D] embeddings; `logits` [2B, V] (source passes first) or [K + K', V], or None;
@@ -122,12 +109,10 @@ class LxsrModel(BaseFairseqModel):
             (u, source_states), (v, target_states) = self.encoder(source, target)
             logits = None
             if reconstruct:
-                inputs = (u, v)
-                if source_predict is not None:
-                    inputs = (
-                        source_states.flatten(0, 1)[source_predict],  # [K, D]
-                        target_states.flatten(0, 1)[target_predict],  # [K', D]
-                    )
+                inputs = [u, v]
+                if predict is not None:
+                    states = source_states, target_states
+                    inputs = [side.flatten(0, 1)[places] for side, places in zip(states, predict, strict=True)]
                 logits = self.head(torch.cat(inputs), self.encoder.embed_tokens.weight)
         return {"source": u, "target": v, "logits": logits, "log_scale": self.log_scale}
 

@@ -22,6 +22,7 @@ from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
 from fairseq_lxsr.errors import InputError, install_excepthook
 from fairseq_lxsr.losses import OBJECTIVES
 from fairseq_lxsr.modules.cpu import tune_cpu
+from fairseq_lxsr.tasks._help import add_to_help
 from fairseq_lxsr.text import MASK, hash_symbols, is_punctuation
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class XlingSentConfig(FairseqDataclass):
     )
     lang_pairs: Optional[str] = field(
         default=None,
-        metadata={"help": "language pairs, for example en-fr,en-de (default: every train.SRC-TGT of the folder)"},
+        metadata={"help": "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder"},
     )
     objective: ChoiceEnum((*OBJECTIVES, "none")) = field(  # type: ignore[valid-type]
         default="ugt",
@@ -62,6 +63,7 @@ class XlingSentTask(FairseqTask):
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
+        # fairseq has no default and its --help shows none; with --max-tokens as well, both limits hold
         parser.set_defaults(batch_size=DEFAULT_BATCH_SIZE)
 
     @classmethod
@@ -224,3 +226,4 @@ def check_space(save_dir: Path, num_parameters: int) -> None:
 
 
 install_excepthook("fairseq_lxsr")
+add_to_help()

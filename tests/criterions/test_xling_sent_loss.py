@@ -5,16 +5,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from fairseq.data import ListDataset
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_lxsr import losses
 from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss, XlingSentLossConfig
-from fairseq_lxsr.datasets.masking import MaskingVocabulary, mask_one_piece, mask_tokens
+from fairseq_lxsr.datasets.masking import MaskingVocabulary
+from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models.lxsr import LxsrModel
 from fairseq_lxsr.modules import TransformerConfig
+from fairseq_lxsr.tasks.xling_sent import MASKING_OF_OBJECTIVE
 
-PAD, MASK, VOCAB = 1, 39, 40
+PAD, EOS, MASK, VOCAB = 1, 2, 39, 40
 OBJECTIVES = ["ugt", "xtr", "smlm", "mlm", "mlm_xtr"]
 
 
@@ -32,27 +36,25 @@ def make_criterion(**options):
 
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
+    """A batch from the real dataset; `extra` adds that much padding, `rows` picks and orders the pairs."""
     rng = np.random.default_rng(0)
-    vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(VOCAB, dtype=bool))
     sides = []
     for longest in (7, 9):
-        tokens = rng.integers(4, MASK, (pairs, longest))
-        tokens[np.arange(longest) >= rng.integers(2, longest + 1, pairs)[:, None]] = PAD
-        sides.append(np.pad(tokens, ((0, 0), (0, extra)), constant_values=PAD))
-    rows = np.arange(pairs) if rows is None else rows
-    sides = [side[rows] for side in sides]
-    if objective in ("mlm", "mlm_xtr"):
-        masked = [mask_tokens(side, rows, which, 1, 1, vocabulary) for which, side in enumerate(sides)]
-    else:
-        masked = mask_one_piece(*sides, rows, 1, 1, vocabulary)
-    batch = {"nsentences": len(rows), "ntokens": sum((side != PAD).sum() for side in sides), "net_input": {}}
-    for name, side, result in zip(("source", "target"), sides, masked, strict=True):
-        batch["net_input"][name] = torch.from_numpy(result.tokens)
-        batch |= {f"{name}_tokens": torch.from_numpy(side), f"{name}_hidden": torch.from_numpy(result.hidden)}
-        if objective == "mlm":
-            used = np.nonzero(result.hidden != PAD)
-            batch["net_input"][f"{name}_predict"] = torch.from_numpy(used[0] * side.shape[1] + result.positions[used])
-            batch[f"{name}_hidden_index"] = torch.from_numpy(used[0] * result.hidden.shape[1] + used[1])
+        lengths = rng.integers(2, longest + 1, pairs)
+        sides.append(ListDataset([torch.tensor([*rng.integers(4, MASK, n), EOS]) for n in lengths], lengths + 1))
+    vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(VOCAB, dtype=bool))
+    masking = MASKING_OF_OBJECTIVE[objective]
+    data = SentencePairDataset([PairCorpus("x-y", *sides)], vocabulary, EOS, max_positions=200, masking=masking)
+    batch = data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
+    if extra:
+        for holder in (batch, batch["net_input"]):
+            for name in ("source", "target", "source_tokens", "target_tokens"):
+                if name in holder:
+                    width = holder[name].shape[1]
+                    holder[name] = F.pad(holder[name], (0, extra), value=PAD)
+                    places = f"{name}_predict"
+                    if places in batch and holder is batch["net_input"]:
+                        batch[places] = batch[places] // width * (width + extra) + batch[places] % width
     return batch
 
 
@@ -95,7 +97,7 @@ def slow_generative_loss(model, batch, objective, weighting):
 
 def mlm_places(batch, side, row):
     width = batch[f"{side}_tokens"].shape[1]
-    return [place - row * width for place in batch["net_input"][f"{side}_predict"].tolist() if place // width == row]
+    return [place - row * width for place in batch[f"{side}_predict"].tolist() if place // width == row]
 
 
 @pytest.mark.parametrize("weighting", ["types", "counts"])

@@ -99,7 +99,7 @@ def test_collated_batch(masking):
         assert torch.equal(read == PAD, original == PAD)
         if masking == "tokens":
             hidden = batch[f"{side}_hidden"].flatten()[batch[f"{side}_hidden_index"]]
-            assert original.flatten()[batch["net_input"][f"{side}_predict"]].tolist() == hidden.tolist()
+            assert original.flatten()[batch[f"{side}_predict"]].tolist() == hidden.tolist()
             assert (hidden != PAD).all()
     changed = sum((batch["net_input"][side] != batch[f"{side}_tokens"]).sum().item() for side in ("source", "target"))
     assert {"one": changed == 4, "tokens": changed >= 1, "none": changed == 0}[masking]

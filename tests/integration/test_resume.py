@@ -110,7 +110,7 @@ def test_training_goes_on_from_the_checkpoint_the_message_names(run_folder, toy_
     cut_off(run_folder / "checkpoint_last.pt")
     named = run_folder / "checkpoint1.pt"
     done = train(toy_work / "data-bin", run_folder, "--disable-validation", restore_file=str(named), max_epoch="7")
-    assert f"Loaded checkpoint {named}" in done.stderr
+    assert f"Loaded checkpoint {named}" in done.stdout
     assert zipfile.is_zipfile(run_folder / "checkpoint_last.pt")
 
 
