@@ -1,0 +1,131 @@
+"""Who may import whom, and what works without fairseq."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# rooms of fairseq_lxsr: what of ours each may import; files and errors are for all
+LEAVES = {"errors", "files"}
+MAY_IMPORT = {
+    "errors": set(),
+    "files": set(),
+    "losses": set(),
+    "modules": set(),
+    "retrieval": set(),
+    "text": set(),
+    "datasets": set(),
+    "models": {"modules"},
+    "criterions": {"losses"},
+    "encoder": {"modules", "text"},
+    "checkpoint": {"encoder", "modules", "text"},
+    "export": {"encoder", "modules", "text"},
+    "evaluation": {"retrieval"},
+    "tasks": {"datasets", "criterions", "losses", "modules", "text", "checkpoint"},
+    "cli": {"checkpoint", "encoder", "evaluation", "export", "preprocess", "retrieval", "text"},
+    "preprocess": {"text"},
+}
+FAIRSEQ = {"datasets", "models", "criterions", "tasks"}
+
+
+def room_of(module: str) -> str | None:
+    """The room that a module of ours belongs to, None for the package itself and for others."""
+    parts = module.split(".")
+    if parts[0] == "preprocess":
+        return "preprocess"
+    return parts[1] if parts[0] == "fairseq_lxsr" and len(parts) > 1 else None
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = node.module in ("fairseq_lxsr", "fairseq_lxsr.cli")
+            found |= {f"{node.module}.{name.name}" for name in node.names} if whole else {node.module}
+    return found
+
+
+SOURCES = sorted([*(ROOT / "fairseq_lxsr").rglob("*.py"), *(ROOT / "preprocess").rglob("*.py")])
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_follow_the_house(path):
+    room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    if room == "__init__":
+        return
+    for module in imports(path):
+        imported = room_of(module)
+        if imported and imported not in ("__version__", room):
+            assert imported in MAY_IMPORT[room] | LEAVES, f"{room} imports {module}"
+        if module.split(".")[0] in ("fairseq", "fairseq_cli", "omegaconf", "hydra"):
+            assert room in FAIRSEQ, f"{room} imports {module}"
+
+
+def test_every_room_has_a_rule():
+    rooms = {room_of(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in SOURCES}
+    assert rooms - {"__init__", None} == set(MAY_IMPORT)
+
+
+WITHOUT_FAIRSEQ = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("fairseq", "fairseq_cli", "omegaconf", "hydra"):
+            raise ImportError(f"blocked: {name}")
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def without_fairseq(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_FAIRSEQ + code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        timeout=120,
+    )
+
+
+def test_blocking_fairseq_works():
+    assert "blocked: fairseq" in without_fairseq("import fairseq").stderr
+
+
+def test_everything_done_with_a_trained_model_works_without_fairseq(toy_work, toy_checkpoint, tmp_path):
+    text = toy_work / "corpus" / "en-fr" / "test"
+    code = f"""
+import fairseq_lxsr
+from fairseq_lxsr.cli.main import main
+main(["export-model", "--checkpoint", {str(toy_checkpoint)!r}, "--output", {str(tmp_path / "model")!r}])
+main(["embed", "--model", {str(tmp_path / "model")!r}, "--input", "{text}.en", "--output", {str(tmp_path / "o.npy")!r}])
+main(["eval", "xsr", "--model", {str(tmp_path / "model")!r}, "--source", "{text}.en", "--target", "{text}.fr"])
+assert fairseq_lxsr.SentenceEncoder.from_pretrained({str(tmp_path / "model")!r}).encode(["a dog"]).shape == (1, 32)
+assert not [name for name in sys.modules if name.split(".")[0] == "fairseq"]
+print("done")
+"""
+    done = without_fairseq(code)
+    assert done.stdout.endswith("done\n"), done.stderr
+    assert (tmp_path / "o.npy").exists()
+
+
+def test_binarise_without_fairseq_names_the_command(toy_work, tmp_path):
+    code = f"""
+from fairseq_lxsr.cli.main import main
+main(["prepare", "--work", {str(tmp_path)!r}, "--data", {str(toy_work / "text")!r}, "--vocab-size", "200",
+      "--valid-size", "50", "--test-size", "50"])
+"""
+    done = without_fairseq(
+        code.replace("main([", "import importlib.util as u\nu.find_spec = lambda name: None\nmain([", 1)
+    )
+    assert done.returncode == 2
+    assert "fairseq is not installed" in done.stderr
+    assert "--no-deps --no-build-isolation fairseq-fixed" in done.stderr
+    assert "Traceback" not in done.stderr

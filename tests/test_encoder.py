@@ -1,0 +1,103 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+import toy
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text import read_dictionary
+
+
+@pytest.fixture(scope="module")
+def encoder(toy_model):
+    return SentenceEncoder.from_pretrained(toy_model, device="cpu")
+
+
+SENTENCES = [english for english, _ in toy.sentences(60, seed=5)] + ["", "dog", "the " * 150, "Un chien.", "  "]
+
+
+def test_embeddings_are_the_same_whatever_the_batch_and_the_order(encoder):
+    reference = encoder.encode(SENTENCES)
+    assert reference.dtype == np.float32
+    assert reference.shape == (len(SENTENCES), 32)
+    for batch_size in (1, 7, 1000):
+        np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size=batch_size), reference, atol=1e-5)
+    order = np.random.default_rng(0).permutation(len(SENTENCES))
+    np.testing.assert_allclose(encoder.encode([SENTENCES[i] for i in order]), reference[order], atol=1e-5)
+    np.testing.assert_allclose(encoder.encode([SENTENCES[3]])[0], reference[3], atol=1e-5)
+
+
+def test_empty_sentences_are_zero_and_others_are_not(encoder):
+    embeddings = encoder.encode(SENTENCES)
+    empty = [not sentence.strip() for sentence in SENTENCES]
+    assert not embeddings[empty].any()
+    assert (np.abs(embeddings[~np.array(empty)]).max(axis=1) > 0).all()
+    assert encoder.encode([]).shape == (0, 32)
+    assert encoder.encode(["", ""]).tolist() == np.zeros((2, 32)).tolist()
+
+
+def test_long_sentences_are_cut_at_max_positions(encoder):
+    long, longer = "the dog " * 300, "the dog " * 400
+    np.testing.assert_array_equal(encoder.encode([long]), encoder.encode([longer]))
+
+
+def test_case_follows_the_training_text(encoder):
+    np.testing.assert_array_equal(encoder.encode(["ONE RED DOG"]), encoder.encode(["one red dog"]))
+
+
+def test_a_string_is_not_a_list_of_sentences(encoder):
+    with pytest.raises(TypeError, match="list of sentences"):
+        encoder.encode("one sentence")
+
+
+def test_same_pieces_as_the_training_data(toy_work, toy_model, encoder):
+    """Encoding maps text to the ids that fairseq-preprocess wrote for it."""
+    from fairseq.data import data_utils
+
+    lines = (toy_work / "corpus" / "en-fr" / "test.fr").read_text(encoding="utf-8").splitlines()
+    binarised = data_utils.load_indexed_dataset(str(toy_work / "data-bin" / "test.en-fr.fr"), dataset_impl=None)
+    for index, ids in enumerate(encoder.tokenizer.encode(lines)):
+        assert ids.tolist() == binarised[index][:-1].tolist()  # EOS ends the binarised ones
+
+
+def test_equal_to_the_model_that_was_trained(toy_checkpoint, encoder):
+    from fairseq_lxsr.checkpoint import read_checkpoint
+
+    trained = read_checkpoint(toy_checkpoint)["model"]
+    for name, value in encoder.model.state_dict().items():
+        assert torch.equal(value, trained[f"encoder.{name}"]), name
+
+
+def test_fingerprint_tells_models_apart(toy_model, tmp_path, encoder):
+    assert len(encoder.fingerprint) == 12
+    assert SentenceEncoder.from_pretrained(toy_model).fingerprint == encoder.fingerprint
+    other = json.loads((toy_model / "config.json").read_text())
+    other["text"]["lowercase"] = False
+    assert SentenceEncoder(encoder.model, encoder.tokenizer, other).fingerprint != encoder.fingerprint
+
+
+def test_untrained_weights_are_others_and_repeatable(toy_model, encoder):
+    first, again = (SentenceEncoder.from_pretrained(toy_model, untrained=True).encode(["a dog"]) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - encoder.encode(["a dog"])).max() > 0.1
+
+
+def test_loading_does_not_touch_the_random_state(toy_model):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    SentenceEncoder.from_pretrained(toy_model)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="export-model"):
+        SentenceEncoder.from_pretrained(tmp_path / "none")
+
+
+def test_dictionary_begins_with_the_specials(toy_model):
+    symbols = read_dictionary(toy_model / "dict.txt")
+    assert symbols[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert len(symbols) + 1 == json.loads((toy_model / "config.json").read_text())["encoder"]["vocab_size"]

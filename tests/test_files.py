@@ -1,0 +1,84 @@
+import gzip
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import atomic_folder, atomic_write, read_lines, read_parallel
+
+
+def test_lines_end_at_line_feeds_only(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("one\u2028still one\r\ntwo\x0bstill two\nthree".encode())
+    assert list(read_lines(path)) == ["one\u2028still one", "two\x0bstill two", "three"]
+
+
+def test_packed_files_are_read_as_they_are(tmp_path):
+    with atomic_write(tmp_path / "text.gz") as stream:
+        stream.write("eins\nzwei\n")
+    assert gzip.decompress((tmp_path / "text.gz").read_bytes()) == b"eins\nzwei\n"
+    assert list(read_lines(tmp_path / "text.gz")) == ["eins", "zwei"]
+
+
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_write(path) as stream:
+        stream.write("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path):
+    with atomic_folder(tmp_path / "model", "config.json") as work:
+        (work / "config.json").write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "model", "config.json") as work:
+        (work / "config.json").write_text("new")
+        raise ZeroDivisionError
+    assert (tmp_path / "model" / "config.json").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+
+
+def test_killed_while_writing_leaves_nothing_under_the_name(tmp_path):
+    """kill -9 in the middle: what is left is a hidden work folder, never the folder itself."""
+    code = f"""
+import os, signal
+from fairseq_lxsr.files import atomic_folder
+with atomic_folder({str(tmp_path / "model")!r}, "config.json") as work:
+    (work / "config.json").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code])
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "model").exists()
+
+
+def test_folder_replaces_its_own_kind_only(tmp_path):
+    for content in ("old", "new"):
+        with atomic_folder(tmp_path / "model", "config.json") as work:
+            (work / "config.json").write_text(content)
+    assert (tmp_path / "model" / "config.json").read_text() == "new"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(InputError, match="not replaced"), atomic_folder(tmp_path / "other", "config.json"):
+        pass
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    with atomic_write(tmp_path / "new") as stream:
+        stream.write("x")
+    (tmp_path / "plain").write_text("x")
+    assert os.stat(tmp_path / "new").st_mode == os.stat(tmp_path / "plain").st_mode
+
+
+def test_unequal_files_are_counted_to_the_end(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    (tmp_path / "b").write_text("1\n")
+    with pytest.raises(InputError, match=r"a has 3 lines and .*b has 1"):
+        list(read_parallel(tmp_path / "a", tmp_path / "b"))
+    with pytest.raises(InputError, match=r"b has 1 lines and .*a has 3"):
+        list(read_parallel(tmp_path / "b", tmp_path / "a"))
