@@ -90,9 +90,20 @@ def pip(what, arguments, **variables):
     run(what, [PYTHON, "-m", "pip", "install", "-q", "-c", CONSTRAINTS] + arguments, **variables)
 
 
+def same_python():
+    """Whether .venv is there and of this Python (an interrupted installation goes on in it)."""
+    try:
+        version = subprocess.check_output(
+            [PYTHON, "-c", "import sys, pip; print(sys.version)"], stderr=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return version.decode().strip() == sys.version
+
+
 def make_venv():
-    if not os.path.exists(PYTHON):
-        code = subprocess.call([sys.executable, "-m", "venv", VENV])
+    if not same_python():
+        code = subprocess.call([sys.executable, "-m", "venv", "--clear", VENV])
         if code:
             shutil.rmtree(VENV, ignore_errors=True)
             stop("%s -m venv failed; install the venv module, for example apt install python3-venv" % sys.executable)
@@ -119,5 +130,6 @@ def install():
 
 
 if __name__ == "__main__":
-    check_machine() if not installed() else sys.exit(0)
-    install()
+    if not installed():
+        check_machine()
+        install()

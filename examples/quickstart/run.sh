@@ -19,7 +19,7 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
 lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
-    --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
+    --valid-size "$((HELD_OUT / 2))" --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
 
 step "2/5 Training: two layers of width 256, ugt + align + sim, $UPDATES updates (whole log: $WORK/train.log)"
 # large tensors on large memory pages: a fifth faster on CPUs

@@ -1,0 +1,72 @@
+"""The examples run as written, on a small text."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import toy
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run_example(name: str, *arguments, **variables) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", ROOT / "examples" / name / "run.sh", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": path} | {key: str(value) for key, value in variables.items()},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_quickstart_on_own_text(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
+    output = run_example(
+        "quickstart",
+        **{"DATA": tmp_path / "text", "SRC": "en", "TGT": "xx", "WORK": tmp_path / "work"},
+        **{"UPDATES": 60, "VOCAB": 200, "HELD_OUT": 100},
+    )
+    scores = {
+        name: json.loads((tmp_path / "work" / f"{name}.json").read_text())["values"]
+        for name in ("xsr", "xsr-untrained")
+    }
+    for direction in ("source->target P@1", "target->source P@1"):
+        assert scores["xsr"][direction] > scores["xsr-untrained"][direction] + 30
+    for fragment in ("100 test", "validation: loss", "<- its translation"):
+        assert fragment in output
+    assert (tmp_path / "work" / "test.xx.npy").exists()
+
+
+@pytest.mark.parametrize("language", ["fr", "it"])
+def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
+    toy.write(tmp_path / "text", toy.sentences(600), ("en", language))
+    output = run_example("paracrawl", language, tmp_path / "text", SMOKE=1, WORK=tmp_path / "work")
+    # the settings of the paper that the smoke mode leaves alone, as fairseq read them
+    for setting in (
+        "'objective': 'ugt'",
+        "'align_weight': 2.0",
+        "'sim_weight': 2.0",
+        "'lr': [0.001]",
+        "'weight_decay': 1e-05",
+        "'max_positions': 200",
+        "'dropout': 0.1",
+    ):
+        assert setting in output, setting
+    assert json.loads((tmp_path / "work" / "xsr.json").read_text())["settings"]["queries"] <= 50
+
+
+def test_settings_of_the_paper_are_written_down():
+    text = (ROOT / "examples" / "paracrawl" / "run.sh").read_text()
+    for setting in (
+        "EPOCHS=12 WARMUP_EPOCHS=3",
+        "EPOCHS=30 WARMUP_EPOCHS=6",
+        "ARCH=lxsr_base VOCAB=50000 VALID=10000",
+        "BATCH=128",
+    ):
+        assert setting in text
