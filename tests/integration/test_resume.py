@@ -16,15 +16,12 @@ def parameters(checkpoint):
     return read_checkpoint(checkpoint)["model"]
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_two_epochs_and_two_more_equal_four(tmp_path, toy_work, workers):
-    options = {"arch": "lxsr_tiny", "num_workers": workers, "learn_temperature": "", "lr_scheduler": "inverse_sqrt"}
-    del options["learn_temperature"]
-    flags = ("--learn-temperature", "--disable-validation")
-    data = toy_work / "data-bin"
-    train(data, tmp_path / "whole", *flags, max_epoch="4", **options)
-    train(data, tmp_path / "halves", *flags, max_epoch="2", **options)
-    train(data, tmp_path / "halves", *flags, max_epoch="4", **options)
+def test_two_epochs_and_two_more_equal_four(tmp_path, toy_work):
+    """The two halves read their data in another process, which must not matter either."""
+    data, flags = toy_work / "data-bin", ("--learn-temperature", "--disable-validation")
+    train(data, tmp_path / "whole", *flags, max_epoch="4", num_workers="0")
+    train(data, tmp_path / "halves", *flags, max_epoch="2", num_workers="1")
+    train(data, tmp_path / "halves", *flags, max_epoch="4", num_workers="1")
     whole, halves = (parameters(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "halves"))
     assert whole.keys() == halves.keys()
     for name, value in whole.items():
