@@ -2,8 +2,8 @@
 
 python benchmarks/train.py DATA_BIN --output benchmarks/results/train.json
 
-DATA_BIN is a folder of `lxsr prepare`; the paper's size is --vocab-size 50000. Variants take turns, so that a noisy machine
-is noisy for all of them; each repeat is a process of its own.
+DATA_BIN is a folder of `lxsr prepare`; the paper's size is --vocab-size 50000. Variants take turns, so that a noisy
+machine is noisy for all of them; each repeat is a process of its own.
 """
 
 import argparse

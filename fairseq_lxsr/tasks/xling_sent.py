@@ -50,6 +50,12 @@ class XlingSentConfig(FairseqDataclass):
         default=1.0,
         metadata={"help": "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly"},
     )
+    persistent_workers: bool = field(
+        default=False,
+        metadata={
+            "help": "leave data loading processes running when their epoch is over; ending them late takes seconds"
+        },
+    )
     seed: int = II("common.seed")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")

@@ -25,6 +25,8 @@ all_u, all_v, first, is_candidate = gather_rows(*mine, capacity=3)
 loss = alignment_loss(*mine, all_u, all_v, first=first, is_candidate=is_candidate)
 loss.backward()
 torch.save([loss.detach(), mine[0].grad, mine[1].grad], sys.argv[3])
+dist.barrier()
+dist.destroy_process_group()
 """
 
 
