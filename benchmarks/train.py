@@ -2,7 +2,7 @@
 
 python benchmarks/train.py DATA_BIN --output benchmarks/results/train.json
 
-DATA_BIN is a folder of `lxsr prepare`; the paper's size is --vocab-size 50000. Variants take turns, so that a noisy
+DATA_BIN is a folder of `lxsr prepare`; the paper's size is --vocab-size 50000. Precisions take turns, so that a noisy
 machine is noisy for all of them; each repeat is a process of its own.
 """
 
@@ -20,15 +20,10 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 LOG_INTERVAL = 10
-VARIANTS = {
-    "float32": ("float32", {}),
-    "bfloat16": ("bfloat16", {}),
-    "float32, large pages": ("float32", {"THP_MEM_ALLOC_ENABLE": "1"}),
-    "bfloat16, large pages": ("bfloat16", {"THP_MEM_ALLOC_ENABLE": "1"}),
-}
+PRECISIONS = ("float32", "bfloat16")
 
 
-def train(data: Path, arch: str, updates: int, precision: str, variables: dict[str, str]) -> dict[str, float]:
+def train(data: Path, arch: str, updates: int, precision: str) -> dict[str, float]:
     """One run; the first log interval is warm-up and left out.
 
     Returns: pairs and word pieces per second, peak resident memory in MB.
@@ -44,7 +39,6 @@ def train(data: Path, arch: str, updates: int, precision: str, variables: dict[s
         process = subprocess.Popen(
             list(map(str, command)),
             cwd=ROOT,
-            env=os.environ | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -69,14 +63,14 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="fairseq data folder")
     parser.add_argument("--arch", default="lxsr_base", help="preset (default: lxsr_base)")
     parser.add_argument("--updates", type=int, default=120, help="updates of a run (default: 120)")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each variant (default: 3)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each precision (default: 3)")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
+    runs: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
     for _ in range(args.repeats):
-        for name, (precision, variables) in VARIANTS.items():
-            runs[name].append(train(args.data.absolute(), args.arch, args.updates, precision, variables))
-            print(name, {key: round(value) for key, value in runs[name][-1].items()}, file=sys.stderr)
+        for precision in PRECISIONS:
+            runs[precision].append(train(args.data.absolute(), args.arch, args.updates, precision))
+            print(precision, {key: round(value) for key, value in runs[precision][-1].items()}, file=sys.stderr)
     print(f"{'':24}{'pairs/s (min - max)':>24}{'pieces/s':>12}{'peak MB':>10}")
     for name, results in runs.items():
         pairs, pieces, memory = ([result[key] for result in results] for key in results[0])

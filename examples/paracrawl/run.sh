@@ -22,7 +22,6 @@ lxsr prepare --work "$WORK" --lang-pairs "en-$TGT" --data "$PREFIX" --vocab-size
 PAIRS=$(wc -l < "$WORK/corpus/en-$TGT/train.en")
 UPDATES_PER_EPOCH=$(((PAIRS + BATCH - 1) / BATCH))
 
-export THP_MEM_ALLOC_ENABLE=1
 # on a GPU add --fp16 or --bf16; the paper's took 12 GB and 24 minutes for 10,000 updates
 fairseq-train "$WORK/data-bin" --user-dir fairseq_lxsr \
     --task xling_sent --lang-pairs "en-$TGT" --arch "$ARCH" --criterion xling_sent_loss \

@@ -22,8 +22,6 @@ lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
     --valid-size "$((HELD_OUT / 2))" --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
 
 step "2/5 Training: two layers of width 256, ugt + align + sim, $UPDATES updates (whole log: $WORK/train.log)"
-# large tensors on large memory pages: a fifth faster on CPUs
-export THP_MEM_ALLOC_ENABLE=1
 rm -rf "$WORK/checkpoints"
 fairseq-train "$WORK/data-bin" --user-dir fairseq_lxsr \
     --task xling_sent --lang-pairs "$SRC-$TGT" --arch lxsr_small --criterion xling_sent_loss \

@@ -68,6 +68,8 @@ class XlingSentLoss(FairseqCriterion):
         self.reconstructs = cfg.gen_weight != 0 and cfg.objective != "none"
         if not (self.reconstructs or cfg.align_weight or cfg.sim_weight):
             raise InputError("all of --gen-weight, --align-weight and --sim-weight are 0: nothing to train; set one")
+        if cfg.align_temperature <= 0:
+            raise InputError(f"--align-temperature {cfg.align_temperature}; expected more than 0")
         if cfg.gather_negatives and cfg.batch_size is None:
             raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
 

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_lxsr.errors import InputError
+
 IntArray = NDArray[np.int64]
 
 
@@ -12,7 +14,7 @@ def samples_per_corpus(sizes: list[int], temperature: float) -> IntArray:
     Temperature 1 keeps the sizes; larger values even them out (Arivazhagan et al. 2019).
     """
     if temperature <= 0:
-        raise ValueError(f"temperature is {temperature}; expected more than 0")
+        raise InputError(f"--sampling-temperature: temperature is {temperature}; expected more than 0")
     counts = np.asarray(sizes, dtype=np.float64)
     shares = np.where(counts > 0, (counts / counts.sum()) ** (1 / temperature), 0)
     return np.round(counts.sum() * shares / shares.sum()).astype(np.int64)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.pooling import mean_pool
 
 
@@ -28,10 +29,14 @@ class TransformerConfig:
     activation_dropout: float = 0.0
 
     def __post_init__(self):
-        if self.embed_dim % self.num_heads:
-            raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
-        if self.num_layers < 0:
-            raise ValueError(f"num_layers is {self.num_layers}; expected 0 or more")
+        if self.num_heads < 1 or self.embed_dim % self.num_heads:
+            raise InputError(
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected a multiple of the heads"
+            )
+        if self.num_layers < 0 or self.max_positions < 1:
+            raise InputError(
+                f"num_layers {self.num_layers}, max_positions {self.max_positions}; expected at least 0 and 1"
+            )
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:

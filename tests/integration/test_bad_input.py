@@ -124,6 +124,19 @@ def test_dictionary_that_is_not_joined(tmp_path, toy_work):
     refused(train(tmp_path / "data", tmp_path / "save", check=False), "dict.fr.txt", "--joined-dictionary")
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("encoder_attention_heads", "3"),
+        ("sampling_temperature", "0"),
+        ("align_temperature", "0"),
+        ("max_positions", "0"),
+    ],
+)
+def test_option_out_of_range(tmp_path, toy_work, option, value):
+    refused(train(toy_work / "data-bin", tmp_path / "save", check=False, **{option: value}), value, "expected")
+
+
 def test_data_that_is_not_there(tmp_path, toy_work):
     refused(train(tmp_path / "none", tmp_path / "save", check=False), tmp_path / "none", "no such data folder")
     (tmp_path / "bare").mkdir()
