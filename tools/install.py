@@ -31,13 +31,15 @@ def stop(sentence):
     sys.exit(2)
 
 
-def check_machine():
-    version = "%d.%d" % sys.version_info[:2]
+def check_python():
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         stop(
-            "%s is Python %s; fairseq-lxsr needs %d.%d to %d.%d: name one, for example PYTHON=python3.11 make test"
-            % ((sys.executable, version) + OLDEST + NEWEST)
+            "%s is Python %d.%d; fairseq-lxsr needs %d.%d to %d.%d: name one, for example PYTHON=python3.11 make test"
+            % ((sys.executable,) + tuple(sys.version_info[:2]) + OLDEST + NEWEST)
         )
+
+
+def check_machine():
     if not any(
         shutil.which(name) for name in ([os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"])
     ):
@@ -46,7 +48,7 @@ def check_machine():
 
     header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
     if not os.path.exists(header):
-        stop("%s is missing; install the headers of Python %s, for example apt install python3-dev" % (header, version))
+        stop("%s is missing; install the headers of this Python, for example apt install python3-dev" % header)
     free = shutil.disk_usage(ROOT).free
     if free < NEEDED_BYTES:
         stop("%.1f GB free on the disk of %s; the installation needs %.0f GB" % (free / 1e9, ROOT, NEEDED_BYTES / 1e9))
@@ -130,6 +132,7 @@ def install():
 
 
 if __name__ == "__main__":
+    check_python()
     if not installed():
         check_machine()
         install()
