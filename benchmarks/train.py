@@ -7,6 +7,7 @@ machine is noisy for all of them; each repeat is a process of its own.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -58,6 +59,13 @@ def train(data: Path, arch: str, updates: int, precision: str) -> dict[str, floa
     }
 
 
+def cpu_name() -> str:
+    """As Linux says it, or the architecture."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as cpuinfo:
+        return next(line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name"))
+    return platform.machine()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="fairseq data folder")
@@ -78,7 +86,7 @@ def main() -> None:
         print(f"{name:24}{spread:>24}{statistics.median(pieces):12.0f}{max(memory):10.0f}")
     if args.output:
         machine = {
-            "cpu": platform.processor() or platform.machine(),
+            "cpu": cpu_name(),
             "cores": os.cpu_count(),
             "torch": torch.__version__,
         }
