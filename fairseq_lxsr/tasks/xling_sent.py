@@ -28,6 +28,7 @@ from fairseq_lxsr.text import MASK, hash_symbols, is_punctuation
 logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_SIZE = 128
+CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters
 MASKING_OF_OBJECTIVE = {"ugt": "one", "xtr": "one", "smlm": "one", "mlm": "tokens", "mlm_xtr": "tokens", "none": "none"}
 
 
@@ -134,9 +135,15 @@ class XlingSentTask(FairseqTask):
                 restored = Path(self.cfg.save_dir) / restored
             if restored.exists():
                 check_resumable(restored, len(self.dictionary), self.state.state_dict[DICTIONARY_HASH])
+            self.num_parameters = sum(p.numel() for p in model.parameters())
             if not self.cfg.no_save:
-                check_space(Path(self.cfg.save_dir), sum(p.numel() for p in model.parameters()))
+                self.get_checkpoint_dict()
         return model
+
+    def get_checkpoint_dict(self) -> dict:
+        """fairseq asks before every checkpoint what the task adds to it: nothing, but there must be room for it."""
+        check_space(Path(self.cfg.save_dir), self.num_parameters)
+        return {}
 
     def max_positions(self) -> int:
         return self.cfg.max_positions
@@ -222,12 +229,12 @@ def check_last_sentence(side: FairseqDataset, path: Path) -> None:
 
 
 def check_space(save_dir: Path, num_parameters: int) -> None:
-    """Refuse to start a run whose first checkpoint does not fit: parameters and two moments, and a copy of them."""
-    needed, free = 2 * 3 * 4 * num_parameters, shutil.disk_usage(save_dir).free
+    """Refuse where the next checkpoint does not fit: parameters and two moments, three times (epoch, best, last)."""
+    needed, free = 3 * (3 * 4 * num_parameters + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
     if free < needed:
         raise InputError(
-            f"{save_dir}: No space left on device for checkpoints, {free / 1e6:,.1f} MB free; two of this model take "
-            f"{needed / 1e6:,.1f} MB: make room, or choose another --save-dir (or --no-save)"
+            f"{save_dir}: No space left on device for a checkpoint, {free / 1e6:,.1f} MB free; this model needs "
+            f"{needed / 1e6:,.1f} MB: make room and go on, or choose another --save-dir (or --no-save)"
         )
 
 

@@ -9,6 +9,8 @@ import pytest
 import toy
 from conftest import lxsr, refused, run, train
 
+from fairseq_lxsr.checkpoint import read_checkpoint
+
 
 def prepare(work, data, *options):
     return lxsr("prepare", "--work", work, "--data", data, *options, check=False)
@@ -265,6 +267,24 @@ def test_full_disk(tmp_path, text, toy_work, toy_model, toy_checkpoint):
         )
         # the corpus stage fitted and is whole; nothing else is there
         assert {path.parent.name for path in small.rglob("*") if path.is_file()} <= {"en-fr"}
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def test_disk_that_fills_up_during_training(tmp_path, toy_work):
+    """Training stops before the checkpoint that would not fit; all earlier ones are whole."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        done = train(toy_work / "data-bin", small, "--disable-validation", check=False, max_epoch="9")
+        refused(done, small, "No space left on device for a checkpoint")
+        names = {path.name for path in small.iterdir()}
+        assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= names
+        assert "checkpoint9.pt" not in names
+        for path in small.iterdir():
+            read_checkpoint(path)
     finally:
         subprocess.run(["umount", "-l", small], check=True)
 
