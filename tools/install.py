@@ -114,7 +114,7 @@ def make_venv():
 
 def install():
     """Everything into .venv, in an order that downloads torch once."""
-    print("install: into %s, about 2 GB and 2 to 4 minutes, once" % VENV)
+    print("install: into %s, once: 2 to 4 minutes, 1.5 GB (5 GB where torch comes with CUDA)" % VENV)
     make_venv()
     pip("torch and build tools", ["torch", "numpy"] + BUILD)
     pip("what encoding and search need", USE)
