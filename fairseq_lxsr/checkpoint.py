@@ -1,8 +1,8 @@
 """fairseq checkpoints: read without running code, checked before a run is resumed, exported to a model folder."""
 
+import contextlib
 import pickle
 import re
-import zipfile
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:
-        with torch.serialization.safe_globals([Namespace]):
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = _load(path)
         if not isinstance(state, dict) or "model" not in state or "cfg" not in state:
             raise InputError(f"{path}: no fairseq checkpoint, it has no model and cfg; choose another file")
         return state
@@ -36,18 +35,25 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         name = re.search(r"GLOBAL (\S+)", str(error))
         what = f"it calls {name[1]}" if name else "its pickle holds more than tensors and plain values"
         raise InputError(f"{path}: refused, {what}, which could run code{_other_checkpoint(path)}") from None
-    except (RuntimeError, EOFError, zipfile.BadZipFile, ValueError) as error:
+    except (RuntimeError, EOFError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: cut off or damaged, not a whole checkpoint{_other_checkpoint(path)}") from None
+
+
+def _load(path: Path) -> Any:
+    # fairseq saves its options as a Namespace; the class itself is harmless
+    with torch.serialization.safe_globals([Namespace]):
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
 def _other_checkpoint(path: Path) -> str:
     """The newest other checkpoint of the folder that can be read, as the end of a message."""
     others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
     for other in others:
-        # a whole checkpoint is a zip archive with its table of contents at the end
-        if other.name != path.name and zipfile.is_zipfile(other):
+        with contextlib.suppress(pickle.UnpicklingError, RuntimeError, EOFError, ValueError):
+            if other.name == path.name or "model" not in _load(other):
+                continue
             return f"; the checkpoint before it is {other}: pass --restore-file {other}, or remove {path.name}"
     return "; there is no other checkpoint beside it"
 

@@ -46,9 +46,10 @@ class CallsCode:
 
 @pytest.fixture
 def run_folder(tmp_path, toy_checkpoint):
-    """A save folder whose checkpoint_last.pt is to be spoilt, with a whole one beside it."""
-    for name in ("checkpoint1.pt", "checkpoint_last.pt"):
+    """A save folder whose checkpoint_last.pt is to be spoilt, with a whole and a newer spoilt one beside it."""
+    for name in ("checkpoint1.pt", "checkpoint_last.pt", "checkpoint2.pt"):
         shutil.copy(toy_checkpoint, tmp_path / name)
+    cut_off(tmp_path / "checkpoint2.pt")  # the newest is no way back
     return tmp_path
 
 
