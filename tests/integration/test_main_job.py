@@ -81,6 +81,21 @@ def test_options_beyond_the_paper_train(tmp_path, toy_work):
     assert "gen " not in valid
 
 
+def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
+    """fairseq's float16 without a GPU: parameters and activations in half precision, losses in float32."""
+
+    def losses(name, *flags, epochs):
+        done = train(toy_work / "data-bin", tmp_path / name, *flags, "--no-epoch-checkpoints", max_epoch=str(epochs))
+        lines = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line]
+        return [float(line.split("| loss ")[1].split()[0]) for line in lines]
+
+    whole = losses("whole", epochs=3)
+    half = losses("half", "--memory-efficient-fp16", epochs=2)
+    half += losses("half", "--memory-efficient-fp16", epochs=3)
+    assert len(half) == len(whole) == 3
+    assert half == pytest.approx(whole, rel=0.02)
+
+
 def test_help_lists_every_option_with_its_text():
     done = run(
         "fairseq_cli.train",
