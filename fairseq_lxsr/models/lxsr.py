@@ -48,7 +48,7 @@ class LxsrModelConfig(FairseqDataclass):
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
         default="float32",
         metadata={
-            "help": "precision of the matrix products on a CPU; bfloat16 is 2 to 3 times faster where the CPU has "
+            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
             "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
             "--fp16, --bf16 or --amp"
         },
