@@ -1,5 +1,25 @@
-"""Nearest neighbours in embedding space: numpy and faiss, nothing of ours."""
+"""Search in embedding space: exact and approximate neighbours, margins, mining. Arrays in, arrays out."""
 
+from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, write_index
+from fairseq_lxsr.retrieval.margin import MARGINS, csls_neighbours, margin_neighbours, margin_scores, neighbourhood
+from fairseq_lxsr.retrieval.mining import RETRIEVALS, MinedPairs, mine, mine_neighbours, one_to_one
 from fairseq_lxsr.retrieval.neighbours import nearest_neighbours, normalise_rows
 
-__all__ = ["nearest_neighbours", "normalise_rows"]
+__all__ = [
+    "MARGINS",
+    "RETRIEVALS",
+    "MinedPairs",
+    "build_index",
+    "csls_neighbours",
+    "margin_neighbours",
+    "margin_scores",
+    "mine",
+    "mine_neighbours",
+    "nearest_neighbours",
+    "neighbourhood",
+    "normalise_rows",
+    "one_to_one",
+    "read_index",
+    "search_index",
+    "write_index",
+]

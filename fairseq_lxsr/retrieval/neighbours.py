@@ -1,41 +1,199 @@
-"""Exact nearest neighbours by cosine."""
+"""Exact nearest neighbours by cosine, in blocks: memory does not grow with the number of queries or candidates.
 
-import faiss
+Notation: N queries, M candidates, D width, c candidates in a block, depth the candidates kept for a query before the
+last step, which scores them again in float32.
+"""
+
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_lxsr.errors import InputError
 
 FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+
+QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # of one matrix product: 32 MB of float32 scores
+GROUP = 16  # columns whose largest score is compared in place of theirs
+RESCORE_ROWS = 256
+# kept beyond k, so that what ties or nearly ties with the k-th is put in order by the exact scores
+SPARE = {"float32": 8, "bfloat16": 24}
+BFLOAT16_ROUNDING = 2.0**-9  # largest relative error of rounding to bfloat16
 
 
-def normalise_rows(embeddings: FloatArray) -> FloatArray:
+def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
     """Rows of length one, float32 [N, D]; a zero row stays zero.
 
-    Raises: ValueError for NaN or infinity, with the row.
+    Raises: InputError for NaN or infinity, with the row.
     """
-    rows = np.ascontiguousarray(embeddings, dtype=np.float32)
-    if rows.ndim != 2:
-        raise ValueError(f"embeddings have shape {rows.shape}; expected [N, D]")
-    bad = ~np.isfinite(rows).all(axis=1)
-    if bad.any():
-        raise ValueError(f"row {int(bad.argmax())} of the embeddings has NaN or infinity; expected finite numbers")
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return (rows / np.where(norms > 0, norms, 1)).astype(np.float32, copy=False)
+    _check_matrix(embeddings)
+    return _unit_rows(embeddings, 0, len(embeddings), "embeddings").numpy()
 
 
-def nearest_neighbours(queries: FloatArray, candidates: FloatArray, k: int) -> tuple[FloatArray, NDArray[np.int64]]:
-    """The k candidates of largest cosine for every query, exact, by faiss.
+def nearest_neighbours(
+    queries: NDArray[Any],
+    candidates: NDArray[Any],
+    k: int,
+    *,
+    penalty: FloatArray | None = None,
+    precision: str = "float32",
+    memory_mb: int = 512,
+    show_progress: bool = False,
+) -> tuple[FloatArray, IntArray]:
+    """The k candidates of largest cosine for every query; of equal ones the first.
+
+    Both precisions give the same result: with bfloat16 every query's best are scored again in float32, and a query
+    for which the rounding could have hidden a better one is searched again in float32.
 
     Args:
-        queries: [N, D]; candidates: [M, D], of any length.
+        queries: [N, D]; candidates: [M, D]; of any length, float32 or float16, in memory or memory-mapped.
         k: at most M.
-    Returns: cosines float32 [N, k] in falling order, and indices into the candidates [N, k].
-    Raises: ValueError for embeddings of different width, fewer candidates than k, NaN.
+        penalty: [M], taken from every candidate's cosine (CSLS).
+        precision: of the products: float32, or bfloat16 (3 times as fast where the processor has it).
+        memory_mb: megabytes that queries and products may take at a time, beside arguments and result.
+    Returns: cosines minus penalty, float32 [N, k], in falling order; indices into the candidates [N, k].
+    Raises: InputError for embeddings of different width, fewer candidates than k, NaN, an unknown precision.
     """
-    queries, candidates = normalise_rows(queries), normalise_rows(candidates)
+    _check(queries, candidates, k, penalty, precision)
+    found_scores = np.empty((len(queries), k), dtype=np.float32)
+    found = np.empty((len(queries), k), dtype=np.int64)
+    rows = rows_in(memory_mb, queries.shape[1])
+    with tqdm(total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True) as bar:
+        for start in range(0, len(queries), rows):
+            stop = min(start + rows, len(queries))
+            units = _unit_rows(queries, start, stop, "queries")
+            scores, ids, certain = _search(units, candidates, k, penalty, precision)
+            doubtful = (~certain).nonzero()[:, 0]
+            if len(doubtful):
+                scores[doubtful], ids[doubtful], _ = _search(units[doubtful], candidates, k, penalty, "float32")
+            found_scores[start:stop], found[start:stop] = scores.numpy(), ids.numpy()
+            bar.update(stop - start)
+    return found_scores, found
+
+
+def rows_in(memory_mb: int, width: int) -> int:
+    """Queries to hold at a time, at least one block: float32 and bfloat16 rows, and what is kept for each."""
+    return max(QUERY_ROWS, memory_mb * 10**6 // (width * 6 + 1024) // QUERY_ROWS * QUERY_ROWS)
+
+
+def _check_matrix(embeddings: NDArray[Any], name: str = "embeddings") -> None:
+    if embeddings.ndim != 2 or not len(embeddings):
+        raise InputError(f"{name} have shape {embeddings.shape}; expected [N, D] with at least one row")
+
+
+def _check(queries, candidates, k: int, penalty, precision: str) -> None:
+    _check_matrix(queries, "queries")
+    _check_matrix(candidates, "candidates")
     if queries.shape[1] != candidates.shape[1]:
-        raise ValueError(f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected the same")
+        raise InputError(
+            f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected embeddings of one model"
+        )
     if not 1 <= k <= len(candidates):
-        raise ValueError(f"k is {k}; expected 1 to {len(candidates)}, the number of candidates")
-    index = faiss.IndexFlatIP(candidates.shape[1])
-    index.add(candidates)
-    return index.search(queries, k)
+        raise InputError(f"k is {k}; expected 1 to {len(candidates)}, the number of candidates")
+    if penalty is not None and (penalty.shape != (len(candidates),) or not np.isfinite(penalty).all()):
+        raise InputError(f"penalty has shape {penalty.shape}; expected ({len(candidates)},) finite numbers")
+    if precision not in SPARE:
+        raise InputError(f"precision {precision!r}; expected one of {', '.join(SPARE)}")
+
+
+def _unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Tensor:
+    """Rows start to stop, float32, of length one."""
+    rows = torch.from_numpy(np.array(embeddings[start:stop], dtype=np.float32))
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    bad = ~norms.isfinite()[:, 0]
+    if bad.any():
+        row = start + int(bad.int().argmax())
+        raise InputError(f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again")
+    return rows.div_(norms.masked_fill_(norms == 0, 1))
+
+
+def _search(units: Tensor, candidates, k: int, penalty, precision: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Neighbours of unit queries [n, D]: scores and ids [n, k], and whether the k are surely the best [n]."""
+    dtype = getattr(torch, precision)
+    depth = min(k + SPARE[precision], len(candidates))
+    queries = units.to(dtype)
+    best = [_Best(len(block), depth, dtype) for block in queries.split(QUERY_ROWS)]
+    buffer = torch.empty(min(QUERY_ROWS, len(queries)) * min(CANDIDATE_ROWS, len(candidates)), dtype=dtype)
+    for start in range(0, len(candidates), CANDIDATE_ROWS):
+        block = _unit_rows(candidates, start, min(start + CANDIDATE_ROWS, len(candidates)), "candidates")
+        rounded = block.to(dtype)
+        minus = None if penalty is None else torch.from_numpy(-penalty[start : start + len(block)]).to(dtype)
+        for rows, selected in zip(queries.split(QUERY_ROWS), best, strict=True):
+            scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))  # [n, c]
+            if minus is None:
+                torch.mm(rows, rounded.T, out=scores)
+            else:
+                torch.addmm(minus, rows, rounded.T, out=scores)
+            selected.update(scores, start)
+    ids = torch.cat([selected.ids for selected in best])
+    exact, order = _rescore(units, candidates, ids, penalty).sort(dim=1, descending=True, stable=True)
+    certain = torch.ones(len(units), dtype=torch.bool)
+    if precision == "bfloat16" and depth < len(candidates):
+        # |fl(x'y') - xy| <= |x - x'| + |y - y'| (Cauchy-Schwarz) + rounding of the result and of the penalty
+        largest = 0.0 if penalty is None else float(np.abs(penalty).max())
+        error = torch.linalg.vector_norm(units - queries, dim=1) + BFLOAT16_ROUNDING * (2 + 2 * largest) * 1.01
+        last = torch.cat([selected.scores[:, -1] for selected in best]).float()
+        certain = exact[:, k - 1] >= last + error
+    return exact[:, :k], ids.gather(1, order)[:, :k], certain
+
+
+def _rescore(units: Tensor, candidates, ids: Tensor, penalty) -> Tensor:
+    """Scores of the kept candidates in float32 [n, depth]; equal rows score equally, wherever they lie."""
+    scores = torch.empty(ids.shape)
+    for start in range(0, len(ids), RESCORE_ROWS):
+        chosen = ids[start : start + RESCORE_ROWS]
+        rows = _unit_rows(candidates[chosen.flatten().numpy()], 0, chosen.numel(), "candidates")
+        products = units[start : start + RESCORE_ROWS, None] * rows.view(*chosen.shape, -1)  # [r, depth, D]
+        scores[start : start + RESCORE_ROWS] = products.sum(dim=2)
+    return scores if penalty is None else scores - torch.from_numpy(penalty)[ids]
+
+
+class _Best:
+    """The `depth` best candidates of each of n queries so far, by rising index.
+
+    A block of scores is read once, for the largest of every group of columns; only groups that reach into the best so
+    far are looked at again. After the first blocks these are few.
+    """
+
+    def __init__(self, n: int, depth: int, dtype: torch.dtype):
+        self.scores = torch.full((n, depth), -torch.inf, dtype=dtype)  # in falling order
+        self.ids = torch.zeros((n, depth), dtype=torch.long)
+        self.first = True
+
+    def update(self, scores: Tensor, offset: int) -> None:
+        """Take in scores [n, c] of the candidates from `offset` on."""
+        n, c = scores.shape
+        depth = self.scores.shape[1]
+        members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
+        groups = scores.unflatten(1, (members, c // members))  # group g: columns g, g + c/members, ...
+        largest = groups.amax(dim=1)
+        if self.first and c >= depth:  # depth groups reach this score, so depth candidates do
+            least = largest.topk(depth, dim=1).values[:, -1]
+            row, group = (largest >= least[:, None]).nonzero().T
+        else:  # strictly: of equal candidates the first stay
+            least = self.scores[:, -1]
+            row, group = (largest > least[:, None]).nonzero().T
+        values = groups[row, :, group]  # [hits, members]
+        hit, member = (values >= least[row, None] if self.first else values > least[row, None]).nonzero().T
+        self.first = False
+        if len(hit):
+            columns = group[hit] + member * (c // members)
+            order = (row[hit] * c + columns).argsort()
+            self._merge(row[hit][order], columns[order] + offset, values[hit, member][order])
+
+    def _merge(self, rows: Tensor, ids: Tensor, scores: Tensor) -> None:
+        """Keep the best of those kept and of new ones: rows rising, ids rising in a row, scores, each [hits]."""
+        depth = self.scores.shape[1]
+        changed, which, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
+        place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[which] + depth
+        width = depth + int(counts.max())
+        all_scores = torch.full((len(changed), width), -torch.inf, dtype=scores.dtype)
+        all_ids = torch.zeros((len(changed), width), dtype=torch.long)
+        all_scores[:, :depth], all_ids[:, :depth] = self.scores[changed], self.ids[changed]
+        all_scores[which, place], all_ids[which, place] = scores, ids
+        best, order = all_scores.sort(dim=1, descending=True, stable=True)
+        self.scores[changed], self.ids[changed] = best[:, :depth], all_ids.gather(1, order)[:, :depth]

@@ -1,18 +1,117 @@
+"""Exact search against brute force, against faiss, and in both precisions."""
+
+import faiss
 import numpy as np
 import pytest
 
-from fairseq_lxsr.retrieval import nearest_neighbours, normalise_rows
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.retrieval import nearest_neighbours, neighbours, normalise_rows
+
+PRECISIONS = ("float32", "bfloat16")
 
 
-@pytest.mark.parametrize(("queries", "candidates", "width", "k"), [(1, 1, 3, 1), (17, 50, 8, 10), (40, 33, 5, 33)])
-def test_equal_to_brute_force(queries, candidates, width, k):
+def brute_force(queries, candidates, k, penalty=0.0):
+    """All cosines in float64, the k largest, of equal ones the first."""
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries.astype(float), candidates.astype(float)))
+    scores = a @ b.T - penalty
+    found = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, found, axis=1), found
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Many blocks of odd sizes even for small sets."""
+    monkeypatch.setattr(neighbours, "QUERY_ROWS", 7)
+    monkeypatch.setattr(neighbours, "CANDIDATE_ROWS", 48)
+    monkeypatch.setattr(neighbours, "RESCORE_ROWS", 5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("queries", "candidates", "width", "k"), [(1, 1, 3, 1), (17, 50, 8, 10), (40, 33, 5, 33), (23, 700, 16, 3)]
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_equal_to_brute_force(queries, candidates, width, k, precision):
     rng = np.random.default_rng(queries)
     a, b = rng.standard_normal((queries, width)), rng.standard_normal((candidates, width)) * 7
-    cosines = (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
-    expected = np.argsort(-cosines, axis=1)[:, :k]
-    scores, found = nearest_neighbours(a, b, k)
+    expected_scores, expected = brute_force(a, b, k)
+    scores, found = nearest_neighbours(a, b, k, precision=precision)
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(scores, np.take_along_axis(cosines, expected, axis=1), atol=1e-5)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_equal_to_faiss_on_many_candidates(precision):
+    rng = np.random.default_rng(1)
+    candidates = normalise_rows(rng.standard_normal((20_000, 32)))
+    queries = normalise_rows(candidates[:300] + 0.1 * rng.standard_normal((300, 32)))
+    index = faiss.IndexFlatIP(32)
+    index.add(candidates)
+    expected_scores, expected = index.search(queries, 10)
+    scores, found = nearest_neighbours(queries, candidates, 10, precision=precision)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_of_duplicates_the_first_is_found_first(precision):
+    rng = np.random.default_rng(2)
+    once = rng.standard_normal((60, 8)).astype(np.float32)
+    candidates = np.concatenate([once, once[::-1], once])  # row i is also row 119 - i and row 120 + i
+    _, found = nearest_neighbours(once, candidates, 3, precision=precision)
+    rows = np.arange(60)
+    np.testing.assert_array_equal(found, np.stack([rows, 119 - rows, 120 + rows], axis=1))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_where_all_candidates_are_equal_the_first_are_found(precision):
+    _, found = nearest_neighbours(np.ones((9, 4)), np.ones((150, 4)), 10, precision=precision)
+    np.testing.assert_array_equal(found, np.tile(np.arange(10), (9, 1)))
+
+
+@pytest.mark.parametrize("penalised", [False, True])
+def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
+    """Thousands of candidates closer to each other than bfloat16 can tell: the search falls back to float32."""
+    rng = np.random.default_rng(3)
+    candidates = np.ones((5000, 16)) + 1e-3 * rng.standard_normal((5000, 16))
+    queries = np.ones((20, 16)) + 1e-3 * rng.standard_normal((20, 16))
+    penalty = (1e-3 * rng.random(5000)).astype(np.float32) if penalised else None
+    exact = nearest_neighbours(queries, candidates, 4, penalty=penalty)
+    np.testing.assert_array_equal(
+        nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16"), exact
+    )
+    units = neighbours._unit_rows(queries, 0, 20, "queries")
+    _, found, certain = neighbours._search(units, candidates, 4, penalty, "bfloat16")
+    assert not certain.all()  # the fallback was needed
+    assert (found.numpy() != exact[1]).any()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_penalty(precision):
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((30, 6)), rng.standard_normal((100, 6))
+    penalty = rng.random(100).astype(np.float32)
+    expected_scores, expected = brute_force(a, b, 5, penalty)
+    scores, found = nearest_neighbours(a, b, 5, penalty=penalty, precision=precision)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(neighbours, "QUERY_ROWS", 16)
+    rng = np.random.default_rng(5)
+    candidates = rng.standard_normal((500, 24)).astype(np.float16)
+    np.save(tmp_path / "candidates.npy", candidates)
+    mapped = np.load(tmp_path / "candidates.npy", mmap_mode="r")
+    queries = mapped[:100]
+    expected_scores, expected = brute_force(queries, candidates, 7)
+    for memory_mb in (0, 1, 1000):
+        scores, found = nearest_neighbours(queries, mapped, 7, memory_mb=memory_mb)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
 
 
 def test_zero_rows_stay_zero_and_input_is_untouched():
@@ -26,10 +125,18 @@ def test_zero_rows_stay_zero_and_input_is_untouched():
     [
         (np.ones((2, 3)), np.ones((2, 4)), 1, "3 wide and candidates 4"),
         (np.ones((2, 3)), np.ones((2, 3)), 3, "k is 3; expected 1 to 2"),
-        (np.full((2, 3), np.nan), np.ones((2, 3)), 1, "row 0 .* NaN"),
-        (np.ones(3), np.ones((2, 3)), 1, r"shape \(3,\)"),
+        (np.ones((2, 3)), np.ones((2, 3)), 0, "k is 0; expected 1 to 2"),
+        (np.full((2, 3), np.nan), np.ones((2, 3)), 1, "row 0 of the queries has NaN"),
+        (np.ones((2, 3)), np.array([[1, 2, 3], [1, np.inf, 3]]), 1, "row 1 of the candidates has NaN or infinity"),
+        (np.ones(3), np.ones((2, 3)), 1, r"queries have shape \(3,\)"),
+        (np.ones((2, 3)), np.ones((0, 3)), 1, r"candidates have shape \(0, 3\)"),
     ],
 )
 def test_what_has_no_neighbours_is_refused(queries, candidates, k, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=message):
         nearest_neighbours(queries, candidates, k)
+
+
+def test_unknown_precision_is_refused():
+    with pytest.raises(InputError, match="'float64'; expected one of float32, bfloat16"):
+        nearest_neighbours(np.ones((2, 3)), np.ones((2, 3)), 1, precision="float64")

@@ -1,0 +1,91 @@
+"""Approximate and compressed search by faiss, for sets too large to compare with every candidate."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, normalise_rows
+
+KINDS = ("flat", "float16", "ivf", "ivf-pq")
+ADD_ROWS = 65_536
+TRAINING_ROWS_PER_LIST = 64
+MIN_ROWS_PER_LIST = 39  # faiss warns below it
+PQ_WIDTH = 8  # dimensions that share one byte
+
+
+def default_lists(count: int) -> int:
+    """Inverted lists for `count` vectors: 4 sqrt(count), as faiss's guide to choosing an index has it."""
+    return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
+
+
+def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None = None, seed: int = 1) -> faiss.Index:
+    """A faiss index of the rows by cosine (inner product of normalised rows), built in blocks.
+
+    Args:
+        embeddings: [M, D], in memory or memory-mapped.
+        kind: `flat` exact; `float16` all compared, half the memory; `ivf` float16, only the lists nearest to a query
+            are compared; `ivf-pq` the same with D/8 bytes a vector.
+        lists: inverted lists; None for 4 sqrt(M).
+        seed: of the rows that the lists are learnt from.
+    Raises: InputError for an unknown kind, too few rows, NaN.
+    """
+    count, width = embeddings.shape
+    lists = default_lists(count) if lists is None else lists
+    if not 1 <= lists <= count:
+        raise InputError(f"{lists} lists for {count} vectors; expected 1 to {count}")
+    if kind == "ivf-pq" and (width % PQ_WIDTH or count < 256):
+        raise InputError(
+            f"ivf-pq of {count} vectors of width {width}; expected at least 256 of a width divisible by {PQ_WIDTH}: "
+            "take ivf"
+        )
+    factory = {
+        "flat": "Flat",
+        "float16": "SQfp16",
+        "ivf": f"IVF{lists},SQfp16",
+        "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",
+    }
+    if kind not in factory:
+        raise InputError(f"index {kind!r}; expected one of {', '.join(KINDS)}")
+    index = faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
+    sample = min(count, max(lists * TRAINING_ROWS_PER_LIST, 256 * MIN_ROWS_PER_LIST))
+    chosen = np.sort(np.random.default_rng(seed).choice(count, sample, replace=False))
+    index.train(normalise_rows(embeddings[chosen]))
+    for start in range(0, count, ADD_ROWS):
+        index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))
+    return index
+
+
+def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
+    """The k nearest that the index finds: cosines [N, k] in falling order and ids [N, k].
+
+    Where the lists that were looked at hold fewer than k, the rest is id -1 at minus infinity.
+
+    Args:
+        probes: inverted lists to look at for a query; more is slower and finds more.
+    Raises: InputError for queries of another width, fewer vectors than k.
+    """
+    if queries.ndim != 2 or queries.shape[1] != index.d:
+        raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
+    if not 1 <= k <= index.ntotal:
+        raise InputError(f"k is {k}; expected 1 to {index.ntotal}, the number of vectors in the index")
+    if hasattr(index, "nprobe"):
+        index.nprobe = min(probes, index.nlist)
+    cosines, found = index.search(normalise_rows(queries), k)
+    return np.where(found < 0, -np.inf, cosines).astype(np.float32), found
+
+
+def write_index(index: faiss.Index, path: Path) -> None:
+    faiss.write_index(index, str(path))
+
+
+def read_index(path: Path) -> faiss.Index:
+    """Raises: InputError where the file is not an index of faiss."""
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: not an index of faiss ({reason}); build it again") from None

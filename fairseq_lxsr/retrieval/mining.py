@@ -1,0 +1,109 @@
+"""Mining of translation pairs from two sets of sentences by margin (Artetxe and Schwenk 2019a)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.retrieval.margin import margin_scores, neighbourhood
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours
+
+RETRIEVALS = ("max", "intersect", "fwd", "bwd")
+
+
+@dataclass(frozen=True)
+class MinedPairs:
+    """Pairs by falling score; P pairs."""
+
+    scores: FloatArray  # [P]
+    source: IntArray  # [P], rows of the source
+    target: IntArray  # [P], rows of the target
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def first(self, count: int) -> "MinedPairs":
+        """The best `count` pairs."""
+        return MinedPairs(self.scores[:count], self.source[:count], self.target[:count])
+
+    def above(self, threshold: float) -> "MinedPairs":
+        """The pairs that score at least `threshold`."""
+        return self.first(int((self.scores >= threshold).sum()))
+
+
+def mine(
+    source: NDArray[Any],
+    target: NDArray[Any],
+    k: int = 4,
+    margin: str = "ratio",
+    retrieval: str = "max",
+    **search,
+) -> MinedPairs:
+    """Find the pairs of two sets of embeddings that stand out from their neighbourhoods.
+
+    Args:
+        source: [N, D]; target: [M, D]; in memory or memory-mapped.
+        k: neighbours of a sentence that are its possible translations and make up its neighbourhood.
+        margin: `ratio`, `distance` or `absolute`.
+        retrieval: `fwd` every source sentence with its best target, `bwd` the reverse, `intersect` the pairs in both,
+            `max` the pairs in either, greedily by score, each sentence once.
+        search: options of `nearest_neighbours`.
+    """
+    forward = nearest_neighbours(source, target, min(k, len(target)), **search)
+    backward = nearest_neighbours(target, source, min(k, len(source)), **search)
+    return mine_neighbours(*forward, *backward, margin=margin, retrieval=retrieval)
+
+
+def mine_neighbours(
+    forward_cosines: FloatArray,
+    forward: IntArray,
+    backward_cosines: FloatArray,
+    backward: IntArray,
+    margin: str = "ratio",
+    retrieval: str = "max",
+) -> MinedPairs:
+    """`mine`, where the neighbours both ways are known: cosines and indices [N, k] and [M, k]."""
+    if retrieval not in RETRIEVALS:
+        raise InputError(f"retrieval {retrieval!r}; expected one of {', '.join(RETRIEVALS)}")
+    source_means, target_means = neighbourhood(forward_cosines), neighbourhood(backward_cosines)
+    best_target, forward_scores = _best(forward_cosines, forward, source_means, target_means, margin)
+    best_source, backward_scores = _best(backward_cosines, backward, target_means, source_means, margin)
+    sources, targets = np.arange(len(best_target)), np.arange(len(best_source))
+    if retrieval == "fwd":
+        return _in_order(forward_scores, sources, best_target)
+    if retrieval == "bwd":
+        return _in_order(backward_scores, best_source, targets)
+    if retrieval == "intersect":
+        both = best_source[best_target] == sources
+        return _in_order(forward_scores[both], sources[both], best_target[both])
+    scores = np.concatenate([forward_scores, backward_scores])
+    pairs = _in_order(scores, np.concatenate([sources, best_source]), np.concatenate([best_target, targets]))
+    return one_to_one(pairs)
+
+
+def one_to_one(pairs: MinedPairs) -> MinedPairs:
+    """Greedily by score, each source and each target sentence once."""
+    seen_source: set[int] = set()
+    seen_target: set[int] = set()
+    kept = []
+    for index, (source, target) in enumerate(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)):
+        if source not in seen_source and target not in seen_target:
+            seen_source.add(source)
+            seen_target.add(target)
+            kept.append(index)
+    return MinedPairs(pairs.scores[kept], pairs.source[kept], pairs.target[kept])
+
+
+def _best(cosines, found, own_means, other_means, margin: str) -> tuple[IntArray, FloatArray]:
+    """Of every row's neighbours the one of largest margin, and that margin; [N] each."""
+    scores = margin_scores(cosines, own_means[:, None], other_means[found], margin)
+    best = scores.argmax(axis=1)[:, None]
+    return np.take_along_axis(found, best, 1)[:, 0], np.take_along_axis(scores, best, 1)[:, 0]
+
+
+def _in_order(scores: FloatArray, source: IntArray, target: IntArray) -> MinedPairs:
+    """By falling score; equal ones by source, then target."""
+    order = np.lexsort((target, source, -scores))
+    return MinedPairs(scores[order], source[order], target[order])

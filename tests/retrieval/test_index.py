@@ -1,0 +1,56 @@
+"""The approximate indexes against exact search."""
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.retrieval import build_index, nearest_neighbours, read_index, search_index, write_index
+
+RNG = np.random.default_rng(0)
+CENTRES = RNG.standard_normal((40, 16))
+CANDIDATES = np.repeat(CENTRES, 50, axis=0) + 0.3 * RNG.standard_normal((2000, 16))
+QUERIES = CANDIDATES[::20] + 0.02 * RNG.standard_normal((100, 16))
+
+
+@pytest.mark.parametrize(("kind", "recall"), [("flat", 1), ("float16", 1), ("ivf", 0.97), ("ivf-pq", 0.6)])
+def test_recall(kind, recall, tmp_path):
+    _, exact = nearest_neighbours(QUERIES, CANDIDATES, 1)
+    write_index(build_index(CANDIDATES, kind), tmp_path / "index")
+    cosines, found = search_index(read_index(tmp_path / "index"), QUERIES, 5, probes=4)
+    assert (found == exact).any(axis=1).mean() >= recall
+    assert (np.diff(cosines, axis=1) <= 0).all()
+
+
+def test_more_probes_find_more():
+    index = build_index(CANDIDATES, "ivf")
+    _, exact = nearest_neighbours(QUERIES, CANDIDATES, 50)
+    shares = [(np.sort(search_index(index, QUERIES, 50, probes=n)[1]) == np.sort(exact)).mean() for n in (1, 100)]
+    assert shares[0] < shares[1] == 1
+
+
+def test_what_a_list_does_not_hold_is_minus_one():
+    cosines, found = search_index(build_index(CANDIDATES, "ivf", lists=200), QUERIES, 500, probes=1)
+    assert (found[:, -1] == -1).all()
+    assert (cosines[found < 0] == -np.inf).all()
+
+
+def test_the_same_bytes_in_the_same_seed(tmp_path):
+    for name in ("a", "b"):
+        write_index(build_index(CANDIDATES, "ivf"), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(InputError, match="index 'tree'; expected one of flat, float16, ivf, ivf-pq"):
+        build_index(CANDIDATES, "tree")
+    with pytest.raises(InputError, match="ivf-pq of 100 vectors of width 16; expected at least 256"):
+        build_index(CANDIDATES[:100], "ivf-pq")
+    with pytest.raises(InputError, match="3000 lists for 2000 vectors"):
+        build_index(CANDIDATES, "ivf", lists=3000)
+    with pytest.raises(InputError, match=r"queries have shape \(100, 5\); expected \[N, 16\]"):
+        search_index(build_index(CANDIDATES), QUERIES[:, :5], 1)
+    with pytest.raises(InputError, match="k is 2001; expected 1 to 2000"):
+        search_index(build_index(CANDIDATES), QUERIES, 2001)
+    (tmp_path / "index").write_bytes(b"not an index")
+    with pytest.raises(InputError, match="not an index of faiss"):
+        read_index(tmp_path / "index")
