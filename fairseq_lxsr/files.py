@@ -26,21 +26,23 @@ def open_binary(path: str | Path) -> BinaryIO:
     return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
+def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
     """The lines of a UTF-8 text file without their ends, split at \\n only.
 
+    Args:
+        max_words: of a line; more is no text with one sentence a line. None for any number.
     Raises: InputError naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of
-        more than 10,000 words (then it is no text with one sentence a line).
+        more words.
     """
     with open_binary(path) as stream:
         try:
             for number, raw in enumerate(stream, start=1):
-                yield _checked(raw, f"{path}, line {number}")
+                yield _checked(raw, f"{path}, line {number}", max_words)
         except (EOFError, gzip.BadGzipFile) as error:
             raise InputError(f"{path}: not a whole gzip file ({error}); fetch or pack it again") from None
 
 
-def _checked(raw: bytes, where: str) -> str:
+def _checked(raw: bytes, where: str, max_words: int | None) -> str:
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -51,9 +53,9 @@ def _checked(raw: bytes, where: str) -> str:
     if "\0" in line:
         column = line.index("\0") + 1
         raise InputError(f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')")
-    if len(line) > MAX_WORDS and len(line.split()) > MAX_WORDS:
+    if max_words and len(line) > max_words and len(line.split()) > max_words:
         raise InputError(
-            f"{where}: {len(line.split()):,} words; expected one sentence a line, at most {MAX_WORDS:,} words: "
+            f"{where}: {len(line.split()):,} words; expected one sentence a line, at most {max_words:,} words: "
             "split the text into sentences"
         )
     return line

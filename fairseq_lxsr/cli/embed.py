@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.cli.models import add_model_options, load_encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import write_npy
 from fairseq_lxsr.files import read_lines
@@ -21,28 +21,8 @@ def add_parser(verbs) -> None:
     parser.set_defaults(run=run)
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every verb that encodes."""
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
-    parser.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="sentences encoded together (default: 64)"
-    )
-    parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
-    parser.add_argument(
-        "--untrained",
-        action="store_true",
-        help="random weights instead of the trained ones: the floor that training is measured against",
-    )
-
-
-def load_encoder(args: argparse.Namespace) -> SentenceEncoder:
-    if args.batch_size < 1:
-        raise InputError(f"--batch-size {args.batch_size}; expected 1 or more")
-    return SentenceEncoder.from_pretrained(args.model, args.device, untrained=args.untrained)
-
-
 def run(args: argparse.Namespace) -> None:
-    encoder = load_encoder(args)
+    encoder = load_encoder(args.model, args)
     sentences = list(read_lines(args.input))
     if not sentences:
         raise InputError(f"{args.input}: empty file; expected one sentence a line")

@@ -1,38 +1,227 @@
 """`lxsr eval`: score an encoder by one of the field's protocols."""
 
 import argparse
-import json
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from fairseq_lxsr.cli.embed import add_model_options, load_encoder
-from fairseq_lxsr.evaluation import xsr
+from fairseq_lxsr.cli.models import add_any_model_options, load_any
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation import bucc, documents, similarity_search, xnli, xsr
+from fairseq_lxsr.evaluation.published import published_table
+from fairseq_lxsr.evaluation.ranking import METRICS
+from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.evaluation.table import report_scores
+from fairseq_lxsr.evaluation.text import find_file, read_text
 from fairseq_lxsr.files import atomic_write, read_parallel
+from fairseq_lxsr.retrieval import MARGINS, RETRIEVALS
+
+Files = tuple[str, str, str, str]  # two languages, two paths
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("eval", help="score an encoder", description=__doc__)
     protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL")
-    protocol = protocols.add_parser("xsr", help="sentence retrieval, P@1, P@5, P@10 both ways", description=xsr.__doc__)
-    add_model_options(protocol)
-    protocol.add_argument("--source", required=True, metavar="FILE", help="sentences, one a line")
-    protocol.add_argument("--target", required=True, metavar="FILE", help="their translations, line by line")
-    protocol.add_argument(
+    for name, add_options, run, help_text in (
+        ("xsr", xsr_options, run_xsr, "sentence retrieval, P@1, P@5, P@10 both ways"),
+        ("xsim", aligned_options, run_similarity, "similarity search by margin, error rate both ways"),
+        ("tatoeba", aligned_options, run_similarity, "similarity search by cosine, error rate both ways"),
+        ("bucc", bucc_options, run_bucc, "mining of hidden translations, F1"),
+        ("mldoc", document_options, run_documents, "document classification across languages"),
+        ("titles", document_options, run_documents, "title classification across languages"),
+        ("xnli", xnli_options, run_xnli, "natural language inference across languages"),
+    ):
+        protocol = protocols.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        add_any_model_options(protocol)
+        add_options(protocol)
+        protocol.add_argument("--output", metavar="FILE.jsonl", help="add the scores to this file, one JSON a line")
+        protocol.add_argument("--published", action="store_true", help="show scores from papers as well")
+        protocol.set_defaults(run=run, protocol=name)
+
+
+def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
+    parser.add_argument(
+        "--source",
+        metavar="FILE",
+        help="sentences, one a line, for a single pair" + (f" (default: {default})" if default else ""),
+    )
+    parser.add_argument("--target", metavar="FILE", help="their translations, line by line")
+    parser.add_argument(
+        "--data",
+        metavar="TEMPLATE",
+        help="instead of --source and --target: {lang} and {pair} in it are filled in, .txt and .gz added where needed",
+    )
+    parser.add_argument(
+        "--lang-pairs", metavar="PAIRS", help="for --data (several pairs make a table), for example en-fr,en-de"
+    )
+    search_options(parser)
+
+
+def search_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
+    )
+    parser.add_argument(
+        "--memory", type=int, default=512, metavar="MB", help="for the search, beside the embeddings (default: 512)"
+    )
+
+
+def xsr_options(parser: argparse.ArgumentParser) -> None:
+    aligned_options(parser)
+    parser.add_argument(
+        "--metric",
+        type=comma_separated(METRICS),
+        default=["nn"],
+        metavar="NAMES",
+        help=f"{', '.join(METRICS)}, or several with commas (default: nn)",
+    )
+    parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="of the shuffle that picks queries and candidates (default: 1)"
     )
-    protocol.add_argument("--output", metavar="FILE.json", help="write the score here as well")
-    protocol.set_defaults(run=run_xsr)
+
+
+def bucc_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", required=True, metavar="TEMPLATE", help="for example bucc2018/{pair}/{pair}: .training.fr and so on"
+    )
+    parser.add_argument("--lang-pairs", required=True, metavar="PAIRS", help="for example fr-en,de-en")
+    parser.add_argument("--k", type=int, default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
+    parser.add_argument("--margin", choices=MARGINS, default="ratio", help="default: ratio")
+    parser.add_argument("--retrieval", choices=RETRIEVALS, default="max", help="default: max")
+    parser.add_argument("--pairs-output", metavar="FILE.tsv", help="write the mined pairs of a single language pair")
+    search_options(parser)
+
+
+def document_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="LANG.train, LANG.dev, LANG.test (.tsv, .gz)")
+    parser.add_argument("--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr")
+    parser.add_argument(
+        "--train-langs", type=languages, metavar="LANGS", help="learnt in (default: all of --langs; en for en to X)"
+    )
+    parser.add_argument("--classifier", choices=("mlp", "linear"), default="mlp", help="default: mlp")
+    classifier_options(parser)
+
+
+def xnli_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="the published files, or LANG.PART.tsv")
+    parser.add_argument("--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr")
+    parser.add_argument("--train-lang", default="en", metavar="LANG", help="default: en")
+    parser.add_argument("--preset", choices=xnli.PRESETS, default="laser", help="default: laser")
+    classifier_options(parser)
+
+
+def classifier_options(parser: argparse.ArgumentParser) -> None:
+    for name, help_text in (
+        ("epochs", "passes over the training set; the best on dev is kept"),
+        ("seeds", "classifiers whose scores are averaged"),
+    ):
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{help_text} (default: as the protocol has it)")
+
+
+def comma_separated(allowed) -> Callable[[str], list[str]]:
+    def parse(value: str) -> list[str]:
+        names = value.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r}; expected of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def languages(value: str) -> list[str]:
+    names = value.split(",")
+    if not all(names) or len(set(names)) != len(names):
+        raise argparse.ArgumentTypeError(f"{value!r}; expected languages with commas between them, each once")
+    return names
+
+
+def aligned_files(args: argparse.Namespace) -> list[Files]:
+    """The files of every pair that was asked for."""
+    if args.source and args.target and not args.data:
+        return [("", "", args.source, args.target)]
+    if not (args.data and args.lang_pairs) or args.source or args.target:
+        raise InputError("expected either --source and --target, or --data and --lang-pairs")
+    found = []
+    for pair in args.lang_pairs.split(","):
+        names = pair.split("-")
+        if len(names) != 2 or not all(names):
+            raise InputError(
+                f"--lang-pairs {args.lang_pairs}: {pair!r} is not a pair; expected for example en-fr,en-de"
+            )
+        found.append((*names, *(str(find_file(args.data, name, pair)) for name in names)))
+    return found
 
 
 def run_xsr(args: argparse.Namespace) -> None:
-    encoder = load_encoder(args)
-    texts = xsr.select(read_parallel(args.source, args.target), args.seed)
-    embed = partial(encoder.encode, batch_size=args.batch_size, show_progress_bar=True)
-    fingerprint = encoder.fingerprint + ("-untrained" if args.untrained else "")
-    score = xsr.evaluate(texts, embed, fingerprint, args.seed)
-    print(f"{'':16}" + "".join(f"{f'P@{k}':>8}" for k in xsr.RANKS))
-    for direction in ("source->target", "target->source"):
-        print(f"{direction:16}" + "".join(f"{score.values[f'{direction} P@{k}']:8.1f}" for k in xsr.RANKS))
-    print(score.signature)
+    encoder, scores = load_any(args), []
+    for first, second, source, target in aligned_files(args):
+        texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (name(source), name(target)))
+        scores += xsr.evaluate(texts, encoder, args.metric, precision=args.precision, memory_mb=args.memory)
+    finish(args, scores)
+
+
+def run_similarity(args: argparse.Namespace) -> None:
+    encoder, scores = load_any(args), []
+    for first, second, source, target in aligned_files(args):
+        texts = read_text(source, first), read_text(target, second)
+        scores += similarity_search.evaluate(
+            args.protocol, *texts, encoder, precision=args.precision, memory_mb=args.memory
+        )
+    finish(args, scores)
+
+
+def run_bucc(args: argparse.Namespace) -> None:
+    encoder, scores = load_any(args), []
+    pairs = args.lang_pairs.split(",")
+    if args.pairs_output and len(pairs) > 1:
+        raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
+    for pair in pairs:
+        train, test = (bucc.read_set(args.data, pair, part) for part in ("training", "test"))
+        search = {"precision": args.precision, "memory_mb": args.memory}
+        score, mined = bucc.evaluate(train, test, encoder, args.k, args.margin, args.retrieval, **search)
+        scores.append(score)
+        if args.pairs_output:
+            with atomic_write(args.pairs_output) as stream:
+                for row in zip(mined.scores.tolist(), mined.source.tolist(), mined.target.tolist(), strict=True):
+                    stream.write(f"{row[0]:.6f}\t{test.source_ids[row[1]]}\t{test.target_ids[row[2]]}\n")
+    finish(args, scores)
+
+
+def run_documents(args: argparse.Namespace) -> None:
+    config = with_options(documents.PRESETS[args.protocol][args.classifier], args)
+    learnt = args.train_langs or args.langs
+    encoder = load_any(args)
+    finish(args, documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True))
+
+
+def run_xnli(args: argparse.Namespace) -> None:
+    config = with_options(xnli.PRESETS[args.preset], args)
+    encoder = load_any(args)
+    finish(
+        args, xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
+    )
+
+
+def with_options(config, args: argparse.Namespace):
+    """The preset with what the user set."""
+    chosen = {name: getattr(args, name) for name in ("epochs", "seeds") if getattr(args, name) is not None}
+    for option, value in chosen.items():
+        if value < 1:
+            raise InputError(f"--{option} {value}; expected 1 or more")
+    return replace(config, **chosen)
+
+
+def name(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def finish(args: argparse.Namespace, scores: Sequence[Score]) -> None:
+    """Print the table and the signatures, add the scores to the file."""
+    print(report_scores(scores))
+    if args.published:
+        print("\n" + (published_table([args.protocol]) or f"No published scores of {args.protocol} are known here."))
     if args.output:
-        with atomic_write(args.output) as stream:
-            stream.write(json.dumps(score.as_dict(), indent=2) + "\n")
+        append_scores(args.output, scores)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.cli import embed, evaluate, export_model, prepare
+from fairseq_lxsr.cli import compare, embed, evaluate, export_model, mine, prepare, report, search
 from fairseq_lxsr.errors import exit_on_input_error
 
 INTERRUPTED = 130
@@ -16,8 +16,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for verb in (prepare, export_model, embed, evaluate):
-        verb.add_parser(verbs)
+    for add_parser in (
+        prepare.add_parser,
+        export_model.add_parser,
+        embed.add_parser,
+        evaluate.add_parser,
+        compare.add_parser,
+        mine.add_parser,
+        search.add_index_parser,
+        search.add_search_parser,
+        report.add_parser,
+    ):
+        add_parser(verbs)
     args = parser.parse_args(arguments)
     with exit_on_input_error("lxsr"):
         try:

@@ -1,21 +1,54 @@
-"""A score and the signature that tells whether two of them can be compared."""
+"""A score, the signature that tells whether two of them can be compared, and files of scores."""
 
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairseq_lxsr import __version__
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import atomic_write, read_lines
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a value is the ratio of, unit by unit (query, document, sentence): 100 * sum(hits) / sum(of).
+
+    Two systems measured on the same units are compared by drawing units (paired bootstrap).
+    """
+
+    hits: list[float]
+    of: list[float] | None = None  # None: every unit counts 1
+
+    @property
+    def value(self) -> float:
+        """In percent; 0 where nothing is counted."""
+        total = len(self.hits) if self.of is None else math.fsum(self.of)
+        return 100 * math.fsum(self.hits) / total if total else 0.0
 
 
 @dataclass(frozen=True)
 class Score:
-    """Named values of one protocol, in percent unless the name says otherwise.
+    """Named values of one protocol on one task, in percent.
 
-    `settings` is everything that changes the values: two scores with the same signature were measured alike.
+    Args:
+        protocol: xsr, xsim, ...
+        task: what was measured, for example `en->fr`.
+        values: for example {"P@1": 93.3}.
+        settings: everything that changes the values; the last is the model.
+        outcomes: of the values that can be drawn again, by the same names.
     """
 
     protocol: str
+    task: str
     values: dict[str, float]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]
+    outcomes: dict[str, Outcomes] = field(default_factory=dict)
 
     @property
     def signature(self) -> str:
@@ -23,11 +56,65 @@ class Score:
         settings = self.settings | {"version": __version__}
         return "|".join([self.protocol, *(f"{name}:{value}" for name, value in settings.items())])
 
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What two scores must share for their difference to mean something: all but the model."""
+        settings = (f"{name}:{value}" for name, value in self.settings.items() if name != "model")
+        return (self.protocol, self.task, *settings)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "protocol": self.protocol,
+            "task": self.task,
             "values": self.values,
             "settings": self.settings,
             "signature": self.signature,
+            "outcomes": {name: {"hits": out.hits, "of": out.of} for name, out in self.outcomes.items()},
         }
+
+
+def from_hits(protocol: str, task: str, hits: dict[str, Outcomes], settings: dict[str, Any]) -> Score:
+    """A score whose values are the ratios of their outcomes."""
+    return Score(protocol, task, {name: outcomes.value for name, outcomes in hits.items()}, settings, hits)
+
+
+def as_units(hits: np.ndarray) -> list[float]:
+    """Numbers that are short in JSON: 1 and not 1.0."""
+    return [int(hit) if hit == int(hit) else round(float(hit), 4) for hit in hits.tolist()]
+
+
+def text_hash(*texts: Sequence[str]) -> str:
+    """Eight hexadecimal digits of the sentences that were measured on, in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(("\n".join(text) + "\0").encode())
+    return digest.hexdigest()[:8]
+
+
+def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
+    """Add one JSON line a score; the file is replaced whole."""
+    lines = list(read_lines(path, max_words=None)) if Path(path).exists() else []
+    lines += [json.dumps(score.as_dict(), ensure_ascii=False) for score in scores]
+    with atomic_write(path) as stream:
+        stream.writelines(f"{line}\n" for line in lines)
+
+
+def read_scores(path: str | Path) -> list[Score]:
+    """The scores of a file of JSON lines.
+
+    Raises: InputError naming the line that is not a score.
+    """
+    scores = []
+    for number, line in enumerate(read_lines(path, max_words=None), start=1):
+        try:
+            read = json.loads(line)
+            outcomes = {name: Outcomes(out["hits"], out["of"]) for name, out in read["outcomes"].items()}
+            scores.append(Score(read["protocol"], read["task"], read["values"], read["settings"], outcomes))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{path}, line {number}: not a score ({error!r}); expected the output of `lxsr eval --output`"
+            ) from None
+    if not scores:
+        raise InputError(f"{path}: no score in it; expected the output of `lxsr eval --output`")
+    return scores

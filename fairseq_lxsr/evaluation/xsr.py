@@ -1,79 +1,85 @@
-"""XSR: cross-lingual sentence retrieval, P@k both ways (Sabet et al. 2019; Mao et al. 2021, section 5.2)."""
+"""XSR: cross-lingual sentence retrieval, P@1, P@5, P@10 both ways (Sabet et al. 2019; Mao et al. 2021, section 5.2)."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.retrieval import nearest_neighbours
+from fairseq_lxsr.evaluation.ranking import METRICS, directions, found_at, rank
+from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
+from fairseq_lxsr.evaluation.text import Encoder, Text, embed
+from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 RANKS = (1, 5, 10)
 MAX_CANDIDATES = 200_000
 MAX_QUERIES = 2_000
-
-Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class RetrievalSet:
     """Aligned sentences; the first `queries` of each side are also searched for."""
 
-    source: list[str]
-    target: list[str]
+    source: Text
+    target: Text
     queries: int
+    seed: int
 
 
-def select(pairs: Iterable[tuple[str, str]], seed: int = 1) -> RetrievalSet:
+def select(
+    pairs: Iterable[tuple[str, str]], seed: int = 1, languages: tuple[str, str] = ("", ""), files=("", "")
+) -> RetrievalSet:
     """The protocol's text: lower-cased, pairs with an empty or repeated side dropped, shuffled, cut to 200,000.
 
+    Args: languages, files: of the two sides, see `Text`.
     Raises: InputError where fewer than 10 pairs are left (P@10 would have no meaning).
     """
-    kept: list[tuple[str, str]] = []
+    kept: list[tuple[str, str, int]] = []
     seen: tuple[set[str], set[str]] = (set(), set())
-    for source, target in pairs:
+    for row, (source, target) in enumerate(pairs):
         pair = (source.strip().lower(), target.strip().lower())
         if not all(pair) or pair[0] in seen[0] or pair[1] in seen[1]:
             continue
         seen[0].add(pair[0])
         seen[1].add(pair[1])
-        kept.append(pair)
+        kept.append((*pair, row))
     if len(kept) < max(RANKS):
         raise InputError(f"{len(kept)} usable sentence pairs; expected at least {max(RANKS)}: give more aligned text")
     random.Random(seed).shuffle(kept)
-    kept = kept[:MAX_CANDIDATES]
-    return RetrievalSet([pair[0] for pair in kept], [pair[1] for pair in kept], min(MAX_QUERIES, len(kept)))
+    left, right, rows = zip(*kept[:MAX_CANDIDATES], strict=True)
+    sides = [
+        Text(lines, language, file, np.array(rows))
+        for lines, language, file in zip((left, right), languages, files, strict=True)
+    ]
+    return RetrievalSet(sides[0], sides[1], min(MAX_QUERIES, len(rows)), seed)
 
 
-def precision_at(ranks: Sequence[int], found: NDArray[np.int64], gold: NDArray[np.int64]) -> dict[int, float]:
-    """Per cent of queries whose gold candidate is among the first k found.
+def precision_at(queries: FloatArray, candidates: FloatArray, metric: str = "nn", **search) -> dict[str, Outcomes]:
+    """P@1, P@5 and P@10, where candidate i is the translation of query i.
 
-    Args: found: [N, K] indices in falling order of score; gold: [N].
+    Args: queries: [Q, D]; candidates: [M, D], M >= Q; metric: see `ranking.rank`.
     """
-    hits = found == gold[:, None]
-    return {k: float(100 * hits[:, :k].any(axis=1).mean()) for k in ranks}
+    return found_at(RANKS, rank(queries, candidates, max(RANKS), metric, **search), np.arange(len(queries)))
 
 
-def evaluate(texts: RetrievalSet, embed: Embed, fingerprint: str, seed: int = 1) -> Score:
-    """P@1, P@5 and P@10 of the nearest neighbour by cosine, source to target and target to source.
-
-    Sentences that embed alike tie, and the one that stands first wins: a tie helps only the right index.
-    """
-    source, target = embed(texts.source), embed(texts.target)
-    gold = np.arange(texts.queries)
-    values: dict[str, float] = {}
-    for name, queries, candidates in (("source->target", source, target), ("target->source", target, source)):
-        _, found = nearest_neighbours(queries[: texts.queries], candidates, max(RANKS))
-        values |= {f"{name} P@{k}": value for k, value in precision_at(RANKS, found, gold).items()}
-    settings = {
-        "metric": "nn-cosine",
-        "case": "lower",
-        "queries": texts.queries,
-        "candidates": len(texts.target),
-        "seed": seed,
-        "model": fingerprint,
-    }
-    return Score("xsr", values, settings)
+def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = ("nn",), **search) -> list[Score]:
+    """Both directions of a pair by each metric; among equal candidates the first is found first."""
+    source, target = embed(encoder, texts.source), embed(encoder, texts.target)
+    scores = []
+    for metric in metrics:
+        settings = {
+            "metric": METRICS[metric],
+            "case": "lower",
+            "queries": texts.queries,
+            "candidates": len(texts.target),
+            "seed": texts.seed,
+            "text": text_hash(texts.source.lines, texts.target.lines),
+            "model": encoder.fingerprint,
+        }
+        for task, queries, candidates in zip(
+            directions(texts.source, texts.target), (source, target), (target, source), strict=True
+        ):
+            hits = precision_at(queries[: texts.queries], candidates, metric, **search)
+            scores.append(from_hits("xsr", task, hits, settings))
+    return scores

@@ -72,7 +72,7 @@ def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int 
         raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
     if not 1 <= k <= index.ntotal:
         raise InputError(f"k is {k}; expected 1 to {index.ntotal}, the number of vectors in the index")
-    if hasattr(index, "nprobe"):
+    if isinstance(index, faiss.IndexIVF):
         index.nprobe = min(probes, index.nlist)
     cosines, found = index.search(normalise_rows(queries), k)
     return np.where(found < 0, -np.inf, cosines).astype(np.float32), found

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 
-FloatArray = NDArray[np.float32]
+FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
 
 QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # of one matrix product: 32 MB of float32 scores
@@ -90,7 +90,7 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
     _check_matrix(candidates, "candidates")
     if queries.shape[1] != candidates.shape[1]:
         raise InputError(
-            f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected embeddings of one model"
+            f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected one model"
         )
     if not 1 <= k <= len(candidates):
         raise InputError(f"k is {k}; expected 1 to {len(candidates)}, the number of candidates")
@@ -166,7 +166,7 @@ class _Best:
 
     def update(self, scores: Tensor, offset: int) -> None:
         """Take in scores [n, c] of the candidates from `offset` on."""
-        n, c = scores.shape
+        c = scores.shape[1]
         depth = self.scores.shape[1]
         members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
         groups = scores.unflatten(1, (members, c // members))  # group g: columns g, g + c/members, ...

@@ -1,0 +1,78 @@
+"""`lxsr mine`: two monolingual files in, scored sentence pairs out."""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from fairseq_lxsr.cli.evaluate import search_options
+from fairseq_lxsr.cli.models import add_any_model_options, load_any
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.text import Encoder, Text
+from fairseq_lxsr.retrieval import MARGINS, RETRIEVALS
+from fairseq_lxsr.search import Side, mine_files
+
+
+def add_parser(verbs) -> None:
+    parser = verbs.add_parser("mine", help="find translation pairs in two files", description=__doc__)
+    add_any_model_options(parser)
+    parser.add_argument("--source", required=True, type=Path, metavar="FILE", help="sentences, one a line")
+    parser.add_argument("--target", required=True, type=Path, metavar="FILE", help="sentences of another language")
+    parser.add_argument("--lang-pair", metavar="PAIR", help="their languages, where --model names one for each")
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE.tsv", help="score, source, target (.gz too)"
+    )
+    parser.add_argument("--threshold", type=float, metavar="SCORE", help="least score (ratio: 1.05 to 1.2 is usual)")
+    parser.add_argument("--top", type=int, metavar="N", help="at most N pairs")
+    parser.add_argument("--k", type=int, default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
+    parser.add_argument("--margin", choices=MARGINS, default="ratio", help="default: ratio")
+    parser.add_argument("--retrieval", choices=RETRIEVALS, default="max", help="default: max, each sentence once")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="FOLDER",
+        help="keeps embeddings and neighbours, to go on after an interruption or to try another threshold "
+        "(default: OUTPUT.work, removed at the end)",
+    )
+    search_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.k < 1 or (args.top is not None and args.top < 1):
+        raise InputError(f"--k {args.k}, --top {args.top}; expected 1 or more")
+    encoder = load_any(args)
+    languages = (args.lang_pair or "-").split("-")
+    if len(languages) != 2:
+        raise InputError(f"--lang-pair {args.lang_pair}; expected for example en-fr")
+    for path in (args.source, args.target):
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; check the name")
+    source, target = (
+        side(path, language, encoder) for path, language in zip((args.source, args.target), languages, strict=True)
+    )
+    work = args.work or args.output.with_name(f"{args.output.name}.work")
+    pairs = mine_files(
+        source,
+        target,
+        args.output,
+        work,
+        k=args.k,
+        margin=args.margin,
+        retrieval=args.retrieval,
+        threshold=args.threshold,
+        top=args.top,
+        precision=args.precision,
+        memory_mb=args.memory,
+        show_progress=True,
+    )
+    if args.work is None:
+        shutil.rmtree(work)
+    spread = f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""
+    print(f"{args.output}: {len(pairs):,} pairs{spread}")
+
+
+def side(path: Path, language: str, encoder: Encoder) -> Side:
+    def encode(lines, rows):
+        return encoder.embed(Text(lines, language, path.name, rows))
+
+    return Side(path, encode, encoder.fingerprint)

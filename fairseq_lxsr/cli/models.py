@@ -1,0 +1,102 @@
+"""What --model may name, for every verb that measures, mines or searches."""
+
+import argparse
+import json
+from pathlib import Path
+
+from fairseq_lxsr.encoder import CONFIG_FILE, SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.encoders import (
+    WORD_WEIGHTS,
+    ByLanguage,
+    EncodeMethod,
+    StoredEmbeddings,
+    WordVectors,
+    is_stored,
+    sentence_transformers_folder,
+)
+from fairseq_lxsr.evaluation.text import Encoder
+
+ANY_MODEL = (
+    "model folder of `lxsr export-model`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "
+    "Hugging Face encoder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated "
+    "as LANG=... for languages that have a model each"
+)
+
+
+def add_batch_options(parser: argparse.ArgumentParser) -> None:
+    """How to encode."""
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="sentences encoded together (default: 64)"
+    )
+    parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """A model folder of ours."""
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
+    add_batch_options(parser)
+    parser.add_argument(
+        "--untrained",
+        action="store_true",
+        help="random weights instead of the trained ones: the floor that training is measured against",
+    )
+
+
+def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """Any encoder; `default` says what is taken where none is named."""
+    parser.add_argument(
+        "--model",
+        required=not default,
+        action="append",
+        metavar="[LANG=]PATH",
+        help=ANY_MODEL + (f" (default: {default})" if default else ""),
+    )
+    add_batch_options(parser)
+    parser.add_argument("--untrained", action="store_true", help="of a model folder: random weights, the floor")
+    parser.add_argument(
+        "--word-weights", choices=WORD_WEIGHTS, default="mean", help="how word vectors make a sentence (default: mean)"
+    )
+    parser.add_argument(
+        "--raw-dim", type=int, default=1024, metavar="N", help="width of LASER-raw embeddings (default: 1024)"
+    )
+
+
+def load_encoder(path: str, args: argparse.Namespace) -> SentenceEncoder:
+    """A model folder of ours."""
+    if args.batch_size < 1:
+        raise InputError(f"--batch-size {args.batch_size}; expected 1 or more")
+    return SentenceEncoder.from_pretrained(path, args.device, untrained=args.untrained)
+
+
+def load_any(args: argparse.Namespace) -> Encoder:
+    """What --model names, once or for several languages."""
+    named = [spec.split("=", 1) for spec in args.model if "=" in spec and not Path(spec).exists()]
+    if not named and len(args.model) == 1:
+        return _load(args.model[0], args)
+    if len(named) != len(args.model):
+        raise InputError(f"--model {' '.join(args.model)}; expected one, or LANG=PATH for each language")
+    return ByLanguage({language: _load(path, args) for language, path in named})
+
+
+def _load(name: str, args: argparse.Namespace) -> Encoder:
+    path = Path(name)
+    if path.is_file():
+        return WordVectors(path, args.word_weights, show_progress=True)
+    if is_stored(path):
+        return StoredEmbeddings(path, args.raw_dim)
+    if path.is_dir() and not _is_ours(path):
+        return sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
+    encoder = load_encoder(name, args)
+    fingerprint = encoder.fingerprint + ("-untrained" if args.untrained else "")
+    return EncodeMethod(encoder, fingerprint, batch_size=args.batch_size, show_progress_bar=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether config.json is that of a model folder of ours (or none is there: then the error says what is missing)."""
+    if (folder / "modules.json").exists():
+        return False
+    try:
+        return "model_type" not in json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True

@@ -1,0 +1,77 @@
+"""`lxsr report`: one HTML page from a folder with training logs, scores, a model and test text."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq_lxsr.cli.evaluate import aligned_files as files_of_options
+from fairseq_lxsr.cli.evaluate import aligned_options
+from fairseq_lxsr.cli.models import add_any_model_options, load_any
+from fairseq_lxsr.encoder import CONFIG_FILE
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.evaluation.text import Text, embed
+from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.report import Sample, look_at, write_report
+from fairseq_lxsr.report.training_log import Curves, read_log
+
+MAX_PAIRS = 5000
+
+
+def add_parser(verbs) -> None:
+    parser = verbs.add_parser("report", help="an HTML page of a run", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval")
+    parser.add_argument("--output", type=Path, metavar="FILE.html", help="default: DIR/report.html")
+    parser.add_argument("--title", help="default: the name of the folder")
+    add_any_model_options(parser, "DIR/model")
+    aligned_options(parser, "DIR/corpus/PAIR/test.LANG")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if not args.folder.is_dir():
+        raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
+    logs = list(training_logs(args.folder))
+    scores = [score for path in sorted(args.folder.glob("**/*.jsonl")) for score in read_scores(path)]
+    output = args.output or args.folder / "report.html"
+    samples = list(closer_looks(args))
+    write_report(output, args.title or args.folder.resolve().name, logs, scores, samples)
+    print(f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at")
+
+
+def training_logs(folder: Path) -> Iterator[Curves]:
+    for path in sorted(folder.glob("**/*.log")):
+        curves = read_log(path, str(path.relative_to(folder)))
+        if curves is not None:
+            yield curves
+
+
+def closer_looks(args: argparse.Namespace) -> Iterator[Sample]:
+    """Of the pairs that were named, or of the held-out text beside the model."""
+    if args.model is None:
+        if not (args.folder / "model" / CONFIG_FILE).is_file():
+            return
+        args.model = [str(args.folder / "model")]
+    named = args.source or args.target or args.data
+    files = files_of_options(args) if named else list(held_out(args.folder))
+    encoder = load_any(args) if files else None
+    for first, second, source, target in files:
+        assert encoder is not None
+        pairs = [pair for pair in read_parallel(source, target) if all(side.strip() for side in pair)][:MAX_PAIRS]
+        texts = [
+            Text([pair[side] for pair in pairs], language)
+            for side, language in enumerate((first or "source", second or "target"))
+        ]
+        embeddings = [embed(encoder, text) for text in texts]
+        yield look_at(
+            texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], (texts[0].language, texts[1].language)
+        )
+
+
+def held_out(folder: Path) -> Iterator[tuple[str, str, str, str]]:
+    """The test text of `lxsr prepare`."""
+    for pair in sorted((folder / "corpus").glob("*-*")):
+        first, second = pair.name.split("-", 1)
+        source, target = pair / f"test.{first}", pair / f"test.{second}"
+        if source.is_file() and target.is_file():
+            yield first, second, str(source), str(target)

@@ -1,0 +1,93 @@
+"""`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_lxsr.cli.models import add_batch_options, add_model_options, load_encoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import atomic_write, read_lines
+from fairseq_lxsr.retrieval.index import KINDS
+from fairseq_lxsr.search import CorpusIndex, Hit
+
+
+def add_index_parser(verbs) -> None:
+    parser = verbs.add_parser("index", help="make an index of a corpus", description="Make an index of a corpus.")
+    add_model_options(parser)
+    parser.add_argument("--input", required=True, metavar="FILE", help="sentences, one a line; - for standard input")
+    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="index folder to write")
+    parser.add_argument(
+        "--kind",
+        choices=KINDS,
+        default="flat",
+        help="flat: exact; float16: half the memory; ivf: faster, finds nearly all; ivf-pq: a byte for 8 dimensions "
+        "(default: flat)",
+    )
+    parser.add_argument("--lists", type=int, metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
+    parser.set_defaults(run=run_index)
+
+
+def add_search_parser(verbs) -> None:
+    parser = verbs.add_parser("search", help="search an index", description="Search an index with sentences.")
+    parser.add_argument("queries", nargs="*", metavar="SENTENCE", help="of any language the model knows")
+    parser.add_argument("--index", required=True, type=Path, metavar="FOLDER", help="index folder of `lxsr index`")
+    parser.add_argument(
+        "--model", metavar="FOLDER", help="model folder (default: the one that the index was made with)"
+    )
+    parser.add_argument("--input", metavar="FILE", help="queries, one a line; - for standard input")
+    parser.add_argument(
+        "--output", metavar="FILE.tsv", help="write query, score, row, sentence here, not to the screen"
+    )
+    parser.add_argument("--k", type=int, default=5, metavar="N", help="sentences to find (default: 5)")
+    parser.add_argument(
+        "--probes", type=int, default=32, metavar="N", help="lists of ivf to look at; more finds more (default: 32)"
+    )
+    add_batch_options(parser)
+    parser.set_defaults(run=run_search, untrained=False)
+
+
+def run_index(args: argparse.Namespace) -> None:
+    encoder = load_encoder(args.model, args)
+    fingerprint = encoder.fingerprint + ("-untrained" if args.untrained else "")
+
+    def encode(block):
+        return encoder.encode(block, batch_size=args.batch_size)
+
+    lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
+    folder = str(Path(args.model).resolve())
+    index = CorpusIndex.build(args.output, lines, encode, fingerprint, args.kind, args.lists, folder)
+    print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {fingerprint}")
+
+
+def run_search(args: argparse.Namespace) -> None:
+    if args.k < 1 or args.probes < 1:
+        raise InputError(f"--k {args.k}, --probes {args.probes}; expected 1 or more")
+    if bool(args.queries) == bool(args.input):
+        raise InputError("expected sentences to look for, or --input FILE, one of the two")
+    index = CorpusIndex.load(args.index)
+    encoder = load_encoder(args.model or index.config["model_folder"], args)
+    if encoder.fingerprint != index.fingerprint:
+        raise InputError(
+            f"{args.index} was made with model {index.fingerprint} and this is {encoder.fingerprint}; vectors of two "
+            "models cannot be compared: name the right --model or make the index again"
+        )
+    queries = [line for line in (args.queries or read_lines(args.input)) if line.strip()]
+    if not queries:
+        raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
+    found = index.search(encoder.encode(queries, batch_size=args.batch_size), args.k, args.probes)
+    write(args.output, queries, found)
+
+
+def write(output: str | None, queries: list[str], found: list[list[Hit]]) -> None:
+    """TSV to a file, or for reading to the screen."""
+    if output:
+        with atomic_write(output) as stream:
+            for query, hits in zip(queries, found, strict=True):
+                clean = query.replace("\t", " ")
+                stream.writelines(f"{clean}\t{hit.score:.6f}\t{hit.row + 1}\t{hit.sentence}\n" for hit in hits)
+        return
+    for query, hits in zip(queries, found, strict=True):
+        sys.stdout.write(f"{query}\n")
+        sys.stdout.writelines(f"   {hit.score:.2f}  {hit.sentence}\n" for hit in hits)

@@ -1,0 +1,152 @@
+"""BUCC: mining of translations hidden in two sets, F1 (Zweigenbaum et al. 2017; Artetxe and Schwenk 2019a)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_hash
+from fairseq_lxsr.evaluation.text import Encoder, Text, embed, find_file
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.retrieval import MinedPairs, mine
+
+Gold = set[tuple[int, int]]  # rows of source and target
+
+
+@dataclass(frozen=True)
+class MiningSet:
+    """Two sets of sentences, their identifiers and the pairs to be found."""
+
+    source: Text
+    target: Text
+    source_ids: list[str]
+    target_ids: list[str]
+    gold: Gold
+
+
+def read_set(template: str, pair: str, part: str) -> MiningSet:
+    """Files TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), as BUCC has them.
+
+    Args: template: {pair} in it stands for the pair, for example bucc2018/{pair}/{pair}; part: training or test.
+    Raises: InputError naming line and identifier that do not fit.
+    """
+    languages = pair.split("-")
+    if len(languages) != 2:
+        raise InputError(f"{pair!r} is not a pair of languages; expected for example fr-en")
+    sides = []
+    for language in languages:
+        path = find_file(f"{template}.{part}.{{lang}}", language, pair)
+        rows = [_two_columns(line, f"{path}, line {n}") for n, line in enumerate(read_lines(path), start=1)]
+        if not rows:
+            raise InputError(f"{path}: empty file; expected id<TAB>sentence on every line")
+        ids, lines = zip(*rows, strict=True)
+        if len(set(ids)) != len(ids):
+            raise InputError(f"{path}: an identifier stands there twice; expected each once")
+        sides.append((Text(lines, language, path.name), list(ids)))
+    (source, source_ids), (target, target_ids) = sides
+    path = find_file(f"{template}.{part}.gold", pair=pair)
+    return MiningSet(source, target, source_ids, target_ids, _read_gold(path, source_ids, target_ids))
+
+
+def _two_columns(line: str, where: str) -> tuple[str, str]:
+    left, tab, right = line.partition("\t")
+    if not tab or not left or not right.strip():
+        raise InputError(f"{where}: {line!r:.60}; expected two columns with a tab between them")
+    return left, right
+
+
+def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold:
+    source_rows = {name: row for row, name in enumerate(source_ids)}
+    target_rows = {name: row for row, name in enumerate(target_ids)}
+    gold = set()
+    for number, line in enumerate(read_lines(path), start=1):
+        left, right = _two_columns(line, f"{path}, line {number}")
+        if left not in source_rows or right not in target_rows:
+            missing = left if left not in source_rows else right
+            raise InputError(
+                f"{path}, line {number}: {missing!r} is not in the text; check that the files belong together"
+            )
+        gold.add((source_rows[left], target_rows[right]))
+    if not gold:
+        raise InputError(f"{path}: empty file; expected the pairs to be found")
+    return gold
+
+
+def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
+    """Whether each mined pair is one of the gold pairs, bool [P]."""
+    return np.array(
+        [pair in gold for pair in zip(mined.source.tolist(), mined.target.tolist(), strict=True)], dtype=bool
+    )
+
+
+def best_threshold(mined: MinedPairs, gold: Gold) -> float:
+    """The threshold of largest F1: half-way between the last pair to be kept and the next one.
+
+    Pairs of equal score are kept or left together.
+    """
+    if not len(mined):
+        raise InputError("no pair was mined, so no threshold can be learnt; give more text")
+    found = correct(mined, gold).cumsum()
+    kept = np.arange(1, len(mined) + 1)
+    f1 = 2 * found / (kept + len(gold))
+    following = np.append(mined.scores[1:], -np.inf)
+    f1[mined.scores == following] = -1
+    best = int(f1.argmax())
+    if not np.isfinite(following[best]) or not np.isfinite(mined.scores[best]):
+        return float(mined.scores[best])
+    return float((mined.scores[best] + following[best]) / 2)
+
+
+def f1_outcomes(mined: MinedPairs, gold: Gold) -> dict[str, Outcomes]:
+    """Precision, recall and F1 of mined pairs; a unit is a source sentence that is in any pair."""
+    hit = correct(mined, gold)
+    units = {row: unit for unit, row in enumerate(sorted({*mined.source.tolist(), *(row for row, _ in gold)}))}
+    counts = np.zeros((3, len(units)))  # correct, mined, gold
+    np.add.at(counts[0], [units[row] for row in mined.source[hit].tolist()], 1)
+    np.add.at(counts[1], [units[row] for row in mined.source.tolist()], 1)
+    np.add.at(counts[2], [units[row] for row, _ in gold], 1)
+    right, kept, wanted = counts
+    return {
+        "F1": Outcomes(as_units(2 * right), as_units(kept + wanted)),
+        "precision": Outcomes(as_units(right), as_units(kept)),
+        "recall": Outcomes(as_units(right), as_units(wanted)),
+    }
+
+
+def evaluate(
+    train: MiningSet,
+    test: MiningSet,
+    encoder: Encoder,
+    k: int = 4,
+    margin: str = "ratio",
+    retrieval: str = "max",
+    **search,
+) -> tuple[Score, MinedPairs]:
+    """F1 on the test part at the threshold of largest F1 on the training part.
+
+    Returns: the score (F1, precision, recall, the training part's F1, the threshold as such), and the mined test pairs.
+    """
+    mined_train, mined_test = (
+        mine(embed(encoder, part.source), embed(encoder, part.target), k, margin, retrieval, **search)
+        for part in (train, test)
+    )
+    threshold = best_threshold(mined_train, train.gold)
+    kept = mined_test.above(threshold)
+    outcomes = f1_outcomes(kept, test.gold)
+    values = {name: out.value for name, out in outcomes.items()}
+    values |= {
+        "train F1": f1_outcomes(mined_train.above(threshold), train.gold)["F1"].value,
+        "threshold": threshold,
+    }
+    settings = {
+        "metric": f"margin-{margin}",
+        "k": k,
+        "retrieval": retrieval,
+        "sentences": f"{len(test.source)}x{len(test.target)}",
+        "gold": len(test.gold),
+        "text": text_hash(train.source.lines, train.target.lines, test.source.lines, test.target.lines),
+        "model": encoder.fingerprint,
+    }
+    task = f"{test.source.language}-{test.target.language}"
+    return Score("bucc", task, values, settings, outcomes), kept

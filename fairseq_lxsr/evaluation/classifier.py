@@ -1,0 +1,202 @@
+"""Small classifiers on frozen embeddings; those of all seeds are trained at once.
+
+Notation: S models trained together (seeds x strengths of L2), N examples, F features, C classes, B examples of a batch.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
+
+CHUNK_BYTES = 2**26  # of the batches that are gathered at once
+PREDICT_ROWS = 4096
+STEPS_OF_DROPOUT = 2**16  # a drop is decided by 16 random bits
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """How a classifier is trained.
+
+    Args:
+        hidden: widths of the hidden layers (tanh); () for a linear classifier.
+        dropout: on hidden layers; input_dropout: on the embeddings.
+        epochs: the one of largest accuracy on dev is kept, of equal ones the first.
+        l2: strengths of the penalty to choose from on dev, each times the sum of squared weights (biases without).
+        normalise: embeddings to length one.
+        seeds: 1 to `seeds`: start, order of the examples, dropout.
+    """
+
+    hidden: tuple[int, ...] = (10, 8)
+    dropout: float = 0.2
+    input_dropout: float = 0.2
+    epochs: int = 500
+    batch_size: int = 12
+    learning_rate: float = 1e-3
+    l2: tuple[float, ...] = (0.0,)
+    normalise: bool = False
+    seeds: int = 5
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """For a signature."""
+        return {
+            "classifier": "-".join(map(str, ("mlp", *self.hidden))) if self.hidden else "linear",
+            "dropout": f"{self.input_dropout:g}-{self.dropout:g}",
+            "epochs": self.epochs,
+            "batch": self.batch_size,
+            "lr": f"{self.learning_rate:g}",
+            "l2": "-".join(f"{value:g}" for value in self.l2),
+            "norm": "l2" if self.normalise else "none",
+            "seeds": self.seeds,
+        }
+
+
+class Classifiers:
+    """Trained classifiers, one for every seed."""
+
+    def __init__(self, layers: list[tuple[Tensor, Tensor]], normalise: bool):
+        self.layers = layers  # weights [S, in, out], biases [S, 1, out]
+        self.normalise = normalise
+
+    @torch.inference_mode()
+    def predict(self, features: FloatArray) -> IntArray:
+        """Classes of [N, F] by every seed's classifier, [S, N]."""
+        blocks = [
+            forward(self.layers, prepare(features[start : start + PREDICT_ROWS], self.normalise)).argmax(2)
+            for start in range(0, len(features), PREDICT_ROWS)
+        ]
+        return torch.cat(blocks, dim=1).numpy()
+
+
+def prepare(features: FloatArray, normalise: bool) -> Tensor:
+    """Float32 [N, F]."""
+    rows = torch.from_numpy(np.array(features, dtype=np.float32))
+    return F.normalize(rows) if normalise else rows
+
+
+def forward(layers: list[tuple[Tensor, Tensor]], x: Tensor, masks: list[Tensor] | None = None) -> Tensor:
+    """Logits [S, N, C] of features [N, F] or [S, N, F]; masks: what dropout leaves of every hidden layer."""
+    x = x.expand(layers[0][0].shape[0], *x.shape[-2:])
+    for depth, (weight, bias) in enumerate(layers):
+        x = torch.baddbmm(bias, x, weight)
+        if depth < len(layers) - 1:
+            x = x.tanh()
+            if masks is not None:
+                x = x * masks[depth]
+    return x
+
+
+def train_classifiers(
+    config: ClassifierConfig,
+    features: FloatArray,
+    labels: IntArray,
+    dev_features: FloatArray,
+    dev_labels: IntArray,
+    classes: int,
+    show_progress: bool = False,
+) -> Classifiers:
+    """Train a classifier for every seed; of several strengths of L2 each seed keeps the one best on dev.
+
+    Args: features: [N, F]; labels: [N], 0 to classes - 1; the same for dev.
+    """
+    check_training_set(features, labels, dev_features, dev_labels)
+    x, y = prepare(features, config.normalise), torch.from_numpy(labels)
+    dev_x, dev_y = prepare(dev_features, config.normalise), torch.from_numpy(dev_labels)
+    generators = [np.random.Generator(np.random.SFC64(seed)) for seed in range(1, config.seeds + 1)]
+    layers = start_layers(config, x.shape[1], classes)
+    optimizer = torch.optim.Adam([p for layer in layers for p in layer], lr=config.learning_rate, fused=True)
+    l2 = torch.tensor(config.l2).repeat(config.seeds)  # model s: seed s // len(l2), strength s % len(l2)
+    best = torch.full((len(l2),), -1.0)
+    kept = [tuple(p.detach().clone() for p in layer) for layer in layers]
+    for _ in tqdm(range(config.epochs), desc="classifier", unit=" epochs", disable=None if show_progress else True):
+        for batch, target, masks in batches(config, x, y, generators):
+            logits = forward(layers, batch, masks)
+            losses = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum") / target.shape[1]
+            if any(config.l2):
+                losses = losses + sum((l2 * weight.square().sum((1, 2))).sum() for weight, _ in layers)
+            optimizer.zero_grad(set_to_none=True)
+            losses.backward()
+            optimizer.step()
+        with torch.inference_mode():
+            accuracy = (forward(layers, dev_x).argmax(2) == dev_y).float().mean(1)
+            better = (accuracy > best)[:, None, None]
+            best = torch.maximum(best, accuracy)
+            for old, new in zip(kept, layers, strict=True):
+                for value, current in zip(old, new, strict=True):
+                    value.copy_(torch.where(better, current, value))
+    chosen = best.view(config.seeds, -1).argmax(1) + torch.arange(config.seeds) * len(config.l2)
+    return Classifiers([(weight[chosen], bias[chosen]) for weight, bias in kept], config.normalise)
+
+
+def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[tuple[Tensor, Tensor]]:
+    """Uniform weights of +-1/sqrt(in) (as torch.nn.Linear), the same for one seed whatever the other seeds."""
+    widths = (width, *config.hidden, classes)
+    layers = []
+    for depth, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
+        weight = torch.stack(
+            [
+                torch.empty(fan_in + 1, fan_out).uniform_(
+                    -(fan_in**-0.5), fan_in**-0.5, generator=torch.Generator().manual_seed(seed * 100 + depth)
+                )
+                for seed in range(1, config.seeds + 1)
+                for _ in config.l2
+            ]
+        )  # [S, in + 1, out], the last row for the bias
+        layers.append((weight[:, :-1].clone().requires_grad_(), weight[:, -1:].clone().requires_grad_()))
+    return layers
+
+
+def batches(
+    config: ClassifierConfig, x: Tensor, y: Tensor, generators: list[np.random.Generator]
+) -> Iterator[tuple[Tensor, Tensor, list[Tensor] | None]]:
+    """One epoch: features [S, B, F] after dropout, labels [S, B], masks of the hidden layers [S, B, width].
+
+    Every seed has an order and drops of its own; models of one seed share them. The last batch is shorter.
+    """
+    orders = np.stack([generator.permutation(len(x)) for generator in generators])  # [seeds, N]
+    size = config.batch_size
+    rows = max(1, CHUNK_BYTES // (4 * x.shape[1] * len(orders) * size)) * size
+    for start in range(0, len(x), rows):
+        chosen = torch.from_numpy(orders[:, start : start + rows])
+        features = x[chosen]  # [seeds, rows, F]
+        if config.input_dropout:
+            drop_(features, generators, config.input_dropout)
+        parts = [features, y[chosen]]
+        if config.dropout:
+            ones = (torch.ones(len(orders), chosen.shape[1], width) for width in config.hidden)
+            parts += [drop_(mask, generators, config.dropout) for mask in ones]
+        if len(config.l2) > 1:
+            parts = [part.repeat_interleave(len(config.l2), dim=0) for part in parts]
+        for batch, target, *masks in zip(*(part.split(size, dim=1) for part in parts), strict=True):
+            yield batch, target, masks or None
+
+
+def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) -> Tensor:
+    """Dropout in place: set to 0 with probability `rate`, else divided by 1 - rate; [seeds, ...]."""
+    limit = round(rate * STEPS_OF_DROPOUT)
+    shape = values.shape[1:]
+    bits = np.stack([generator.integers(0, STEPS_OF_DROPOUT, shape, dtype=np.uint16) for generator in generators])
+    return values.div_(1 - limit / STEPS_OF_DROPOUT).masked_fill_(torch.from_numpy(bits < limit), 0)
+
+
+def check_training_set(features: NDArray, labels: NDArray, dev_features: NDArray, dev_labels: NDArray) -> None:
+    """Raises: InputError where there is nothing to learn or the parts do not fit."""
+    for name, rows, values in (("training", features, labels), ("dev", dev_features, dev_labels)):
+        if rows.ndim != 2 or len(rows) != len(values) or not len(rows):
+            raise InputError(f"{name} set of {rows.shape} features and {len(values)} labels; expected one label a row")
+    if features.shape[1] != dev_features.shape[1]:
+        raise InputError(
+            f"training features are {features.shape[1]} wide and dev features {dev_features.shape[1]}; "
+            "expected embeddings of one model"
+        )
+    if len(np.unique(labels)) < 2:
+        raise InputError("the training set has one class only; expected two or more: check the labels")

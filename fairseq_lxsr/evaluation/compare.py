@@ -1,0 +1,103 @@
+"""Two systems on the same units: difference, confidence interval and p by the paired bootstrap (Koehn 2004)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import Outcomes, Score
+
+DRAWS = 1000
+SEED = 12345  # as in sacrebleu
+BLOCK = 100
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A value of two systems on one task."""
+
+    protocol: str
+    task: str
+    value: str
+    metric: str
+    first: float
+    second: float
+    low: float  # of the 95 % interval of second - first
+    high: float
+    p: float
+
+    @property
+    def difference(self) -> float:
+        return self.second - self.first
+
+
+def paired_bootstrap(
+    first: Outcomes, second: Outcomes, draws: int = DRAWS, seed: int = SEED
+) -> tuple[float, float, float]:
+    """95 % interval of the difference second - first, and p, by drawing units with replacement.
+
+    p: two-sided, how often the draws' difference, shifted to mean zero, is at least as far from zero as the one
+    observed (with one added above and below).
+
+    Raises: InputError where the two were not measured on the same units.
+    """
+    one, two = (_ratio_parts(outcomes) for outcomes in (first, second))
+    if one.shape != two.shape:
+        raise InputError(f"{one.shape[1]:,} and {two.shape[1]:,} units; expected the same in both")
+    units = one.shape[1]
+    generator = np.random.default_rng(seed)
+    differences = []
+    for start in range(0, draws, BLOCK):
+        drawn = generator.multinomial(units, np.full(units, 1 / units), size=min(BLOCK, draws - start))  # [b, U]
+        differences.append(_percent(two @ drawn.T) - _percent(one @ drawn.T))
+    found = np.concatenate(differences)
+    observed = second.value - first.value
+    low, high = np.percentile(found, [2.5, 97.5])
+    beyond = (np.abs(found - found.mean()) >= abs(observed)).sum()
+    return float(low), float(high), float((beyond + 1) / (draws + 1))
+
+
+def _ratio_parts(outcomes: Outcomes) -> np.ndarray:
+    """Hits and what they are out of, [2, U]."""
+    hits = np.array(outcomes.hits, dtype=float)
+    return np.stack([hits, np.ones_like(hits) if outcomes.of is None else np.array(outcomes.of, dtype=float)])
+
+
+def _percent(parts: np.ndarray) -> np.ndarray:
+    return 100 * parts[0] / np.maximum(parts[1], 1e-12)
+
+
+def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS) -> tuple[list[Comparison], list[str]]:
+    """Every value that both have, measured alike; and sentences about what could not be compared.
+
+    Of a score that stands in a file twice the last is taken.
+    """
+    known = {score.comparable: score for score in first}
+    results, notes = [], []
+    for score in {score.comparable: score for score in second}.values():
+        other = known.pop(score.comparable, None)
+        if other is None:
+            notes.append(_unmatched(score, first))
+            continue
+        for name, outcomes in score.outcomes.items():
+            if name in other.outcomes and len(other.outcomes[name].hits) == len(outcomes.hits):
+                bounds = paired_bootstrap(other.outcomes[name], outcomes, draws)
+                values = other.outcomes[name].value, outcomes.value
+                metric = str(score.settings.get("metric", ""))
+                results.append(Comparison(score.protocol, score.task, name, metric, *values, *bounds))
+    return results, list(dict.fromkeys(notes))
+
+
+def _unmatched(score: Score, others: Sequence[Score]) -> str:
+    """Why a score has no counterpart: the settings that differ from the nearest one of the other file."""
+    what = f"{score.protocol} {score.task}"
+    alike = [other for other in others if (other.protocol, other.task) == (score.protocol, score.task)]
+    if not alike:
+        return f"{what}: only in one of the files"
+    settings = [{k: v for k, v in other.settings.items() if k != "model"} for other in alike]
+    own = {k: v for k, v in score.settings.items() if k != "model"}
+    differing = [[k for k in own | other if own.get(k) != other.get(k)] for other in settings]
+    names, nearest = min(zip(differing, settings, strict=True), key=lambda pair: len(pair[0]))
+    differences = ", ".join(f"{name} {nearest.get(name)} and {own.get(name)}" for name in names)
+    return f"{what}: measured differently ({differences}), so not compared"

@@ -1,0 +1,116 @@
+"""Document and title classification: MLDoc (Schwenk and Li 2018) and RCV2 titles, or any labelled text in their format.
+
+Files of a language: train (train.1000), dev (or val), test, each `label<TAB>text`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig
+from fairseq_lxsr.evaluation.score import Score, text_hash
+from fairseq_lxsr.evaluation.text import SUFFIXES, Encoder, Text, embed
+from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
+from fairseq_lxsr.files import read_lines
+
+PARTS = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
+HELD_OUT_EVERY = 10
+# Schwenk and Li 2018 as LASER runs it; the lightweight paper's; one hidden layer and L2 chosen on dev for titles
+PRESETS = {
+    "mldoc": {
+        "mlp": ClassifierConfig(),
+        "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0),
+    },
+    "titles": {
+        "mlp": ClassifierConfig(
+            hidden=(100,), dropout=0, input_dropout=0, epochs=100, batch_size=32, l2=(0, 1e-5, 1e-4, 1e-3, 1e-2)
+        ),
+        "linear": ClassifierConfig(
+            hidden=(), dropout=0, input_dropout=0, epochs=100, batch_size=32, l2=(0, 1e-5, 1e-4, 1e-3, 1e-2)
+        ),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts of one part and their labels."""
+
+    text: Text
+    labels: list[str]
+
+
+def read_part(data: str, language: str, part: str) -> Labelled | None:
+    """A part of a language: DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, with .tsv and .gz or not; None: no file.
+
+    Raises: InputError naming a line without label or text.
+    """
+    for name in PARTS[part]:
+        for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
+            for suffix in SUFFIXES:
+                path = Path(data) / f"{pattern}{suffix}"
+                if path.is_file():
+                    return _read_labelled(path, language)
+    return None
+
+
+def _read_labelled(path: Path, language: str) -> Labelled:
+    labels, lines = [], []
+    for number, line in enumerate(read_lines(path), start=1):
+        label, tab, text = line.partition("\t")
+        if not tab or not label.strip() or not text.strip():
+            raise InputError(f"{path}, line {number}: {line!r:.60}; expected label<TAB>text")
+        labels.append(label.strip())
+        lines.append(text)
+    if not lines:
+        raise InputError(f"{path}: empty file; expected label<TAB>text on every line")
+    return Labelled(Text(lines, language, path.name), labels)
+
+
+def read_language(data: str, language: str, learn: bool) -> dict[str, Labelled]:
+    """Test, and to learn in it train and dev; where there is no dev, every 10th line of train is held out."""
+    parts = {part: read_part(data, language, part) for part in (("train", "dev", "test") if learn else ("test",))}
+    if parts.get("train") and not parts["dev"]:
+        whole = parts["train"]
+        assert whole is not None
+        held_out = np.arange(len(whole.labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+        parts["train"], parts["dev"] = _rows(whole, ~held_out), _rows(whole, held_out)
+    missing = [part for part, found in parts.items() if found is None or not found.labels]
+    if missing:
+        names = " or ".join(f"{language}.{name}" for name in PARTS[missing[0]])
+        raise InputError(f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages")
+    return {part: found for part, found in parts.items() if found is not None}
+
+
+def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
+    rows = chosen.nonzero()[0]
+    text = Text([whole.text.lines[row] for row in rows.tolist()], whole.text.language, whole.text.file, rows)
+    return Labelled(text, [whole.labels[row] for row in rows])
+
+
+def evaluate(
+    protocol: str,
+    data: str,
+    train_languages: Sequence[str],
+    test_languages: Sequence[str],
+    encoder: Encoder,
+    config: ClassifierConfig,
+    show_progress: bool = False,
+) -> list[Score]:
+    """Accuracy for every train and test language."""
+    order = list(dict.fromkeys([*train_languages, *test_languages]))
+    texts = {language: read_language(data, language, language in train_languages) for language in order}
+    languages = {
+        language: Language(**{part: _embed(encoder, found) for part, found in parts.items()})
+        for language, parts in texts.items()
+    }
+    tested = {language: languages[language] for language in dict.fromkeys([*test_languages, *train_languages])}
+    scores = transfer_scores(protocol, tested, train_languages, config, encoder.fingerprint, show_progress)
+    return [score for score in scores if score.task.split("->")[1] in test_languages]
+
+
+def _embed(encoder: Encoder, found: Labelled) -> Part:
+    return Part(embed(encoder, found.text), found.labels, found.text.file, text_hash(found.text.lines, found.labels))

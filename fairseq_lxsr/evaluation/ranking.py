@@ -1,0 +1,65 @@
+"""What the retrieval protocols share: who was found first, and was it right."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import Outcomes, as_units
+from fairseq_lxsr.evaluation.text import Text, check_pair
+from fairseq_lxsr.retrieval import csls_neighbours, margin_neighbours, nearest_neighbours
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
+
+# how candidates are put in order, and the words for it in a signature
+METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
+CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
+
+
+def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, **search) -> IntArray:
+    """The `count` first candidates of every query [Q, count].
+
+    `nn`: by cosine. `csls`: by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018). `margin`: the
+    100 nearest by cosine, by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
+
+    Raises: InputError where there are too few candidates or queries for it.
+    """
+    check_pair(queries, candidates)
+    if len(candidates) < count:
+        raise InputError(f"{len(candidates)} candidates; expected at least {count}, the number to be found: add text")
+    if metric == "nn":
+        return nearest_neighbours(queries, candidates, count, **search)[1]
+    needed = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
+    if min(len(queries), len(candidates)) < needed:
+        raise InputError(
+            f"{len(queries)} queries and {len(candidates)} candidates; {METRICS[metric]} expects at least {needed} of "
+            "each, to take the mean of that many neighbours: add text"
+        )
+    if metric == "csls":
+        return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, **search)[1]
+    if metric == "margin":
+        depth = min(MARGIN_DEPTH, len(candidates))
+        return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, **search)[1][:, :count]
+    raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
+
+
+def identities(lines: Sequence[str]) -> IntArray:
+    """A number for every sentence [N], the same for identical ones."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
+
+
+def found_at(
+    ranks: Sequence[int], found: IntArray, gold: IntArray, same: IntArray | None = None
+) -> dict[str, Outcomes]:
+    """P@k: whether the gold candidate, or one identical to it, is among the first k found.
+
+    Args: found: [Q, K] indices in order; gold: [Q]; same: [M], from `identities`.
+    """
+    hits = found == gold[:, None] if same is None else same[found] == same[gold][:, None]
+    return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}
+
+
+def directions(source: Text, target: Text) -> tuple[str, str]:
+    """Names of the two tasks of a pair."""
+    first, second = source.language or "source", target.language or "target"
+    return f"{first}->{second}", f"{second}->{first}"

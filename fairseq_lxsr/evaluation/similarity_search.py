@@ -1,0 +1,60 @@
+"""Similarity search over aligned text: xsim (Heffernan et al. 2022) and Tatoeba (Artetxe and Schwenk 2019b).
+
+Both report the share of sentences whose first neighbour is not their translation, over all sentences, both ways.
+Tatoeba orders by cosine; xsim by ratio margin, neighbourhoods of 4, among the 4 nearest, as LASER's tool does.
+"""
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.ranking import directions, identities
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.text import Encoder, Text, check_pair, embed
+from fairseq_lxsr.retrieval import margin_neighbours, nearest_neighbours
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
+
+METRICS = {"tatoeba": "nn-cosine", "xsim": "margin-ratio-k4-of-4"}
+NEIGHBOURS = 4
+
+
+def error_rate(
+    source: FloatArray, target: FloatArray, protocol: str, same: IntArray | None = None, **search
+) -> Outcomes:
+    """Share of source sentences whose first neighbour is neither their translation nor identical to it.
+
+    Args: source, target: [N, D], aligned; protocol: `tatoeba` or `xsim`; same: [N], `ranking.identities` of the target.
+    """
+    check_pair(source, target)
+    if len(source) != len(target):
+        raise InputError(f"{len(source)} and {len(target)} embeddings; expected aligned sentences")
+    if protocol == "tatoeba":
+        _, found = nearest_neighbours(source, target, 1, **search)
+    else:
+        if len(source) < NEIGHBOURS:
+            raise InputError(f"{len(source)} sentence pairs; xsim expects at least {NEIGHBOURS}: add text")
+        _, found = margin_neighbours(source, target, NEIGHBOURS, **search)
+    same = np.arange(len(target)) if same is None else same
+    return Outcomes(as_units(same[found[:, 0]] != same))
+
+
+def evaluate(protocol: str, source: Text, target: Text, encoder: Encoder, **search) -> list[Score]:
+    """Both directions of a pair."""
+    if len(source) != len(target):
+        raise InputError(
+            f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected aligned files"
+        )
+    embeddings = embed(encoder, source), embed(encoder, target)
+    settings = {
+        "metric": METRICS[protocol],
+        "case": "mixed",
+        "pairs": len(source),
+        "text": text_hash(source.lines, target.lines),
+        "model": encoder.fingerprint,
+    }
+    forward = error_rate(*embeddings, protocol, identities(target.lines), **search)
+    backward = error_rate(*embeddings[::-1], protocol, identities(source.lines), **search)
+    tasks = directions(source, target)
+    return [
+        from_hits(protocol, task, {"error": errors}, settings)
+        for task, errors in zip(tasks, (forward, backward), strict=True)
+    ]

@@ -1,0 +1,66 @@
+"""Scores as a table to read: tasks down, values across, means below."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.evaluation.transfer import transfer_means
+
+TRANSFER = ("mldoc", "titles", "xnli")
+
+
+def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> str:
+    """Rows of named numbers; columns in order of first appearance, numbers of a column below each other."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    first = max(map(len, [*rows, ""]))
+    widths = [max(8, len(name) + 2) for name in columns]
+    lines = [" " * first + "".join(name.rjust(width) for name, width in zip(columns, widths, strict=True))]
+    for name, row in rows.items():
+        cells = (f"{row[column]:.{digits}f}" if column in row else "" for column in columns)
+        lines.append(name.ljust(first) + "".join(c.rjust(width) for c, width in zip(cells, widths, strict=True)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def scores_table(scores: Sequence[Score]) -> str:
+    """Tasks down and values across; the metric before the value where there are several; the mean of all tasks."""
+    metrics = list(dict.fromkeys(str(score.settings.get("metric", "")) for score in scores))
+    rows: dict[str, dict[str, float]] = {}
+    for score in scores:
+        prefix = f"{str(score.settings['metric']).split('-')[0]} " if len(metrics) > 1 else ""
+        rows.setdefault(score.task, {}).update({f"{prefix}{name}": value for name, value in score.values.items()})
+    if len(rows) > 1:
+        columns = rows[next(iter(rows))]
+        rows["mean"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in columns}
+    return format_table(rows)
+
+
+def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
+    """Train languages down, test languages across, then the means same, cross and all."""
+    rows: dict[str, dict[str, float]] = {}
+    for score in scores:
+        learnt, tested = score.task.split("->")
+        rows.setdefault(f"train {learnt}", {})[tested] = score.values[value]
+    means = "  ".join(f"{name} {mean:.1f}" for name, mean in transfer_means(scores, value).items())
+    return f"{value}\n{format_table(rows)}\nmeans: {means}"
+
+
+def report_scores(scores: Sequence[Score]) -> str:
+    """The table that fits the protocol, then every signature once."""
+    if scores[0].protocol in TRANSFER and len(scores) > 1:
+        shown = "\n\n".join(transfer_table(scores, value) for value in ("accuracy", "macro F1", "sd"))
+    else:
+        shown = scores_table(scores)
+    return f"{shown}\n{signatures(scores)}"
+
+
+def signatures(scores: Sequence[Score]) -> str:
+    """A line for every metric; where tasks differ in a setting, its values with + between them."""
+    groups: dict[str, list[list[str]]] = {}
+    for score in scores:
+        groups.setdefault(str(score.settings.get("metric")), []).append(score.signature.split("|"))
+    lines = []
+    for parts in groups.values():
+        fields = [list(dict.fromkeys(values)) for values in zip(*parts, strict=True)]
+        lines.append("|".join("+".join([first, *(v.partition(":")[2] for v in rest)]) for first, *rest in fields))
+    return "\n".join(lines)

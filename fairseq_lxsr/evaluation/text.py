@@ -1,0 +1,99 @@
+"""Sentences to be measured on, and the vectors that an encoder gives them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
+
+SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences of one language and where they are from: word vectors go by language, stored vectors by file and row.
+
+    Args:
+        lines: N sentences.
+        language: as the user writes it.
+        file: name of the file they are from, without folder.
+        rows: their row numbers in that file [N]; None where they are all of it.
+    """
+
+    lines: Sequence[str]
+    language: str = ""
+    file: str = ""
+    rows: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+class Encoder(Protocol):
+    """Anything that embeds."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What stands for the model in a signature."""
+
+    def embed(self, text: Text) -> NDArray[np.float32]:
+        """Embeddings [N, D]."""
+
+
+def embed(encoder: Encoder, text: Text) -> FloatArray:
+    """Embeddings fit for measuring.
+
+    Raises: InputError where one is not finite or all zero (an empty sentence, or no known word): its neighbours would
+        be arbitrary, and so would be the score.
+    """
+    embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
+    if embeddings.ndim != 2 or len(embeddings) != len(text):
+        raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
+    norms = np.linalg.norm(embeddings, axis=1)
+    for bad, what in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
+        if bad.any():
+            index = int(bad.argmax())
+            row = index if text.rows is None else int(text.rows[index])
+            raise InputError(
+                f"{text.file or text.language}, line {row + 1}: the embedding of {text.lines[index]!r:.60} {what}; "
+                "every sentence needs one: remove the line or mend the encoder"
+            )
+    return embeddings
+
+
+def check_pair(source: FloatArray, target: FloatArray) -> None:
+    """Raises: InputError where the two sides cannot be of one model."""
+    if source.shape[1] != target.shape[1]:
+        raise InputError(
+            f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected the same model on both sides"
+        )
+
+
+def find_file(template: str, language: str = "", pair: str = "") -> Path:
+    """The file that a template names: {lang} and {pair} filled in, an ending such as .txt.gz added where needed.
+
+    Raises: InputError naming what was looked for.
+    """
+    name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
+    base = name.replace("{lang}", language).replace("{pair}", pair)
+    for suffix in SUFFIXES:
+        if Path(base + suffix).is_file():
+            return Path(base + suffix)
+    raise InputError(f"{base}: no such file, nor with {', '.join(SUFFIXES[1:])}; check --data and the languages")
+
+
+def read_text(path: str | Path, language: str = "") -> Text:
+    """All lines of a file.
+
+    Raises: InputError where it is empty.
+    """
+    lines = list(read_lines(path))
+    if not lines:
+        raise InputError(f"{path}: empty file; expected one sentence a line")
+    return Text(lines, language, Path(path).name)

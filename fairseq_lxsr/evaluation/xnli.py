@@ -1,0 +1,142 @@
+"""XNLI: does the premise entail, contradict or leave open the hypothesis (Conneau et al. 2018); learnt in English.
+
+Data, either as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the MultiNLI file) or
+LANG.PART.tsv of `label<TAB>premise<TAB>hypothesis`, part train, dev or test.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig
+from fairseq_lxsr.evaluation.score import Score, text_hash
+from fairseq_lxsr.evaluation.text import Encoder, Text, check_pair, embed
+from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.retrieval.neighbours import FloatArray
+
+# Artetxe and Schwenk 2019b as LASER runs it (200 epochs, batch 128); Wang et al.: no dropout, embeddings as they are
+PRESETS = {
+    "laser": ClassifierConfig((512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1),
+    "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
+}
+NORMALISED = {"laser"}  # each sentence embedding to length one, before the features are made
+TRAIN_FILES = ("multinli.train.{lang}.tsv", "multinli_1.0_train.txt")
+LABELS = {"contradictory": "contradiction"}  # the translated training set has another word for it
+COLUMNS = {  # names in the headers of the published files
+    "label": ("gold_label", "label"),
+    "premise": ("sentence1", "premise"),
+    "hypothesis": ("sentence2", "hypo", "hypothesis"),
+}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Premises, hypotheses and labels of one part of one language."""
+
+    premises: Text
+    hypotheses: Text
+    labels: list[str]
+
+
+def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
+    """[p, h, |p - h|, p * h], float32 [N, 4D], of embeddings [N, D]."""
+    check_pair(premises, hypotheses)
+    return np.concatenate(
+        [premises, hypotheses, np.abs(premises - hypotheses), premises * hypotheses], axis=1, dtype=np.float32
+    )
+
+
+def read_pairs(data: str, language: str, part: str) -> Pairs:
+    """A part of a language.
+
+    Raises: InputError naming the files looked for, or the line that does not fit.
+    """
+    for suffix in ("", ".gz"):
+        path = Path(data) / f"{language}.{part}.tsv{suffix}"
+        if path.is_file():
+            return _pairs(path, language, _plain(path))
+        published = TRAIN_FILES if part == "train" else (f"xnli.{part}.tsv",)
+        for name in published:
+            path = Path(data) / f"{name.format(lang=language)}{suffix}"
+            if path.is_file():
+                return _pairs(path, language, _published(path, language))
+    raise InputError(
+        f"{data}: neither {language}.{part}.tsv nor {' nor '.join(published)} (also .gz); check --data and languages"
+    )
+
+
+def _plain(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 3 or not all(field.strip() for field in fields):
+            raise InputError(f"{path}, line {number}: {line!r:.60}; expected label<TAB>premise<TAB>hypothesis")
+        yield number, fields
+
+
+def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a published file, by the names in its header; unlabelled ones (-) are left out as everywhere."""
+    lines = enumerate(read_lines(path), start=1)
+    header = next(lines, (1, ""))[1].split("\t")
+    try:
+        places = [next(header.index(name) for name in names if name in header) for names in COLUMNS.values()]
+    except StopIteration:
+        raise InputError(f"{path}, line 1: {header!r:.80}; expected a header naming label and both sentences") from None
+    place = header.index("language") if "language" in header else None
+    for number, line in lines:
+        fields = line.split("\t")
+        if len(fields) < len(header):
+            raise InputError(f"{path}, line {number}: {len(fields)} columns; expected {len(header)} as in the header")
+        if (place is None or fields[place] == language) and fields[places[0]] != "-":
+            yield number, [fields[index] for index in places]
+
+
+def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> Pairs:
+    found = list(rows)
+    if not found:
+        raise InputError(f"{path}: nothing in it for {language}; check --data and the languages")
+    labels, premises, hypotheses = zip(*(fields for _, fields in found), strict=True)
+    where = np.array([number - 1 for number, _ in found])
+    return Pairs(
+        Text(premises, language, f"{path.name}.premise", where),
+        Text(hypotheses, language, f"{path.name}.hypothesis", where),
+        [LABELS.get(label.strip(), label.strip()) for label in labels],
+    )
+
+
+def _embed(encoder: Encoder, pairs: Pairs, normalise: bool) -> Part:
+    sides = [embed(encoder, text) for text in (pairs.premises, pairs.hypotheses)]
+    if normalise:
+        sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
+    text = text_hash(pairs.premises.lines, pairs.hypotheses.lines, pairs.labels)
+    return Part(nli_features(*sides), pairs.labels, pairs.premises.file, text)
+
+
+def evaluate(
+    data: str,
+    train_language: str,
+    test_languages: Sequence[str],
+    encoder: Encoder,
+    preset: str = "laser",
+    config: ClassifierConfig | None = None,
+    show_progress: bool = False,
+) -> list[Score]:
+    """Accuracy in every test language of a classifier learnt and chosen in one.
+
+    Args: config: in place of that of the preset.
+    """
+    config = config or PRESETS[preset]
+    normalise = preset in NORMALISED
+    train, dev = (_embed(encoder, read_pairs(data, train_language, part), normalise) for part in ("train", "dev"))
+    languages = {
+        language: Language(_embed(encoder, read_pairs(data, language, "test"), normalise))
+        for language in dict.fromkeys([*test_languages, train_language])
+    }
+    languages[train_language] = Language(languages[train_language].test, train, dev)
+    scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint, show_progress)
+    for score in scores:
+        score.settings["norm"] = "l2-sentence" if normalise else "none"
+    return [score for score in scores if score.task.split("->")[1] in test_languages]

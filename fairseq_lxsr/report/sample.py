@@ -1,0 +1,123 @@
+"""A closer look at one pair of languages: who was found, how near, and what went wrong."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.ranking import identities
+from fairseq_lxsr.retrieval import nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval.neighbours import FloatArray
+
+LENGTHS = (1, 4, 8, 12, 16, 24, 32)  # least words of a bucket
+HEATMAP_PAIRS, MAP_PAIRS, ERRORS = 40, 150, 25
+MIN_PAIRS = 10
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Accuracy by length of the query: buckets, queries in them, share found first in percent."""
+
+    name: str
+    buckets: list[str]
+    counts: list[int]
+    accuracy: list[float]
+
+
+@dataclass(frozen=True)
+class Error:
+    """A sentence whose nearest neighbour is not its translation; `right`: the rank of the translation, from 1."""
+
+    query: str
+    found: str
+    found_cosine: float
+    wanted: str
+    wanted_cosine: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the page shows of a pair; the pairs of heat map and map are spread evenly over the text."""
+
+    languages: tuple[str, str]
+    pairs: int
+    directions: list[Direction]
+    errors: list[Error]
+    heatmap: FloatArray  # cosines [H, H], source down
+    heatmap_sentences: tuple[list[str], list[str]]
+    map: FloatArray  # [2 P, 2], first the source
+    map_sentences: tuple[list[str], list[str]]
+
+
+def look_at(
+    source: Sequence[str],
+    target: Sequence[str],
+    source_embeddings: FloatArray,
+    target_embeddings: FloatArray,
+    languages: tuple[str, str],
+) -> Sample:
+    """Measure aligned sentences and their embeddings [N, D].
+
+    Raises: InputError for fewer than 10 pairs.
+    """
+    if len(source) < MIN_PAIRS:
+        raise InputError(f"{len(source)} sentence pairs; a report expects at least {MIN_PAIRS}: give more text")
+    left, right = normalise_rows(source_embeddings), normalise_rows(target_embeddings)
+    forward = _direction(f"{languages[0]}->{languages[1]}", source, target, left, right)
+    backward = _direction(f"{languages[1]}->{languages[0]}", target, source, right, left)
+    few, more = _spread(len(source), HEATMAP_PAIRS), _spread(len(source), MAP_PAIRS)
+    return Sample(
+        languages,
+        len(source),
+        [forward, backward],
+        _errors(source, target, left, right),
+        left[few] @ right[few].T,
+        ([source[i] for i in few], [target[i] for i in few]),
+        flatten(np.concatenate([left[more], right[more]])),
+        ([source[i] for i in more], [target[i] for i in more]),
+    )
+
+
+def flatten(embeddings: FloatArray) -> FloatArray:
+    """Two dimensions for looking at, [N, 2], by t-SNE (van der Maaten and Hinton 2008) on cosine distances."""
+    from sklearn.manifold import TSNE
+
+    perplexity = min(20, (len(embeddings) - 1) / 3)
+    return TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=1).fit_transform(embeddings)
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
+
+
+def _direction(name: str, queries, candidates, query_rows: FloatArray, candidate_rows: FloatArray) -> Direction:
+    _, found = nearest_neighbours(query_rows, candidate_rows, 1)
+    same = identities(candidates)
+    hits = same[found[:, 0]] == same
+    words = np.array([len(query.split()) for query in queries])
+    bucket = np.searchsorted(LENGTHS, words, side="right") - 1
+    names = [f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)] + [f"{LENGTHS[-1]}+"]
+    used = [b for b in range(len(LENGTHS)) if (bucket == b).any()]
+    return Direction(
+        name,
+        [names[b] for b in used],
+        [int((bucket == b).sum()) for b in used],
+        [float(100 * hits[bucket == b].mean()) for b in used],
+    )
+
+
+def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
+    """Those of the source whose wrong neighbour is furthest ahead first."""
+    cosines, found = nearest_neighbours(left, right, 1)
+    same = identities(target)
+    gold = (left * right).sum(axis=1)
+    wrong = np.flatnonzero(same[found[:, 0]] != same)
+    chosen = wrong[np.argsort(gold[wrong] - cosines[wrong, 0], kind="stable")][:ERRORS]
+    ranks = 1 + (left[chosen] @ right.T > gold[chosen, None]).sum(axis=1)
+    return [
+        Error(source[i], target[found[i, 0]], float(cosines[i, 0]), target[i], float(gold[i]), int(rank))
+        for i, rank in zip(chosen.tolist(), ranks.tolist(), strict=True)
+    ]

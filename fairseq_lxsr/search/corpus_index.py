@@ -1,0 +1,145 @@
+"""An index of a corpus on disk, to be searched with sentences of any language."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.retrieval import build_index, read_index, search_index, write_index
+
+CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE = "index.json", "index.faiss", "sentences.txt", "offsets.npy"
+FORMAT_VERSION = 1
+ENCODE_ROWS = 20_000
+
+Encode = Callable[[list[str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sentence that was found: cosine, its number in the corpus from 0, and itself."""
+
+    score: float
+    row: int
+    sentence: str
+
+
+class CorpusIndex:
+    """Sentences and their vectors, searched by cosine.
+
+        index = CorpusIndex.load("index")
+        for hit in index.search(encoder.encode(["A dog."]), k=5)[0]:
+            print(hit.score, hit.sentence)
+
+    Only the vectors are held in memory; sentences are read when they are found.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any], vectors, offsets: np.ndarray):
+        self.folder, self.config, self.vectors, self.offsets = folder, config, vectors, offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model that the vectors are from."""
+        return self.config["model"]
+
+    @classmethod
+    def build(
+        cls,
+        folder: str | Path,
+        sentences: Iterable[str],
+        encode: Encode,
+        fingerprint: str,
+        kind: str = "flat",
+        lists: int | None = None,
+        model_folder: str = "",
+    ) -> "CorpusIndex":
+        """Make an index folder; it appears under its name only when it is complete.
+
+        Args:
+            sentences: of any number; empty ones are left out.
+            encode: sentences to embeddings [n, D]; fingerprint: of that model.
+            kind, lists: as in `retrieval.build_index`.
+            model_folder: where the model lies, for whoever searches.
+        """
+        with atomic_folder(folder, CONFIG_FILE) as work:
+            offsets, width = _write_blocks(work, sentences, encode)
+            count = len(offsets) - 1
+            vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
+            write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
+            del vectors
+            (work / "vectors.raw").unlink()
+            np.save(work / OFFSETS_FILE, offsets)
+            config = {
+                "format_version": FORMAT_VERSION,
+                "kind": kind,
+                "sentences": count,
+                "width": width,
+                "model": fingerprint,
+                "model_folder": model_folder,
+                "files": {name: sha256(work / name) for name in (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE)},
+            }
+            (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        return cls.load(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "CorpusIndex":
+        """Raises: InputError naming the file that is missing, changed or of another kind."""
+        folder = Path(folder)
+        try:
+            config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+            version, files = config["format_version"], config["files"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
+        if version != FORMAT_VERSION:
+            raise InputError(f"{folder}: index of format {version}; this version reads format {FORMAT_VERSION}")
+        for name in (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE):
+            if not (folder / name).is_file() or sha256(folder / name) != files.get(name):
+                raise InputError(f"{folder / name}: missing or changed since the index was built; build it again")
+        offsets = np.load(folder / OFFSETS_FILE, mmap_mode="r", allow_pickle=False)
+        return cls(folder, config, read_index(folder / VECTORS_FILE), offsets)
+
+    def search(self, queries: np.ndarray, k: int = 5, probes: int = 32) -> list[list[Hit]]:
+        """The k nearest sentences of every query [N, D], nearest first (fewer where the index finds fewer)."""
+        cosines, found = search_index(self.vectors, queries, min(k, len(self)), probes)
+        with open(self.folder / SENTENCES_FILE, "rb") as stream:
+            return [
+                [
+                    Hit(score, row, self._sentence(stream, row))
+                    for score, row in zip(scores, rows, strict=True)
+                    if row >= 0
+                ]
+                for scores, rows in zip(cosines.tolist(), found.tolist(), strict=True)
+            ]
+
+    def _sentence(self, stream, row: int) -> str:
+        stream.seek(int(self.offsets[row]))
+        return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8").rstrip("\n")
+
+
+def _blocks(sentences: Iterable[str]) -> Iterator[list[str]]:
+    kept = (stripped for sentence in sentences if (stripped := " ".join(sentence.split())))
+    while block := list(islice(kept, ENCODE_ROWS)):
+        yield block
+
+
+def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple[np.ndarray, int]:
+    """Sentences and raw vectors to disk, a block at a time: byte offsets [count + 1] and the width."""
+    offsets, width = [0], 0
+    with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
+        for block in _blocks(sentences):
+            embeddings = np.ascontiguousarray(encode(block), dtype=np.float32)
+            width = embeddings.shape[1]
+            vectors.write(embeddings.tobytes())
+            for sentence in block:
+                offsets.append(offsets[-1] + text.write(f"{sentence}\n".encode()))
+    if len(offsets) == 1:
+        raise InputError("no text to index; expected one sentence a line")
+    return np.array(offsets, dtype=np.int64), width
