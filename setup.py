@@ -32,8 +32,22 @@ setup(
             "sacrebleu>=1.4.12",
             "scikit-learn",
         ],
-        "dev": ["mypy", "pytest", "ruff"],
+        # other systems that `lxsr eval` can measure: folders of sentence-transformers or Hugging Face
+        "st": ["sentence-transformers>=5"],
+        # `lxsr report`
+        "report": ["plotly>=6", "scikit-learn"],
+        "dev": [
+            "mypy",
+            "playwright",
+            "plotly",
+            "pytest",
+            "ruff",
+            "scikit-learn",
+            "sentence-transformers",
+            "tensorboardX",
+        ],
     },
+    package_data={"fairseq_lxsr.evaluation": ["published.json"]},
     entry_points={"console_scripts": ["lxsr = fairseq_lxsr.cli.main:main"]},
     classifiers=[
         "License :: OSI Approved :: MIT License",

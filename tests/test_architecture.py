@@ -25,8 +25,10 @@ MAY_IMPORT = {
     "checkpoint": {"encoder", "modules", "text"},
     "export": {"encoder", "modules", "text"},
     "evaluation": {"retrieval"},
+    "search": {"retrieval"},
+    "report": {"evaluation", "retrieval"},
     "tasks": {"datasets", "criterions", "losses", "modules", "text", "checkpoint"},
-    "cli": {"checkpoint", "encoder", "evaluation", "export", "preprocess", "retrieval", "text"},
+    "cli": {"checkpoint", "encoder", "evaluation", "export", "preprocess", "report", "retrieval", "search", "text"},
     "preprocess": {"text"},
 }
 FAIRSEQ = {"datasets", "models", "criterions", "tasks"}

@@ -23,7 +23,7 @@ NEEDED_BYTES = 3 * 10**9
 BUILD = ["setuptools", "wheel", "cython"]
 USE = ["sentencepiece", "faiss-cpu", "safetensors", "tqdm"]
 FAIRSEQ_NEEDS = ["bitarray", "cffi", "hydra-core", "omegaconf", "packaging", "regex", "sacrebleu", "scikit-learn"]
-DEVELOP = ["pytest", "ruff", "mypy"]
+DEVELOP = ["pytest", "ruff", "mypy", "sentence-transformers", "plotly", "playwright", "tensorboardX"]
 
 
 def stop(sentence):

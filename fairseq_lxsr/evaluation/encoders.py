@@ -195,6 +195,7 @@ def sentence_transformers_folder(
     """
     if importlib.util.find_spec("sentence_transformers") is None:
         raise InputError(f"{folder}: needs sentence-transformers, which is missing: pip install 'fairseq-lxsr[st]'")
+    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
     try:
@@ -205,7 +206,7 @@ def sentence_transformers_folder(
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True},
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{folder}: sentence-transformers cannot load it ({reason:.150})") from None
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())

@@ -23,6 +23,8 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
 
     Raises: InputError where there are too few candidates or queries for it.
     """
+    if metric not in METRICS:
+        raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
     check_pair(queries, candidates)
     if len(candidates) < count:
         raise InputError(f"{len(candidates)} candidates; expected at least {count}, the number to be found: add text")
@@ -36,10 +38,8 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
         )
     if metric == "csls":
         return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, **search)[1]
-    if metric == "margin":
-        depth = min(MARGIN_DEPTH, len(candidates))
-        return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, **search)[1][:, :count]
-    raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
+    depth = min(MARGIN_DEPTH, len(candidates))
+    return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, **search)[1][:, :count]
 
 
 def identities(lines: Sequence[str]) -> IntArray:

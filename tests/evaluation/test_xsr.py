@@ -1,42 +1,66 @@
 """XSR on a data set small enough to work out by hand; see golden/README.md."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import xsr
+from fairseq_lxsr.evaluation.ranking import found_at, identities, rank
+from fairseq_lxsr.evaluation.text import Text
 
-GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "xsr.json").read_text())
+DATA = json.loads((GOLDEN / "xsr.json").read_text())
+
+
+def golden_set() -> xsr.RetrievalSet:
+    return xsr.RetrievalSet(Text(DATA["source"], "en"), Text(DATA["target"], "fr"), len(DATA["source"]), seed=1)
 
 
 def test_golden_values():
-    vectors = {text: np.array(vector, dtype=np.float32) for text, vector in GOLDEN["vectors"].items()}
-    texts = xsr.RetrievalSet(GOLDEN["source"], GOLDEN["target"], queries=len(GOLDEN["source"]))
-    score = xsr.evaluate(texts, lambda sentences: np.stack([vectors[s] for s in sentences]), "golden")
-    assert score.values == pytest.approx(GOLDEN["values"])
-    assert score.signature.startswith("xsr|metric:nn-cosine|case:lower|queries:10|candidates:10|seed:1|model:golden|")
+    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]))
+    assert [score.task for score in scores] == ["en->fr", "fr->en"]
+    for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
+        assert score.values == pytest.approx({f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS})
+        signature = "xsr|metric:nn-cosine|case:lower|queries:10|candidates:10|seed:1|text:"
+        assert score.signature.startswith(signature)
+        assert "|model:golden|version:" in score.signature
 
 
-def test_precision_counts_the_right_index_only():
+def test_every_metric_scores_both_directions():
+    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]), ("nn", "csls", "margin"))
+    assert [(score.settings["metric"], score.task) for score in scores] == [
+        (metric, task)
+        for metric in ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
+        for task in ("en->fr", "fr->en")
+    ]
+    assert all(score.values["P@10"] == 100 for score in scores)
+
+
+def test_precision_counts_the_right_index_or_an_identical_sentence():
     found = np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]])
-    assert xsr.precision_at((1, 2, 3), found, np.array([0, 1, 2])) == {
-        1: pytest.approx(100 / 3),
-        2: pytest.approx(100 / 3),
-        3: pytest.approx(200 / 3),
-    }
+    gold = np.array([0, 1, 2])
+
+    def values(same=None):
+        return [outcomes.value for outcomes in found_at((1, 2, 3), found, gold, same).values()]
+
+    assert values() == pytest.approx([100 / 3, 100 / 3, 200 / 3])
+    same = identities(["a", "b", "b", "c"])  # candidates 1 and 2 are the same sentence
+    assert same.tolist() == [0, 1, 1, 2]
+    assert values(same) == pytest.approx([200 / 3, 100, 100])
 
 
 def test_text_of_the_protocol():
     pairs = [(f"Sentence {i}", f"Satz {i}") for i in range(12)]
     messy = [*pairs, ("SENTENCE 3", "ein anderer"), ("neu", "satz 4"), ("", "leer"), ("leer", "  ")]
     chosen = xsr.select(messy)
-    assert sorted(zip(chosen.source, chosen.target, strict=True)) == sorted((a.lower(), b.lower()) for a, b in pairs)
+    expected = sorted((a.lower(), b.lower()) for a, b in pairs)
+    assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == expected
+    assert [messy[row][0].lower() for row in chosen.source.rows] == list(chosen.source.lines)
     assert chosen.queries == 12
-    assert xsr.select(messy).source == chosen.source  # a fixed shuffle
-    assert xsr.select(messy, seed=2).source != chosen.source
+    assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
+    assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
 
 
 def test_limits_of_the_protocol(monkeypatch):
@@ -52,7 +76,29 @@ def test_too_little_text_is_refused():
 
 
 def test_embeddings_that_are_all_alike_score_by_chance():
-    texts = xsr.select((f"a {i}", f"b {i}") for i in range(100))
-    score = xsr.evaluate(texts, lambda sentences: np.ones((len(sentences), 4), dtype=np.float32), "constant")
-    assert score.values["source->target P@1"] == 1.0
-    assert score.values["target->source P@10"] == 10.0
+    hits = xsr.precision_at(np.ones((100, 4)), np.ones((100, 4)))
+    assert hits["P@1"].value == 1.0
+    assert hits["P@10"].value == 10.0
+
+
+@pytest.mark.parametrize(
+    ("queries", "candidates", "metric", "message"),
+    [
+        (20, 9, "nn", "9 candidates; expected at least 10"),
+        (9, 20, "csls", "9 queries and 20 candidates; csls-k10 expects at least 10"),
+        (3, 20, "margin", "3 queries and 20 candidates; margin-ratio-k4-of-100 expects at least 4"),
+        (20, 20, "best", "metric 'best'; expected one of nn, csls, margin"),
+    ],
+)
+def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message):
+    with pytest.raises(InputError, match=message):
+        rank(np.eye(20)[:queries], np.eye(20)[:candidates], 10, metric)
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [([0.0] * 10, "is a zero vector"), ([float("nan")] * 10, "has NaN or infinity")],
+)
+def test_embeddings_without_meaning_are_refused(vector, message):
+    with pytest.raises(InputError, match=f"fr, line 3: the embedding of 't2' {message}"):
+        xsr.evaluate(golden_set(), Vectors(DATA["vectors"] | {"t2": vector}))

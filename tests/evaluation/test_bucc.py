@@ -1,0 +1,70 @@
+"""BUCC on files worked out by hand; see golden/README.md."""
+
+import numpy as np
+import pytest
+from golden_vectors import GOLDEN, Vectors
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation import bucc
+from fairseq_lxsr.retrieval import MinedPairs
+
+TEMPLATE = str(GOLDEN / "bucc" / "{pair}")
+
+
+def pairs(scores, rows) -> MinedPairs:
+    source, target = zip(*rows, strict=True)
+    return MinedPairs(np.array(scores, dtype=np.float32), np.array(source), np.array(target))
+
+
+def test_golden_values():
+    train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
+    score, mined = bucc.evaluate(train, test, Vectors(), margin="absolute")
+    assert score.values == pytest.approx(
+        {"F1": 200 / 3, "precision": 200 / 3, "recall": 200 / 3, "train F1": 600 / 7, "threshold": 0.55}
+    )
+    assert [test.source_ids[row] for row in mined.source] == ["fr-000000000", "fr-000000001", "fr-000000002"]
+    assert score.task == "fr-en"
+    assert score.signature.startswith("bucc|metric:margin-absolute|k:4|retrieval:max|sentences:4x4|gold:3|")
+
+
+def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs():
+    mined, gold = pairs([3, 2, 1], [(0, 0), (0, 1), (2, 2)]), {(0, 0), (0, 5), (1, 1)}
+    outcomes = bucc.f1_outcomes(mined, gold)
+    assert outcomes["precision"].value == pytest.approx(100 / 3)
+    assert outcomes["recall"].value == pytest.approx(100 / 3)
+    assert outcomes["F1"].value == pytest.approx(100 / 3)
+    assert len(outcomes["F1"].hits) == 3  # source sentences 0, 1, 2
+
+
+def test_pairs_of_equal_score_are_kept_or_left_together():
+    mined = pairs([2, 1, 1], [(0, 0), (1, 1), (2, 5)])
+    assert bucc.best_threshold(mined, {(0, 0)}) == 1.5
+    assert bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0  # 2 of 3 right: F1 67, against 50
+
+
+def test_nothing_mined_above_the_threshold_scores_zero():
+    outcomes = bucc.f1_outcomes(pairs([1], [(0, 0)]).above(2), {(0, 0)})
+    assert {name: out.value for name, out in outcomes.items()} == {"F1": 0, "precision": 0, "recall": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("fr-en.test.fr", "fr-1 no tab\n", "line 1: 'fr-1 no tab'; expected two columns"),
+        ("fr-en.test.fr", "fr-1\ta\nfr-1\tb\n", "an identifier stands there twice"),
+        ("fr-en.test.fr", "", "empty file"),
+        ("fr-en.test.gold", "fr-000000000\ten-9\n", "'en-9' is not in the text"),
+        ("fr-en.test.gold", "", "empty file; expected the pairs"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path, name, content, message):
+    for path in (GOLDEN / "bucc").iterdir():
+        (tmp_path / path.name).write_text(path.read_text())
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        bucc.read_set(str(tmp_path / "{pair}"), "fr-en", "test")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"fr-en\.test\.fr: no such file, nor with \.gz"):
+        bucc.read_set(str(tmp_path / "{pair}"), "fr-en", "test")

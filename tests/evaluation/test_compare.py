@@ -1,0 +1,78 @@
+"""The paired bootstrap against a plain loop, and what may not be compared."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.compare import compare, paired_bootstrap
+from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
+
+RNG = np.random.default_rng(0)
+FIRST = Outcomes((RNG.random(300) < 0.6).astype(int).tolist())
+SECOND = Outcomes(np.maximum(FIRST.hits, RNG.random(300) < 0.2).astype(int).tolist())
+
+
+def score(outcomes: Outcomes, model: str, **settings) -> Score:
+    return from_hits("xsr", "en->fr", {"P@1": outcomes}, {"queries": 300} | settings | {"model": model})
+
+
+def slow_interval(first, second, draws):
+    """Draw units one by one."""
+    rng = np.random.default_rng(5)
+    a, b = np.array(first.hits), np.array(second.hits)
+    rows = [rng.integers(0, len(a), len(a)) for _ in range(draws)]
+    return np.percentile([100 * (b[row].mean() - a[row].mean()) for row in rows], [2.5, 97.5])
+
+
+def test_interval_of_a_plain_loop():
+    low, high, p = paired_bootstrap(FIRST, SECOND, draws=4000)
+    np.testing.assert_allclose([low, high], slow_interval(FIRST, SECOND, 4000), atol=0.35)
+    assert low > 0
+    assert p < 0.01
+
+
+def test_equal_systems_do_not_differ():
+    assert paired_bootstrap(FIRST, FIRST) == (0, 0, 1)
+    shuffled = Outcomes(RNG.permutation(FIRST.hits).tolist())
+    low, high, p = paired_bootstrap(FIRST, shuffled)
+    assert low < 0 < high
+    assert p > 0.5
+
+
+def test_the_same_draws_every_time():
+    assert paired_bootstrap(FIRST, SECOND) == paired_bootstrap(FIRST, SECOND)
+
+
+def test_ratios_of_sums():
+    """F1-like outcomes: half of the units count nothing."""
+    of = [2, 0] * 150
+    low, high, _ = paired_bootstrap(Outcomes([0] * 300, of), Outcomes([2, 0] * 150, of))
+    assert low == high == 100
+
+
+def test_what_was_measured_alike_is_compared():
+    results, notes = compare([score(FIRST, "a")], [score(SECOND, "b")])
+    assert notes == []
+    assert (results[0].first, results[0].second) == (FIRST.value, SECOND.value)
+    assert results[0].difference == pytest.approx(SECOND.value - FIRST.value)
+    assert results[0].low < results[0].difference < results[0].high
+
+
+def test_what_was_measured_differently_is_not():
+    results, notes = compare([score(FIRST, "a", seed=1)], [score(SECOND, "b", seed=2)])
+    assert results == []
+    assert notes == ["xsr en->fr: measured differently (seed 1 and 2), so not compared"]
+    other = replace(score(SECOND, "b"), task="en->de")
+    assert compare([score(FIRST, "a")], [other])[1] == ["xsr en->de: only in one of the files"]
+
+
+def test_a_later_score_replaces_an_earlier_one():
+    results, _ = compare([score(FIRST, "a")], [score(FIRST, "b"), score(SECOND, "b")])
+    assert [result.second for result in results] == [SECOND.value]
+
+
+def test_other_units_are_refused():
+    with pytest.raises(InputError, match="300 and 299 units"):
+        paired_bootstrap(FIRST, Outcomes(FIRST.hits[1:]))

@@ -1,0 +1,161 @@
+"""Adapters of other systems, each on files that it would meet."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation import xsr
+from fairseq_lxsr.evaluation.encoders import (
+    ByLanguage,
+    StoredEmbeddings,
+    WordVectors,
+    read_embeddings,
+    sentence_transformers_folder,
+)
+from fairseq_lxsr.evaluation.text import Text, embed
+
+VEC = "3 2\na 1 0\nb 0 2\nc -1 4\n"
+
+
+@pytest.fixture
+def vec(tmp_path):
+    (tmp_path / "en.vec").write_text(VEC)
+    return tmp_path / "en.vec"
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [("sum", [[1, 2], [0, 4]]), ("mean", [[0.5, 1], [0, 4 / 2]])],
+)
+def test_word_vectors_by_hand(vec, weights, expected):
+    text = Text(["a B unknown", "c a"])
+    np.testing.assert_allclose(WordVectors(vec, weights).embed(text), expected)
+
+
+def test_word_vectors_by_idf(vec):
+    """a stands in both sentences: log(3/2); b and c in one: log 3."""
+    common, rare = np.log(3 / 2), np.log(3)
+    first = (common * np.array([1, 0]) + rare * np.array([0, 2])) / (common + rare)
+    second = (common * np.array([1, 0]) + rare * np.array([-1, 4])) / (common + rare)
+    np.testing.assert_allclose(WordVectors(vec, "idf").embed(Text(["a b", "a c"])), [first, second], rtol=1e-6)
+
+
+def test_word_vectors_packed_without_header_and_with_repeated_words(tmp_path):
+    with gzip.open(tmp_path / "x.vec.gz", "wt") as stream:
+        stream.write("a 1 0\na 5 5\n")
+    np.testing.assert_array_equal(WordVectors(tmp_path / "x.vec.gz").embed(Text(["a"])), [[1, 0]])
+
+
+def test_a_sentence_without_known_words_is_refused_by_whoever_measures(vec):
+    with pytest.raises(InputError, match="line 2: the embedding of 'unknown' is a zero vector"):
+        embed(WordVectors(vec), Text(["a", "unknown"], file="test.en"))
+
+
+@pytest.mark.parametrize("line", ["b 1", "b x y", "b 1 nan", "b"])
+def test_what_is_no_word_vector_is_refused(tmp_path, line):
+    (tmp_path / "x.vec").write_text(f"a 1 0\n{line}\n")
+    with pytest.raises(InputError, match=r"line 2: .*; expected a word and 2 numbers"):
+        WordVectors(tmp_path / "x.vec")
+    with pytest.raises(InputError, match="word weights 'max'; expected one of mean, sum, idf"):
+        WordVectors(tmp_path / "x.vec", "max")
+
+
+def test_fingerprints_tell_systems_apart(vec, tmp_path):
+    (tmp_path / "fr.vec").write_text(VEC + "d 3 3\n")
+    systems = [WordVectors(vec), WordVectors(vec, "sum"), WordVectors(tmp_path / "fr.vec")]
+    assert len({system.fingerprint for system in systems}) == 3
+    assert ByLanguage({"en": systems[0]}).fingerprint != ByLanguage({"fr": systems[0]}).fingerprint
+
+
+def test_by_language(vec):
+    system = ByLanguage({"en": WordVectors(vec), "fr": WordVectors(vec, "sum")})
+    assert system.embed(Text(["b b"], "fr")).tolist() == [[0, 4]]
+    with pytest.raises(InputError, match=r"no model for the language 'de', only for en, fr; add --model de="):
+        system.embed(Text(["b"], "de"))
+
+
+def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
+    rows = np.arange(36, dtype=np.float32).reshape(12, 3) + 1
+    np.save(tmp_path / "test.en.npy", rows.astype(np.float16))
+    rows[::-1].tofile(tmp_path / "test.fr.raw")
+    system = StoredEmbeddings(tmp_path, raw_width=3)
+    pairs = [(f"a {i}", f"b {i}") for i in range(12)]
+    chosen = xsr.select(pairs, languages=("en", "fr"), files=("test.en.txt.gz", "test.fr"))
+    for text, stored in ((chosen.source, rows), (chosen.target, rows[::-1])):
+        numbers = [int(line.split()[1]) for line in text.lines]
+        np.testing.assert_array_equal(system.embed(text), stored[numbers])
+    assert system.embed(Text(["x"] * 12, file="test.en")).shape == (12, 3)
+    with pytest.raises(InputError, match=r"12 embeddings for 5 sentences of test\.en"):
+        system.embed(Text(["x"] * 5, file="test.en"))
+    with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.raw"):
+        system.embed(Text(["x"], file="other"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.npy", b"text", "not a numpy file"),
+        ("x.npy", np.array(["a"]), r"<U1 of shape \(1,\); expected floats"),
+        ("x.npy", np.ones(3), r"float64 of shape \(3,\)"),
+        ("x.npy", np.array([{}], dtype=object), "not a numpy file"),
+        ("x.raw", b"12345", "5 bytes, not rows of 2 float32; set --raw-dim"),
+        ("x.raw", b"", "0 bytes"),
+    ],
+)
+def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    else:
+        np.save(tmp_path / name, content)
+    with pytest.raises(InputError, match=message):
+        read_embeddings(tmp_path / name, raw_width=2)
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """A tiny untrained BERT with tokenizer, as Hugging Face writes it."""
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("sentence_transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dog", "cat", "chien", "chat"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    folder = tmp_path / "bert"
+    transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_hugging_face_folder_with_mean_pooling(bert):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    text = Text(["dog cat cat", "chien"])
+    found = sentence_transformers_folder(bert, device="cpu").embed(text)
+    tokens = AutoTokenizer.from_pretrained(bert)(list(text.lines), padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        states = AutoModel.from_pretrained(bert).eval()(**tokens).last_hidden_state
+    mask = tokens["attention_mask"][..., None]
+    np.testing.assert_allclose(found, ((states * mask).sum(1) / mask.sum(1)).numpy(), atol=1e-5)
+
+
+def test_sentence_transformers_folder(bert, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(bert), device="cpu")
+    model.save(str(tmp_path / "st"))
+    system = sentence_transformers_folder(tmp_path / "st", device="cpu")
+    np.testing.assert_allclose(system.embed(Text(["dog"])), model.encode(["dog"]), atol=1e-6)
+    assert len(system.fingerprint) == 12
+
+
+def test_folders_that_do_not_load_are_refused(bert, monkeypatch):
+    (bert / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(InputError, match="sentence-transformers cannot load it"):
+        sentence_transformers_folder(bert, device="cpu")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'fairseq-lxsr\[st\]'"):
+        sentence_transformers_folder(bert)

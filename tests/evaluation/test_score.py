@@ -1,0 +1,93 @@
+"""Scores, their files, their tables, and published ones beside them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr import __version__
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.published import CAUTION, published, published_table
+from fairseq_lxsr.evaluation.score import (
+    Outcomes,
+    Score,
+    append_scores,
+    as_units,
+    from_hits,
+    read_scores,
+    text_hash,
+)
+from fairseq_lxsr.evaluation.table import scores_table, signatures
+
+
+def score(task="en->fr", model="abc", metric="nn", hits=(1, 0, 1, 1)) -> Score:
+    settings = {"metric": metric, "queries": 4, "model": model}
+    return from_hits("xsr", task, {"P@1": Outcomes(list(hits))}, settings)
+
+
+def test_value_and_signature():
+    assert score().values == {"P@1": 75}
+    assert score().signature == f"xsr|metric:nn|queries:4|model:abc|version:{__version__}"
+    assert score().comparable == score(model="other").comparable != score(metric="csls").comparable
+    assert Outcomes([2, 0], [3, 1]).value == 50
+    assert Outcomes([], []).value == 0
+
+
+def test_file_of_scores_grows_and_reads_back(tmp_path):
+    path = tmp_path / "scores.jsonl"
+    append_scores(path, [score()])
+    append_scores(path, [score("fr->en"), score(model="été")])
+    assert read_scores(path) == [score(), score("fr->en"), score(model="été")]
+    assert json.loads(path.read_text().splitlines()[0])["signature"] == score().signature
+
+
+@pytest.mark.parametrize("line", ["not json", "[]", '{"protocol": "xsr"}', '{"outcomes": 3}'])
+def test_what_is_no_score_is_refused(tmp_path, line):
+    append_scores(tmp_path / "scores.jsonl", [score()])
+    with open(tmp_path / "scores.jsonl", "a") as stream:
+        stream.write(line + "\n")
+    with pytest.raises(InputError, match="line 2: not a score"):
+        read_scores(tmp_path / "scores.jsonl")
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "scores.jsonl").write_text("")
+    with pytest.raises(InputError, match="no score in it"):
+        read_scores(tmp_path / "scores.jsonl")
+
+
+def test_units_are_short():
+    assert json.dumps(as_units(np.array([1.0, 0.0, 0.33333333]))) == "[1, 0, 0.3333]"
+    assert json.dumps(as_units(np.array([True, False]))) == "[1, 0]"
+
+
+def test_hash_of_text_tells_sides_and_order_apart():
+    assert len({text_hash(["a"], ["b"]), text_hash(["b"], ["a"]), text_hash(["a", "b"]), text_hash(["ab"])}) == 4
+
+
+def test_table_has_means_and_one_signature_a_metric():
+    scores = [score(), score("fr->en", hits=(1, 1, 1, 1)), score(metric="csls"), score("fr->en", metric="csls")]
+    assert scores_table(scores).splitlines() == [
+        "        nn P@1  csls P@1",
+        "en->fr    75.0      75.0",
+        "fr->en   100.0      75.0",
+        "mean      87.5      75.0",
+    ]
+    assert signatures(scores).count("\n") == 1
+    assert signatures([score(), score(model="def")]) == f"xsr|metric:nn|queries:4|model:abc+def|version:{__version__}"
+
+
+def test_published_means_are_means_of_the_published_values():
+    """The paper's means of eight directions, to rounding: catches a wrong digit in the data file."""
+    for protocol, system in (("xsr", "lightweight, ugt + align + sim"), ("mldoc", "lightweight, ugt")):
+        values = next(row.values for row in published(protocol) if row.system == system)
+        directions = [value for name, value in values.items() if name != "mean"]
+        assert len(directions) == 8
+        assert np.mean(directions) == pytest.approx(values["mean"], abs=0.051)
+
+
+def test_published_values_are_marked():
+    table = published_table(["xsr", "mldoc", "xnli", "titles"])
+    assert table.count(CAUTION) == 5  # mldoc has two tables
+    assert "other training data and other test text" in CAUTION
+    assert published_table(["tatoeba"]) == ""

@@ -1,0 +1,127 @@
+"""MLDoc, titles and XNLI on files worked out by hand (golden/README.md), and the means over languages."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from golden_vectors import GOLDEN, Vectors
+from sklearn.metrics import f1_score
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation import documents, xnli
+from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.evaluation.table import report_scores
+from fairseq_lxsr.evaluation.transfer import macro_f1, transfer_means
+
+
+@pytest.mark.parametrize(("protocol", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")])
+def test_golden_documents(protocol, classifier):
+    config = replace(documents.PRESETS[protocol][classifier], epochs=150, seeds=2, learning_rate=0.05, l2=(0.0, 1e-4))
+    scores = documents.evaluate(protocol, str(GOLDEN / "mldoc"), ["en", "fr"], ["en", "fr"], Vectors(), config)
+    assert {score.task: score.values["accuracy"] for score in scores} == {
+        "en->en": 100,
+        "en->fr": 75,
+        "fr->en": 0,
+        "fr->fr": 25,
+    }
+    assert scores[1].values["macro F1"] == pytest.approx(100 * (4 / 5 + 2 / 3) / 2)
+    assert scores[1].values["sd"] == 0
+    assert scores[1].outcomes["accuracy"].hits == [1, 1, 0, 1]
+    assert transfer_means(scores) == {"same": 62.5, "cross": 37.5, "all": 50}
+    assert scores[1].settings["sizes"] == "8-4-4"
+    assert "means: same 62.5  cross 37.5  all 50.0" in report_scores(scores)
+
+
+def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
+    config = replace(documents.PRESETS["mldoc"]["linear"], epochs=2, seeds=1)
+    data = str(GOLDEN / "mldoc")
+    both = documents.evaluate("mldoc", data, ["en", "fr"], ["en", "fr"], Vectors(), config)
+    one = documents.evaluate("mldoc", data, ["en"], ["fr"], Vectors(), config)
+    assert [score.task for score in one] == ["en->fr"]
+    assert one[0].comparable == next(score for score in both if score.task == "en->fr").comparable
+    assert one[0].comparable != both[0].comparable
+
+
+@pytest.mark.parametrize("preset", ["laser", "wang"])
+def test_golden_xnli(preset):
+    config = replace(xnli.PRESETS[preset], epochs=40, batch_size=8)
+    scores = xnli.evaluate(str(GOLDEN / "xnli"), "en", ["en", "fr"], Vectors(), preset, config)
+    assert {score.task: score.values["accuracy"] for score in scores} == {
+        "en->en": 100,
+        "en->fr": pytest.approx(100 * 11 / 12),
+    }
+    assert scores[0].settings["norm"] == ("l2-sentence" if preset == "laser" else "none")
+
+
+def test_nli_features_by_hand():
+    features = xnli.nli_features(np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]]))
+    np.testing.assert_array_equal(features, [[1, 2, 3, -1, 2, 3, 3, -2]])
+    assert features.dtype == np.float32
+
+
+def test_published_xnli_files(tmp_path):
+    header = "language\tgold_label\tpairID\tsentence1\tsentence2\n"
+    rows = "fr\tneutral\t1\tun\tdeux\nen\tentailment\t1\tone\ttwo\nfr\t-\t2\tx\ty\nfr\tcontradiction\t3\ta\tb\n"
+    (tmp_path / "xnli.test.tsv").write_text(header + rows)
+    (tmp_path / "multinli.train.en.tsv").write_text("premise\thypo\tlabel\nit rains\tit is dry\tcontradictory\n")
+    pairs = xnli.read_pairs(str(tmp_path), "fr", "test")
+    assert (list(pairs.premises.lines), list(pairs.hypotheses.lines)) == (["un", "a"], ["deux", "b"])
+    assert pairs.labels == ["neutral", "contradiction"]
+    assert pairs.premises.rows.tolist() == [1, 4]
+    assert xnli.read_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
+    with pytest.raises(InputError, match="nothing in it for de"):
+        xnli.read_pairs(str(tmp_path), "de", "test")
+    with pytest.raises(InputError, match=r"neither en\.dev\.tsv nor xnli\.dev\.tsv"):
+        xnli.read_pairs(str(tmp_path), "en", "dev")
+
+
+def test_macro_f1_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(0, 5, 200), rng.integers(0, 4, 200)
+    assert macro_f1(predicted, gold) == pytest.approx(100 * f1_score(gold, predicted, average="macro"))
+
+
+def test_means_of_a_single_train_language():
+    scores = [Score("mldoc", f"en->{x}", {"accuracy": v}, {}) for x, v in (("en", 90.0), ("de", 70.0), ("fr", 80.0))]
+    assert transfer_means(scores) == {"same": 90, "cross": 75, "all": 80}
+    assert transfer_means(scores[1:]) == {"cross": 75, "all": 75}
+
+
+@pytest.mark.parametrize("layout", ["{lang}.{part}.tsv", "{lang}/{part}", "{part}.{lang}"])
+def test_layouts(tmp_path, layout):
+    for part, name in (("train", "train"), ("dev", "val"), ("test", "test")):
+        path = tmp_path / layout.format(lang="en", part=name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"yes\t{part} text\twith a tab\n")
+    found = documents.read_language(str(tmp_path), "en", learn=True)
+    assert {part: list(labelled.text.lines) for part, labelled in found.items()} == {
+        part: [f"{part} text\twith a tab"] for part in ("train", "dev", "test")
+    }
+
+
+def test_without_dev_every_tenth_line_is_held_out(tmp_path):
+    (tmp_path / "en.train").write_text("".join(f"yes\ttext {i}\n" for i in range(25)))
+    (tmp_path / "en.test").write_text("yes\ttext\n")
+    found = documents.read_language(str(tmp_path), "en", learn=True)
+    assert list(found["dev"].text.lines) == ["text 9", "text 19"]
+    assert found["dev"].text.rows.tolist() == [9, 19]
+    assert len(found["train"].labels) == 23
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"en.train": "a\tx\n", "en.dev": "a\tx\n"}, r"no en\.test \(also"),
+        ({"en.test": "a\tx\n"}, r"no en\.train\.1000 or en\.train"),
+        ({"en.train": "a\tx\nb x\n"}, "line 2: 'b x'; expected label<TAB>text"),
+        ({"en.train": ""}, "empty file"),
+        ({"en.train": "a\tx\nb\ty\n", "en.dev": "a\tx\n", "en.test": "c\tx\n"}, "label 'c' is not in the training set"),
+        ({"en.train": "a\tx\na\ty\n", "en.dev": "a\tx\n", "en.test": "a\tx\n"}, "one class only"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
+    with pytest.raises(InputError, match=message):
+        documents.evaluate("mldoc", str(tmp_path), ["en"], ["en"], vectors, documents.PRESETS["mldoc"]["linear"])

@@ -1,0 +1,225 @@
+"""`lxsr eval`, `compare`, `mine`, `index`, `search` and `report` on the toy model, as a user runs them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, lxsr, refused
+from golden_vectors import GOLDEN
+
+from fairseq_lxsr.files import read_lines, read_parallel
+
+
+@pytest.fixture(scope="module")
+def test_text(toy_work):
+    return toy_work / "corpus" / "en-fr" / "test"
+
+
+@pytest.fixture(scope="module")
+def stored(toy_work, toy_model, test_text, tmp_path_factory):
+    """The toy model's embeddings as files: .npy of English, LASER-raw of French."""
+    folder = tmp_path_factory.mktemp("stored")
+    for language in ("en", "fr"):
+        text = f"{test_text}.{language}"
+        lxsr("embed", "--model", toy_model, "--input", text, "--output", folder / f"test.{language}.npy")
+    np.load(folder / "test.fr.npy").tofile(folder / "test.fr.raw")
+    (folder / "test.fr.npy").unlink()
+    return folder
+
+
+def values(line: str) -> list[float]:
+    return [float(value) for value in re.findall(r"-?\d+\.\d", line)]
+
+
+def test_two_models_are_compared(toy_model, test_text, tmp_path):
+    data = ("--data", test_text, "--lang-pairs", "en-fr", "--metric", "nn,csls,margin")
+    done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl", "--published")
+    assert re.search(r"en->fr( +\d+\.\d){9}\n", done.stdout)
+    assert done.stdout.count("\nxsr|") == 3
+    assert "an orientation, not a comparison" in done.stdout
+    lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "a.jsonl", "--untrained")
+    compared = lxsr("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--draws", 200)
+    line = next(line for line in compared.stdout.splitlines() if line.startswith("xsr en->fr P@1 nn-cosine"))
+    first, second, difference, low, high, *_ = values(line.split("nn-cosine")[1])
+    assert second - first == pytest.approx(difference, abs=0.11)
+    assert 0 < low <= difference <= high
+    assert "-untrained, B: model" in compared.stdout
+
+
+def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, test_text, tmp_path):
+    for protocol in ("tatoeba", "xsim"):
+        for model in ([toy_model], [stored, "--raw-dim", 32]):
+            output = tmp_path / f"{protocol}.jsonl"
+            data = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr", "--output", output)
+            lxsr("eval", protocol, "--model", *model, *data)
+        one, two = (json.loads(line) for line in output.read_text().splitlines()[::2])
+        assert one["values"] == two["values"]
+        assert one["settings"]["model"] != two["settings"]["model"]
+
+
+def test_precision_of_the_search_changes_nothing(toy_model, test_text):
+    data = ("--data", test_text, "--lang-pairs", "en-fr", "--metric", "nn,csls,margin", "--precision")
+    outputs = [
+        lxsr("eval", "xsr", "--model", toy_model, *data, precision).stdout for precision in ("float32", "bfloat16")
+    ]
+    assert outputs[0] == outputs[1]
+
+
+def test_word_vectors_of_two_languages(toy_work, test_text, tmp_path):
+    """A dictionary as word vectors: every word and its translation share an axis, so retrieval nearly succeeds."""
+    import toy
+
+    pairs = [pair for table in (toy.NUMBERS, toy.COLOURS, toy.NOUNS, toy.VERBS) for pair in table.items()]
+    for side, language in enumerate(("en", "fr")):
+        lines = []
+        for axis, pair in enumerate(pairs):
+            numbers = " ".join("1" if other == axis else "0" for other in range(len(pairs)))
+            lines += [f"{word} {numbers}\n{word}. {numbers}\n" for word in [pair[side].split()[0]]]
+        (tmp_path / f"{language}.vec").write_text("".join(lines))
+    models = ("--model", f"en={tmp_path / 'en.vec'}", "--model", f"fr={tmp_path / 'fr.vec'}")
+    done = lxsr("eval", "xsr", *models, "--data", test_text, "--lang-pairs", "en-fr", "--word-weights", "idf")
+    row = next(line for line in done.stdout.splitlines() if line.startswith("en->fr"))
+    assert values(row)[2] > 50  # P@10; word order is lost, so P@1 is not 100
+    refused(
+        lxsr("eval", "xsr", *models[:2], "--data", test_text, "--lang-pairs", "en-fr", check=False),
+        "'fr'",
+        "only for en",
+    )
+
+
+def test_classification(toy_model, tmp_path):
+    for language, words in (("en", ("dog", "fish")), ("fr", ("chien", "poisson"))):
+        for part, count in (("train", 40), ("dev", 20), ("test", 20)):
+            lines = [f"{i % 2}\tOne red {words[i % 2]} sees {i}\n" for i in range(count)]
+            (tmp_path / f"{language}.{part}.tsv").write_text("".join(lines))
+    options = ("--model", toy_model, "--data", tmp_path, "--langs", "en,fr", "--epochs", 30, "--seeds", 2)
+    for protocol in ("mldoc", "titles"):
+        done = lxsr("eval", protocol, *options, "--output", tmp_path / "scores.jsonl")
+        assert re.search(r"train en +\d+\.\d +\d+\.\d\n", done.stdout)
+        assert "means: same" in done.stdout
+    assert "train fr" not in lxsr("eval", "mldoc", *options, "--train-langs", "en", "--classifier", "linear").stdout
+    scores = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    assert len(scores) == 8
+    assert max(score["values"]["accuracy"] for score in scores if score["task"] == "en->en") > 90
+
+
+def test_xnli_and_bucc(toy_model, tmp_path):
+    done = lxsr("eval", "xnli", "--model", toy_model, "--data", GOLDEN / "xnli", "--langs", "en,fr", "--epochs", 3)
+    assert "train en" in done.stdout
+    template = f"{GOLDEN / 'bucc'}/{{pair}}"
+    options = ("--data", template, "--lang-pairs", "fr-en", "--k", 2, "--pairs-output", tmp_path / "pairs.tsv")
+    done = lxsr("eval", "bucc", "--model", toy_model, *options)
+    assert re.search(r"fr-en( +-?\d+\.\d){5}\n", done.stdout)
+    for line in (tmp_path / "pairs.tsv").read_text().splitlines():
+        assert re.fullmatch(r"-?\d+\.\d{6}\tfr-\d{9}\ten-\d{9}", line)
+
+
+def test_mining(toy_model, toy_work, test_text, tmp_path):
+    done = lxsr(
+        *("mine", "--model", toy_model, "--source", f"{test_text}.en", "--target", f"{test_text}.fr"),
+        *("--output", tmp_path / "mined.tsv", "--top", 50),
+    )
+    assert "50 pairs, scores" in done.stdout
+    rows = [line.split("\t") for line in (tmp_path / "mined.tsv").read_text().splitlines()]
+    translations = set(read_parallel(f"{test_text}.en", f"{test_text}.fr"))
+    assert sum((source, target) in translations for _, source, target in rows) >= 40
+    assert not (tmp_path / "mined.tsv.work").exists()
+
+
+def test_mining_goes_on_after_kill(toy_model, toy_work, test_text, tmp_path):
+    """Killed when the first embeddings are there; the second run gives the bytes of an uninterrupted one."""
+    files = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr")
+    lxsr("mine", "--model", toy_model, *files, "--output", tmp_path / "whole.tsv")
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "mine", "--model", toy_model, *files]
+    command += ["--output", tmp_path / "out.tsv"]
+    process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "2"})
+    work = tmp_path / "out.tsv.work"
+    while process.poll() is None and not (work / "source.npy").exists():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if process.returncode == -signal.SIGKILL:
+        assert work.exists()
+        assert not (tmp_path / "out.tsv").exists()
+    lxsr("mine", "--model", toy_model, *files, "--output", tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
+def test_search(toy_model, test_text, tmp_path):
+    lxsr("index", "--model", toy_model, "--input", f"{test_text}.fr", "--output", tmp_path / "index")
+    first = next(read_lines(f"{test_text}.fr"))
+    done = lxsr("search", "--index", tmp_path / "index", "--k", 2, first)
+    assert done.stdout.splitlines()[:2] == [first, f"   1.00  {first}"]
+    output = ("--input", f"{test_text}.en", "--output", tmp_path / "found.tsv")
+    lxsr("search", "--index", tmp_path / "index", "--k", 3, *output)
+    rows = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
+    assert len(rows) == 600
+    assert sum(int(row[2]) == 1 + i // 3 for i, row in enumerate(rows)) > 120  # the translation is among three
+
+
+def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
+    done = lxsr("report", toy_work, "--output", tmp_path / "report.html", "--title", "toy")
+    assert "1 language pairs looked at" in done.stdout
+    text = (tmp_path / "report.html").read_text()
+    assert "A closer look: en and fr, 200 pairs" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("xsr", "--source", "{en}"), ("--source and --target", "--data and --lang-pairs")),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en"), ("'en' is not a pair",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-de"), ("test.de", "no such file")),
+        (("tatoeba", "--source", "{en}", "--target", "{empty}"), ("empty file",)),
+        (("tatoeba", "--source", "{en}", "--target", "{short}"), ("200 lines", "aligned")),
+        (("xsim", "--source", "{short}", "--target", "{short}"), ("3 sentence pairs", "at least 4")),
+        (("tatoeba", "--source", "{gap}", "--target", "{gap}"), ("line 2", "zero vector")),
+        (("mldoc", "--data", "{folder}", "--langs", "en"), ("en.train",)),
+        (("mldoc", "--data", "{folder}", "--langs", "en", "--seeds", "0"), ("--seeds 0",)),
+        (("xnli", "--data", "{folder}", "--langs", "en"), ("en.train.tsv",)),
+        (("bucc", "--data", "{folder}/{{pair}}", "--lang-pairs", "fr-en"), ("fr-en.training.fr",)),
+    ],
+)
+def test_bad_input_of_eval(toy_model, test_text, tmp_path, arguments, fragments):
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "short").write_text("a\nb\nc\n")
+    (tmp_path / "gap").write_text("one\n\nthree\nfour\n")
+    places = {name: tmp_path / name for name in ("empty", "short", "gap")}
+    places |= {"text": test_text, "en": f"{test_text}.en", "folder": tmp_path}
+    words = [argument.format(**places) for argument in arguments]
+    done = lxsr("eval", words[0], "--model", toy_model, *words[1:], "--output", tmp_path / "out.jsonl", check=False)
+    refused(done, *fragments)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_path):
+    english, french = f"{test_text}.en", f"{test_text}.fr"
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    lxsr("index", "--model", toy_model, "--untrained", "--input", french, "--output", tmp_path / "index")
+    missing = tmp_path / "none"
+    for arguments, fragments in (
+        (("compare", tmp_path / "a.jsonl", tmp_path / "a.jsonl"), ("line 1: not a score",)),
+        (("mine", "--model", toy_model, "--source", missing, "--target", french, "--output", "x"), ("no such file",)),
+        (
+            ("mine", "--model", toy_model, "--source", english, "--target", french, "--output", "x", "--k", 0),
+            ("--k 0",),
+        ),
+        (
+            ("search", "--index", tmp_path / "index", "--model", toy_model, "x"),
+            ("was made with model", "cannot be compared"),
+        ),
+        (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),
+        (("search", "--index", missing, "x"), ("not an index",)),
+        (("report", missing), ("no such folder",)),
+        (("report", tmp_path / "index"), ("nothing to report",)),
+        (("eval", "xsr", "--model", stored, "--data", test_text, "--lang-pairs", "en-fr"), ("set --raw-dim",)),
+        (("eval", "xsr", "--model", missing, "--data", test_text, "--lang-pairs", "en-fr"), ("no such model folder",)),
+        (("eval", "xsr", "--model", toy_model, "--model", toy_model, "--data", test_text), ("LANG=PATH",)),
+    ):
+        refused(lxsr(*arguments, check=False), *fragments)

@@ -1,0 +1,34 @@
+"""fairseq's own --tensorboard-logdir shows every loss term."""
+
+import struct
+
+import pytest
+from conftest import train
+
+
+def events(path):
+    """The records of an event file: length, checksum, message, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data = path.read_bytes()
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        yield Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
+
+
+def test_loss_terms_reach_tensorboard(toy_work, tmp_path):
+    pytest.importorskip("tensorboardX")
+    board = tmp_path / "board"
+    train(
+        *(toy_work / "data-bin", tmp_path / "save", "--no-save", "--tensorboard-logdir", board),
+        max_epoch="1",
+        log_interval="5",
+    )
+    seen = {}
+    for kind in ("train_inner", "valid"):
+        found = [value for path in (board / kind).iterdir() for event in events(path) for value in event.summary.value]
+        seen[kind] = {value.tag for value in found}
+    for name in ("loss", "gen", "align", "sim", "accuracy"):
+        assert name in seen["train_inner"]
+        assert name in seen["valid"]

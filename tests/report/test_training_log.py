@@ -1,0 +1,30 @@
+"""Every form in which fairseq-train writes its numbers."""
+
+import pytest
+
+from fairseq_lxsr.report.training_log import read_log
+
+JSON = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "0.0006", "num_updates": "50"}
+2026-11-21 | INFO | valid | {"epoch": 1, "valid_loss": "8.8", "valid_accuracy": "0.97", "valid_num_updates": "60"}
+2026-11-21 | INFO | train | {"epoch": 1, "train_loss": "9.9", "train_num_updates": "60"}
+"""
+SIMPLE = """2026-11-21 | INFO | train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates=50, wall=457
+2026-11-21 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 8.8 | accuracy 0.97 | num_updates 60
+2026-11-21 | INFO | train | epoch 001 | loss 9.9 | num_updates 60
+"""
+
+
+@pytest.mark.parametrize("text", [JSON, SIMPLE, JSON.replace("2026-11-21 | INFO | train_inner | ", "") + JSON])
+def test_both_formats(tmp_path, text):
+    (tmp_path / "train.log").write_text("some other line: {1}\n" + text)
+    curves = read_log(tmp_path / "train.log", "run")
+    assert curves.name == "run"
+    assert curves.train["loss"] == {50: 14.1}
+    assert curves.train["sim"] == {50: 0.0006}
+    assert curves.valid["loss"] == {60: 8.8}
+    assert curves.valid["accuracy"] == {60: 0.97}
+
+
+def test_other_files_have_no_curves(tmp_path):
+    (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
+    assert read_log(tmp_path / "other.log") is None

@@ -1,0 +1,60 @@
+"""An index folder: what is found, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.search import CorpusIndex
+
+VECTORS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
+
+
+def encode(sentences):
+    return np.stack([VECTORS[int(sentence.split()[1])] for sentence in sentences])
+
+
+SENTENCES = [f"número {i} …" for i in range(400)]
+
+
+@pytest.mark.parametrize("kind", ["flat", "float16", "ivf", "ivf-pq"])
+def test_finds_itself(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.search.corpus_index.ENCODE_ROWS", 64)
+    sentences = iter(["", SENTENCES[0], "  ", *SENTENCES[1:]])  # empty ones are left out
+    CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
+    index = CorpusIndex.load(tmp_path / "index")
+    assert (len(index), index.fingerprint) == (400, "model")
+    hits = index.search(VECTORS[[7, 123]], k=3, probes=100)
+    assert [row[0].sentence for row in hits] == [SENTENCES[7], SENTENCES[123]]
+    assert hits[0][0].row == 7
+    assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
+
+
+def test_more_than_there_are(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:3], encode, "model")
+    assert len(index.search(VECTORS[:1], k=10)[0]) == 3
+
+
+def test_nothing_half_built_is_left(tmp_path):
+    def broken(sentences):
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        CorpusIndex.build(tmp_path / "index", SENTENCES, broken, "model")
+    with pytest.raises(InputError, match="no text to index"):
+        CorpusIndex.build(tmp_path / "index", ["", " "], encode, "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not an index"):
+        CorpusIndex.load(tmp_path)
+    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    (tmp_path / "index" / "sentences.txt").write_text("changed")
+    with pytest.raises(InputError, match=r"sentences\.txt: missing or changed"):
+        CorpusIndex.load(tmp_path / "index")
+    config = json.loads((tmp_path / "index" / "index.json").read_text())
+    (tmp_path / "index" / "index.json").write_text(json.dumps(config | {"format_version": 9}))
+    with pytest.raises(InputError, match="index of format 9"):
+        CorpusIndex.load(tmp_path / "index")
