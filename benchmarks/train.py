@@ -7,17 +7,15 @@ machine is noisy for all of them; each repeat is a process of its own.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import torch
+from machine import machine
 
 ROOT = Path(__file__).parent.parent
 LOG_INTERVAL = 10
@@ -59,13 +57,6 @@ def train(data: Path, arch: str, updates: int, precision: str) -> dict[str, floa
     }
 
 
-def cpu_name() -> str:
-    """As Linux says it, or the architecture."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo") as cpuinfo:
-        return next(line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name"))
-    return platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="fairseq data folder")
@@ -85,14 +76,10 @@ def main() -> None:
         spread = f"{statistics.median(pairs):.0f} ({min(pairs):.0f} - {max(pairs):.0f})"
         print(f"{name:24}{spread:>24}{statistics.median(pieces):12.0f}{max(memory):10.0f}")
     if args.output:
-        machine = {
-            "cpu": cpu_name(),
-            "cores": os.cpu_count(),
-            "torch": torch.__version__,
-        }
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(
-            json.dumps({"arch": args.arch, "updates": args.updates, "machine": machine, "runs": runs}, indent=2) + "\n"
+            json.dumps({"arch": args.arch, "updates": args.updates, "machine": machine(), "runs": runs}, indent=2)
+            + "\n"
         )
 
 

@@ -64,7 +64,7 @@ def search_options(parser: argparse.ArgumentParser) -> None:
         help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
     )
     parser.add_argument(
-        "--memory", type=int, default=512, metavar="MB", help="for the search, beside the embeddings (default: 512)"
+        "--memory", type=int, default=128, metavar="MB", help="for the search, beside the embeddings (default: 128)"
     )
 
 

@@ -41,7 +41,7 @@ def nearest_neighbours(
     *,
     penalty: FloatArray | None = None,
     precision: str = "float32",
-    memory_mb: int = 512,
+    memory_mb: int = 128,
     show_progress: bool = False,
 ) -> tuple[FloatArray, IntArray]:
     """The k candidates of largest cosine for every query; of equal ones the first.

@@ -43,7 +43,7 @@ def mine_files(
     threshold: float | None = None,
     top: int | None = None,
     precision: str = "float32",
-    memory_mb: int = 512,
+    memory_mb: int = 128,
     show_progress: bool = False,
 ) -> MinedPairs:
     """Write `score<TAB>source<TAB>target` by falling score; identical lines count once, empty ones not at all.
