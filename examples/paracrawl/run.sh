@@ -34,5 +34,6 @@ fairseq-train "$WORK/data-bin" --user-dir fairseq_lxsr \
     --log-format simple --log-interval 100
 
 lxsr export-model --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
-lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.json" \
-    --source "$WORK/corpus/en-$TGT/test.en" --target "$WORK/corpus/en-$TGT/test.$TGT"
+rm -f "$WORK/xsr.jsonl"
+lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.jsonl" --published \
+    --data "$WORK/corpus/en-$TGT/test" --lang-pairs "en-$TGT"

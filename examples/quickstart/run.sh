@@ -44,13 +44,15 @@ for language in "$SRC" "$TGT"; do
     lxsr embed --model "$WORK/model" --input "$WORK/corpus/$SRC-$TGT/test.$language" --output "$WORK/test.$language.npy"
 done
 
-step "5/5 Evaluation: is a sentence's nearest neighbour its translation? (per cent, $SRC is the source)"
-TEST=(--source "$WORK/corpus/$SRC-$TGT/test.$SRC" --target "$WORK/corpus/$SRC-$TGT/test.$TGT")
+step "5/5 Evaluation: is a sentence's nearest neighbour its translation? (per cent)"
+TEST="$WORK/corpus/$SRC-$TGT/test"
+rm -f "$WORK"/*.jsonl
 echo "untrained:"
-lxsr eval xsr --model "$WORK/model" "${TEST[@]}" --output "$WORK/xsr-untrained.json" --untrained
+lxsr eval xsr --model "$WORK/model" --data "$TEST" --lang-pairs "$SRC-$TGT" --output "$WORK/untrained.jsonl" --untrained
 echo "trained:"
-lxsr eval xsr --model "$WORK/model" "${TEST[@]}" --output "$WORK/xsr.json"
-python examples/quickstart/search.py "$WORK/model" "${TEST[1]}" "${TEST[3]}"
+lxsr eval xsr --model "$WORK/model" --data "$TEST" --lang-pairs "$SRC-$TGT" --output "$WORK/trained.jsonl"
+python examples/quickstart/search.py "$WORK/model" "$TEST.$SRC" "$TEST.$TGT"
+if python -c "import plotly, sklearn" 2> /dev/null; then echo; lxsr report "$WORK"; fi
 
 step "Where everything lies"
 cat <<END
@@ -59,10 +61,14 @@ $WORK/data-bin      what fairseq-train reads, with dictionary and SentencePiece 
 $WORK/checkpoints   fairseq checkpoints, to go on training
 $WORK/model         the model folder
 $WORK/test.*.npy    embeddings, float32
-$WORK/xsr.json      the scores
+$WORK/*.jsonl       the scores
+$WORK/report.html   all of it to look at, in a browser
 
 What to try next
   lxsr embed --model $WORK/model --input your-sentences.txt --output vectors.npy
+  lxsr index --model $WORK/model --input $WORK/corpus/$SRC-$TGT/train.$TGT --output $WORK/index
+  lxsr search --index $WORK/index "no such file"
+  lxsr compare $WORK/untrained.jsonl $WORK/trained.jsonl
   DATA=prefix SRC=en TGT=de make demo     your own text: prefix.en and prefix.de, aligned line by line
   UPDATES=6000 make demo                  train longer
   examples/paracrawl                      the settings of the paper

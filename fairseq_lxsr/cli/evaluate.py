@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
@@ -66,6 +67,11 @@ def search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", type=int, default=128, metavar="MB", help="for the search, beside the embeddings (default: 128)"
     )
+
+
+def search_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of `nearest_neighbours`."""
+    return {"precision": args.precision, "memory_mb": args.memory, "show_progress": True}
 
 
 def xsr_options(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +165,7 @@ def run_xsr(args: argparse.Namespace) -> None:
     encoder, scores = load_any(args), []
     for first, second, source, target in aligned_files(args):
         texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (name(source), name(target)))
-        scores += xsr.evaluate(texts, encoder, args.metric, precision=args.precision, memory_mb=args.memory)
+        scores += xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
     finish(args, scores)
 
 
@@ -167,9 +173,7 @@ def run_similarity(args: argparse.Namespace) -> None:
     encoder, scores = load_any(args), []
     for first, second, source, target in aligned_files(args):
         texts = read_text(source, first), read_text(target, second)
-        scores += similarity_search.evaluate(
-            args.protocol, *texts, encoder, precision=args.precision, memory_mb=args.memory
-        )
+        scores += similarity_search.evaluate(args.protocol, *texts, encoder, **search_settings(args))
     finish(args, scores)
 
 
@@ -180,8 +184,7 @@ def run_bucc(args: argparse.Namespace) -> None:
         raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
     for pair in pairs:
         train, test = (bucc.read_set(args.data, pair, part) for part in ("training", "test"))
-        search = {"precision": args.precision, "memory_mb": args.memory}
-        score, mined = bucc.evaluate(train, test, encoder, args.k, args.margin, args.retrieval, **search)
+        score, mined = bucc.evaluate(train, test, encoder, args.k, args.margin, args.retrieval, **search_settings(args))
         scores.append(score)
         if args.pairs_output:
             with atomic_write(args.pairs_output) as stream:

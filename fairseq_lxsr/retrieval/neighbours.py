@@ -22,6 +22,7 @@ GROUP = 16  # columns whose largest score is compared in place of theirs
 RESCORE_ROWS = 256
 # kept beyond k, so that what ties or nearly ties with the k-th is put in order by the exact scores
 SPARE = {"float32": 8, "bfloat16": 24}
+UNIT_TOLERANCE = 5e-7  # rounding of a normalised row
 BFLOAT16_ROUNDING = 2.0**-9  # largest relative error of rounding to bfloat16
 
 
@@ -31,7 +32,7 @@ def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
     Raises: InputError for NaN or infinity, with the row.
     """
     _check_matrix(embeddings)
-    return _unit_rows(embeddings, 0, len(embeddings), "embeddings").numpy()
+    return _unit_rows(embeddings, 0, len(embeddings), "embeddings").clone().numpy()
 
 
 def nearest_neighbours(
@@ -101,14 +102,16 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
 
 
 def _unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Tensor:
-    """Rows start to stop, float32, of length one."""
-    rows = torch.from_numpy(np.array(embeddings[start:stop], dtype=np.float32))
+    """Rows start to stop, float32, of length one; not a copy where they are that already."""
+    block = np.asarray(embeddings[start:stop], dtype=np.float32)
+    rows = torch.from_numpy(block if block.flags.writeable else block.copy())
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    bad = ~norms.isfinite()[:, 0]
-    if bad.any():
-        row = start + int(bad.int().argmax())
+    if not norms.isfinite().all():
+        row = start + int((~norms.isfinite()).int().argmax())
         raise InputError(f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again")
-    return rows.div_(norms.masked_fill_(norms == 0, 1))
+    if ((norms - 1).abs() < UNIT_TOLERANCE).all():
+        return rows
+    return rows / norms.masked_fill_(norms == 0, 1)
 
 
 def _search(units: Tensor, candidates, k: int, penalty, precision: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,5 @@
 """The examples run as written, on a small text."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import toy
+
+from fairseq_lxsr.evaluation.score import read_scores
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -32,15 +33,16 @@ def test_quickstart_on_own_text(tmp_path):
         **{"DATA": tmp_path / "text", "SRC": "en", "TGT": "xx", "WORK": tmp_path / "work"},
         **{"UPDATES": 60, "VOCAB": 200, "HELD_OUT": 100},
     )
-    scores = {
-        name: json.loads((tmp_path / "work" / f"{name}.json").read_text())["values"]
-        for name in ("xsr", "xsr-untrained")
-    }
-    for direction in ("source->target P@1", "target->source P@1"):
-        assert scores["xsr"][direction] > scores["xsr-untrained"][direction] + 30
+    untrained, trained = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
+    assert [score.task for score in trained] == ["en->xx", "xx->en"]
+    for before, after in zip(untrained, trained, strict=True):
+        assert after.values["P@1"] > before.values["P@1"] + 30
     for fragment in ("100 test", "validation: loss", "<- its translation"):
         assert fragment in output
     assert (tmp_path / "work" / "test.xx.npy").exists()
+    page = (tmp_path / "work" / "report.html").read_text()
+    for fragment in ("<h2>Training", "xx → en", "A closer look: en and xx"):
+        assert fragment in page
 
 
 @pytest.mark.parametrize("language", ["fr", "it"])
@@ -58,7 +60,8 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
         "'dropout': 0.1",
     ):
         assert setting in output, setting
-    assert json.loads((tmp_path / "work" / "xsr.json").read_text())["settings"]["queries"] <= 50
+    assert "an orientation, not a comparison" in output
+    assert read_scores(tmp_path / "work" / "xsr.jsonl")[0].settings["queries"] <= 50
 
 
 def test_settings_of_the_paper_are_written_down():
