@@ -1,5 +1,6 @@
 """Reading text one checked line at a time, and writing so that nothing half-written is ever found."""
 
+import codecs
 import contextlib
 import gzip
 import hashlib
@@ -37,6 +38,7 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
     with open_binary(path) as stream:
         try:
             for number, raw in enumerate(stream, start=1):
+                raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
                 yield _checked(raw, f"{path}, line {number}", max_words)
         except (EOFError, gzip.BadGzipFile) as error:
             raise InputError(f"{path}: not a whole gzip file ({error}); fetch or pack it again") from None

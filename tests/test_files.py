@@ -10,6 +10,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, atomic_write, read_lines, read_parallel
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "x").write_bytes("\ufeffa\n\ufeffb\n".encode())
+    assert list(read_lines(tmp_path / "x")) == ["a", "\ufeffb"]
+
+
 def test_lines_end_at_line_feeds_only(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("one\u2028still one\r\ntwo\x0bstill two\nthree".encode())

@@ -33,7 +33,9 @@ def run(args: argparse.Namespace) -> None:
     for name, r in zip(names, results, strict=True):
         interval = f"[{r.low:+.1f}, {r.high:+.1f}]"
         print(f"{name:{width}}{r.first:8.1f}{r.second:8.1f}{r.difference:+8.1f}   {interval:16}{r.p:8.3f}")
-    models = (" ".join(dict.fromkeys(str(score.settings["model"]) for score in scores)) for scores in (first, second))
+    models = (
+        " ".join(dict.fromkeys(str(score.settings.get("model")) for score in scores)) for scores in (first, second)
+    )
     print("A: model {}, B: model {}".format(*models))
     print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}")
     if args.published:

@@ -24,8 +24,8 @@ def add_parser(verbs) -> None:
     protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL")
     for name, add_options, run, help_text in (
         ("xsr", xsr_options, run_xsr, "sentence retrieval, P@1, P@5, P@10 both ways"),
-        ("xsim", aligned_options, run_similarity, "similarity search by margin, error rate both ways"),
-        ("tatoeba", aligned_options, run_similarity, "similarity search by cosine, error rate both ways"),
+        ("xsim", similarity_options, run_similarity, "similarity search by margin, error rate both ways"),
+        ("tatoeba", similarity_options, run_similarity, "similarity search by cosine, error rate both ways"),
         ("bucc", bucc_options, run_bucc, "mining of hidden translations, F1"),
         ("mldoc", document_options, run_documents, "document classification across languages"),
         ("titles", document_options, run_documents, "title classification across languages"),
@@ -52,9 +52,8 @@ def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
         help="instead of --source and --target: {lang} and {pair} in it are filled in, .txt and .gz added where needed",
     )
     parser.add_argument(
-        "--lang-pairs", metavar="PAIRS", help="for --data (several pairs make a table), for example en-fr,en-de"
+        "--lang-pairs", metavar="PAIRS", help="for example en-fr, with --data also several: en-fr,en-de"
     )
-    search_options(parser)
 
 
 def search_options(parser: argparse.ArgumentParser) -> None:
@@ -74,14 +73,19 @@ def search_settings(args: argparse.Namespace) -> dict[str, Any]:
     return {"precision": args.precision, "memory_mb": args.memory, "show_progress": True}
 
 
-def xsr_options(parser: argparse.ArgumentParser) -> None:
+def similarity_options(parser: argparse.ArgumentParser) -> None:
     aligned_options(parser)
+    search_options(parser)
+
+
+def xsr_options(parser: argparse.ArgumentParser) -> None:
+    similarity_options(parser)
     parser.add_argument(
         "--metric",
         type=comma_separated(METRICS),
-        default=["nn"],
+        default=list(METRICS),
         metavar="NAMES",
-        help=f"{', '.join(METRICS)}, or several with commas (default: nn)",
+        help=f"of {', '.join(METRICS)}, with commas between them (default: all)",
     )
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="of the shuffle that picks queries and candidates (default: 1)"
@@ -146,25 +150,38 @@ def languages(value: str) -> list[str]:
 
 def aligned_files(args: argparse.Namespace) -> list[Files]:
     """The files of every pair that was asked for."""
-    if args.source and args.target and not args.data:
-        return [("", "", args.source, args.target)]
-    if not (args.data and args.lang_pairs) or args.source or args.target:
+    one = args.source and args.target and not args.data
+    if not one and (not (args.data and args.lang_pairs) or args.source or args.target):
         raise InputError("expected either --source and --target, or --data and --lang-pairs")
+    pairs = language_pairs(args.lang_pairs) if args.lang_pairs else [("", "")]
+    if one:
+        if len(pairs) > 1:
+            raise InputError(f"--lang-pairs {args.lang_pairs} for one --source and --target; expected one pair")
+        return [(*pairs[0], args.source, args.target)]
     found = []
-    for pair in args.lang_pairs.split(","):
-        names = pair.split("-")
-        if len(names) != 2 or not all(names):
-            raise InputError(
-                f"--lang-pairs {args.lang_pairs}: {pair!r} is not a pair; expected for example en-fr,en-de"
-            )
-        found.append((*names, *(str(find_file(args.data, name, pair)) for name in names)))
+    for pair in pairs:
+        source, target = (str(find_file(args.data, language, "-".join(pair))) for language in pair)
+        found.append((*pair, source, target))
     return found
+
+
+def language_pairs(value: str) -> list[tuple[str, str]]:
+    """Pairs with commas between them; both directions of each are measured, so none may stand there twice."""
+    pairs: list[tuple[str, str]] = []
+    for word in value.split(","):
+        first, _, second = word.partition("-")
+        if not (first and second) or "-" in second:
+            raise InputError(f"--lang-pairs {value}: {word!r} is not a pair; expected for example en-fr,en-de")
+        if (first, second) in pairs or (second, first) in pairs:
+            raise InputError(f"--lang-pairs {value}: {word} stands there twice; both directions are measured anyway")
+        pairs.append((first, second))
+    return pairs
 
 
 def run_xsr(args: argparse.Namespace) -> None:
     encoder, scores = load_any(args), []
     for first, second, source, target in aligned_files(args):
-        texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (name(source), name(target)))
+        texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
         scores += xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
     finish(args, scores)
 
@@ -179,7 +196,7 @@ def run_similarity(args: argparse.Namespace) -> None:
 
 def run_bucc(args: argparse.Namespace) -> None:
     encoder, scores = load_any(args), []
-    pairs = args.lang_pairs.split(",")
+    pairs = ["-".join(pair) for pair in language_pairs(args.lang_pairs)]
     if args.pairs_output and len(pairs) > 1:
         raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
     for pair in pairs:
@@ -215,10 +232,6 @@ def with_options(config, args: argparse.Namespace):
         if value < 1:
             raise InputError(f"--{option} {value}; expected 1 or more")
     return replace(config, **chosen)
-
-
-def name(path: str) -> str:
-    return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def finish(args: argparse.Namespace, scores: Sequence[Score]) -> None:

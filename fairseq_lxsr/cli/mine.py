@@ -8,6 +8,7 @@ from fairseq_lxsr.cli.evaluate import search_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.text import Encoder, Text
+from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.retrieval import MARGINS, RETRIEVALS
 from fairseq_lxsr.search import Side, mine_files
 
@@ -40,6 +41,10 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.k < 1 or (args.top is not None and args.top < 1):
         raise InputError(f"--k {args.k}, --top {args.top}; expected 1 or more")
+    if args.word_weights == "idf":
+        raise InputError(
+            "--word-weights idf counts words over one text, and mining goes through it in blocks; take mean"
+        )
     encoder = load_any(args)
     languages = (args.lang_pair or "-").split("-")
     if len(languages) != 2:
@@ -72,7 +77,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def side(path: Path, language: str, encoder: Encoder) -> Side:
-    def encode(lines, rows):
-        return encoder.embed(Text(lines, language, path.name, rows))
+    total = sum(1 for _ in read_lines(path))
 
-    return Side(path, encode, encoder.fingerprint)
+    def encode(lines, rows):
+        return encoder.embed(Text(lines, language, str(path), rows, total))
+
+    return Side(path, encode, f"{encoder.fingerprint} {language}".strip())

@@ -4,6 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
+
 from fairseq_lxsr.encoder import CONFIG_FILE, SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.encoders import (
@@ -62,15 +64,25 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
     )
 
 
-def load_encoder(path: str, args: argparse.Namespace) -> SentenceEncoder:
-    """A model folder of ours."""
+def check_batch_options(args: argparse.Namespace) -> None:
     if args.batch_size < 1:
         raise InputError(f"--batch-size {args.batch_size}; expected 1 or more")
+    if args.device is not None:
+        kind = args.device.split(":")[0]
+        if kind not in ("cpu", "cuda") or (kind == "cuda" and not torch.cuda.is_available()):
+            there = "cpu or cuda" if torch.cuda.is_available() else "cpu, as torch finds no CUDA here"
+            raise InputError(f"--device {args.device}; expected {there}")
+
+
+def load_encoder(path: str, args: argparse.Namespace) -> SentenceEncoder:
+    """A model folder of ours."""
+    check_batch_options(args)
     return SentenceEncoder.from_pretrained(path, args.device, untrained=args.untrained)
 
 
 def load_any(args: argparse.Namespace) -> Encoder:
     """What --model names, once or for several languages."""
+    check_batch_options(args)
     named = [spec.split("=", 1) for spec in args.model if "=" in spec and not Path(spec).exists()]
     if not named and len(args.model) == 1:
         return _load(args.model[0], args)

@@ -1,18 +1,22 @@
 """`lxsr report`: one HTML page from a folder with training logs, scores, a model and test text."""
 
 import argparse
+import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from fairseq_lxsr.cli.evaluate import aligned_files as files_of_options
 from fairseq_lxsr.cli.evaluate import aligned_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.encoder import CONFIG_FILE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.evaluation.score import Score, read_scores
 from fairseq_lxsr.evaluation.text import Text, embed
 from fairseq_lxsr.files import read_parallel
-from fairseq_lxsr.report import Sample, look_at, write_report
+from fairseq_lxsr.report import Sample, look_at, require_libraries, write_report
 from fairseq_lxsr.report.training_log import Curves, read_log
 
 MAX_PAIRS = 5000
@@ -31,8 +35,9 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
+    require_libraries()
     logs = list(training_logs(args.folder))
-    scores = [score for path in sorted(args.folder.glob("**/*.jsonl")) for score in read_scores(path)]
+    scores = list(all_scores(args.folder))
     output = args.output or args.folder / "report.html"
     samples = list(closer_looks(args))
     write_report(output, args.title or args.folder.resolve().name, logs, scores, samples)
@@ -41,15 +46,33 @@ def run(args: argparse.Namespace) -> None:
 
 def training_logs(folder: Path) -> Iterator[Curves]:
     for path in sorted(folder.glob("**/*.log")):
-        curves = read_log(path, str(path.relative_to(folder)))
-        if curves is not None:
-            yield curves
+        with skipped_if_foreign():
+            curves = read_log(path, str(path.relative_to(folder)))
+            if curves is not None:
+                yield curves
+
+
+def all_scores(folder: Path) -> Iterator[Score]:
+    for path in sorted(folder.glob("**/*.jsonl")):
+        with skipped_if_foreign():
+            yield from read_scores(path)
+
+
+@contextlib.contextmanager
+def skipped_if_foreign() -> Iterator[None]:
+    """A file of another kind is named and left out."""
+    try:
+        yield
+    except InputError as error:
+        print(f"lxsr: left out: {error}", file=sys.stderr)
 
 
 def closer_looks(args: argparse.Namespace) -> Iterator[Sample]:
     """Of the pairs that were named, or of the held-out text beside the model."""
     if args.model is None:
         if not (args.folder / "model" / CONFIG_FILE).is_file():
+            if args.source or args.target or args.data:
+                raise InputError(f"{args.folder} has no model folder, to look at that text with; name one, --model")
             return
         args.model = [str(args.folder / "model")]
     named = args.source or args.target or args.data
@@ -57,14 +80,15 @@ def closer_looks(args: argparse.Namespace) -> Iterator[Sample]:
     encoder = load_any(args) if files else None
     for first, second, source, target in files:
         assert encoder is not None
-        pairs = [pair for pair in read_parallel(source, target) if all(side.strip() for side in pair)][:MAX_PAIRS]
+        pairs = list(read_parallel(source, target))
+        rows = [row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:MAX_PAIRS]
         texts = [
-            Text([pair[side] for pair in pairs], language)
-            for side, language in enumerate((first or "source", second or "target"))
+            Text([pairs[row][side] for row in rows], language, path, np.array(rows), len(pairs))
+            for side, (language, path) in enumerate(((first, source), (second, target)))
         ]
         embeddings = [embed(encoder, text) for text in texts]
         yield look_at(
-            texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], (texts[0].language, texts[1].language)
+            texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], (first or "source", second or "target")
         )
 
 

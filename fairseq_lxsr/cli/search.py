@@ -2,11 +2,12 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_lxsr.cli.models import add_batch_options, add_model_options, load_encoder
+from fairseq_lxsr.cli.models import add_batch_options, load_encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, read_lines
 from fairseq_lxsr.retrieval.index import KINDS
@@ -15,7 +16,8 @@ from fairseq_lxsr.search import CorpusIndex, Hit
 
 def add_index_parser(verbs) -> None:
     parser = verbs.add_parser("index", help="make an index of a corpus", description="Make an index of a corpus.")
-    add_model_options(parser)
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
+    add_batch_options(parser)
     parser.add_argument("--input", required=True, metavar="FILE", help="sentences, one a line; - for standard input")
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="index folder to write")
     parser.add_argument(
@@ -26,7 +28,7 @@ def add_index_parser(verbs) -> None:
         "(default: flat)",
     )
     parser.add_argument("--lists", type=int, metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
-    parser.set_defaults(run=run_index)
+    parser.set_defaults(run=run_index, untrained=False)
 
 
 def add_search_parser(verbs) -> None:
@@ -50,15 +52,12 @@ def add_search_parser(verbs) -> None:
 
 def run_index(args: argparse.Namespace) -> None:
     encoder = load_encoder(args.model, args)
-    fingerprint = encoder.fingerprint + ("-untrained" if args.untrained else "")
 
-    def encode(block):
-        return encoder.encode(block, batch_size=args.batch_size)
-
+    encode = partial(encoder.encode, batch_size=args.batch_size)
     lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
     folder = str(Path(args.model).resolve())
-    index = CorpusIndex.build(args.output, lines, encode, fingerprint, args.kind, args.lists, folder)
-    print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {fingerprint}")
+    index = CorpusIndex.build(args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, folder)
+    print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {encoder.fingerprint}")
 
 
 def run_search(args: argparse.Namespace) -> None:
@@ -67,7 +66,12 @@ def run_search(args: argparse.Namespace) -> None:
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
     index = CorpusIndex.load(args.index)
-    encoder = load_encoder(args.model or index.config["model_folder"], args)
+    model = args.model or index.config["model_folder"]
+    if not args.model and not Path(model).is_dir():
+        raise InputError(
+            f"{args.index}: its model is no longer at {model or 'the place it does not name'}; name it, --model"
+        )
+    encoder = load_encoder(model, args)
     if encoder.fingerprint != index.fingerprint:
         raise InputError(
             f"{args.index} was made with model {index.fingerprint} and this is {encoder.fingerprint}; vectors of two "
@@ -76,7 +80,8 @@ def run_search(args: argparse.Namespace) -> None:
     queries = [line for line in (args.queries or read_lines(args.input)) if line.strip()]
     if not queries:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
-    found = index.search(encoder.encode(queries, batch_size=args.batch_size), args.k, args.probes)
+    encode = partial(encoder.encode, batch_size=args.batch_size)
+    found = index.search(queries, encode, args.k, args.probes)
     write(args.output, queries, found)
 
 

@@ -43,7 +43,7 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
         ids, lines = zip(*rows, strict=True)
         if len(set(ids)) != len(ids):
             raise InputError(f"{path}: an identifier stands there twice; expected each once")
-        sides.append((Text(lines, language, path.name), list(ids)))
+        sides.append((Text(lines, language, str(path)), list(ids)))
     (source, source_ids), (target, target_ids) = sides
     path = find_file(f"{template}.{part}.gold", pair=pair)
     return MiningSet(source, target, source_ids, target_ids, _read_gold(path, source_ids, target_ids))
@@ -98,15 +98,11 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     return float((mined.scores[best] + following[best]) / 2)
 
 
-def f1_outcomes(mined: MinedPairs, gold: Gold) -> dict[str, Outcomes]:
-    """Precision, recall and F1 of mined pairs; a unit is a source sentence that is in any pair."""
-    hit = correct(mined, gold)
-    units = {row: unit for unit, row in enumerate(sorted({*mined.source.tolist(), *(row for row, _ in gold)}))}
-    counts = np.zeros((3, len(units)))  # correct, mined, gold
-    np.add.at(counts[0], [units[row] for row in mined.source[hit].tolist()], 1)
-    np.add.at(counts[1], [units[row] for row in mined.source.tolist()], 1)
-    np.add.at(counts[2], [units[row] for row, _ in gold], 1)
-    right, kept, wanted = counts
+def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outcomes]:
+    """Precision, recall and F1 of mined pairs; a unit is a source sentence, of which there are `sentences`."""
+    right = np.bincount(mined.source[correct(mined, gold)], minlength=sentences)
+    kept = np.bincount(mined.source, minlength=sentences)
+    wanted = np.bincount([row for row, _ in gold], minlength=sentences)
     return {
         "F1": Outcomes(as_units(2 * right), as_units(kept + wanted)),
         "precision": Outcomes(as_units(right), as_units(kept)),
@@ -133,14 +129,15 @@ def evaluate(
     )
     threshold = best_threshold(mined_train, train.gold)
     kept = mined_test.above(threshold)
-    outcomes = f1_outcomes(kept, test.gold)
+    outcomes = f1_outcomes(kept, test.gold, len(test.source))
     values = {name: out.value for name, out in outcomes.items()}
     values |= {
-        "train F1": f1_outcomes(mined_train.above(threshold), train.gold)["F1"].value,
+        "train F1": f1_outcomes(mined_train.above(threshold), train.gold, len(train.source))["F1"].value,
         "threshold": threshold,
     }
     settings = {
         "metric": f"margin-{margin}",
+        "norm": "l2",
         "k": k,
         "retrieval": retrieval,
         "sentences": f"{len(test.source)}x{len(test.target)}",

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-CHUNK_BYTES = 2**26  # of the batches that are gathered at once
+CHUNK_BYTES = 2**24  # of the batches that are gathered at once, for every seed
 PREDICT_ROWS = 4096
 STEPS_OF_DROPOUT = 2**16  # a drop is decided by 16 random bits
 
@@ -79,7 +79,7 @@ class Classifiers:
 
 def prepare(features: FloatArray, normalise: bool) -> Tensor:
     """Float32 [N, F]."""
-    rows = torch.from_numpy(np.array(features, dtype=np.float32))
+    rows = torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
     return F.normalize(rows) if normalise else rows
 
 
@@ -164,7 +164,7 @@ def batches(
     """
     orders = np.stack([generator.permutation(len(x)) for generator in generators])  # [seeds, N]
     size = config.batch_size
-    rows = max(1, CHUNK_BYTES // (4 * x.shape[1] * len(orders) * size)) * size
+    rows = max(1, CHUNK_BYTES // (4 * x.shape[1] * size)) * size
     for start in range(0, len(x), rows):
         chosen = torch.from_numpy(orders[:, start : start + rows])
         features = x[chosen]  # [seeds, rows, F]

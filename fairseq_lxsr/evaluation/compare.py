@@ -81,11 +81,15 @@ def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS)
             notes.append(_unmatched(score, first))
             continue
         for name, outcomes in score.outcomes.items():
-            if name in other.outcomes and len(other.outcomes[name].hits) == len(outcomes.hits):
+            if name in other.outcomes:
                 bounds = paired_bootstrap(other.outcomes[name], outcomes, draws)
                 values = other.outcomes[name].value, outcomes.value
                 metric = str(score.settings.get("metric", ""))
                 results.append(Comparison(score.protocol, score.task, name, metric, *values, *bounds))
+    measured = {(score.protocol, score.task) for score in second}
+    for score in known.values():
+        if (score.protocol, score.task) not in measured:
+            notes.append(f"{score.protocol} {score.task}: no counterpart in the second file")
     return results, list(dict.fromkeys(notes))
 
 
@@ -94,9 +98,9 @@ def _unmatched(score: Score, others: Sequence[Score]) -> str:
     what = f"{score.protocol} {score.task}"
     alike = [other for other in others if (other.protocol, other.task) == (score.protocol, score.task)]
     if not alike:
-        return f"{what}: only in one of the files"
-    settings = [{k: v for k, v in other.settings.items() if k != "model"} for other in alike]
-    own = {k: v for k, v in score.settings.items() if k != "model"}
+        return f"{what}: no counterpart in the first file"
+    settings = [{k: v for k, v in other.signed_settings.items() if k != "model"} for other in alike]
+    own = {k: v for k, v in score.signed_settings.items() if k != "model"}
     differing = [[k for k in own | other if own.get(k) != other.get(k)] for other in settings]
     names, nearest = min(zip(differing, settings, strict=True), key=lambda pair: len(pair[0]))
     differences = ", ".join(f"{name} {nearest.get(name)} and {own.get(name)}" for name in names)

@@ -18,6 +18,7 @@ from fairseq_lxsr.files import read_lines
 
 PARTS = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
 HELD_OUT_EVERY = 10
+TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 # Schwenk and Li 2018 as LASER runs it; the lightweight paper's; one hidden layer and L2 chosen on dev for titles
 PRESETS = {
     "mldoc": {
@@ -25,12 +26,8 @@ PRESETS = {
         "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0),
     },
     "titles": {
-        "mlp": ClassifierConfig(
-            hidden=(100,), dropout=0, input_dropout=0, epochs=100, batch_size=32, l2=(0, 1e-5, 1e-4, 1e-3, 1e-2)
-        ),
-        "linear": ClassifierConfig(
-            hidden=(), dropout=0, input_dropout=0, epochs=100, batch_size=32, l2=(0, 1e-5, 1e-4, 1e-3, 1e-2)
-        ),
+        "mlp": ClassifierConfig(hidden=(10,), l2=TITLE_L2),
+        "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0, l2=TITLE_L2),
     },
 }
 
@@ -67,7 +64,7 @@ def _read_labelled(path: Path, language: str) -> Labelled:
         lines.append(text)
     if not lines:
         raise InputError(f"{path}: empty file; expected label<TAB>text on every line")
-    return Labelled(Text(lines, language, path.name), labels)
+    return Labelled(Text(lines, language, str(path)), labels)
 
 
 def read_language(data: str, language: str, learn: bool) -> dict[str, Labelled]:
@@ -87,7 +84,8 @@ def read_language(data: str, language: str, learn: bool) -> dict[str, Labelled]:
 
 def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
     rows = chosen.nonzero()[0]
-    text = Text([whole.text.lines[row] for row in rows.tolist()], whole.text.language, whole.text.file, rows)
+    lines = [whole.text.lines[row] for row in rows.tolist()]
+    text = Text(lines, whole.text.language, whole.text.file, rows, len(whole.labels))
     return Labelled(text, [whole.labels[row] for row in rows])
 
 

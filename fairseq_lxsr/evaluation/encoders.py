@@ -71,6 +71,7 @@ class StoredEmbeddings:
     def __init__(self, folder: str | Path, raw_width: int = 1024):
         self.folder = Path(folder)
         self.raw_width = raw_width
+        self.text_of: dict[Path, str] = {}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -80,22 +81,26 @@ class StoredEmbeddings:
 
     def embed(self, text: Text) -> FloatArray:
         path = self._find(text.file)
+        known = self.text_of.setdefault(path, text.file)
+        if known != text.file:
+            raise InputError(f"{path} would stand for {known} and for {text.file}; give the text files different names")
         stored = read_embeddings(path, self.raw_width)
         rows = np.arange(len(text)) if text.rows is None else text.rows
-        whole = text.rows is None and len(stored) != len(text)
-        if whole or int(rows.max()) >= len(stored):
+        total = len(text) if text.total is None else text.total
+        if len(stored) != total:
             raise InputError(
-                f"{path}: {len(stored):,} embeddings for {len(text):,} sentences of {text.file}; expected one a line"
+                f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
             )
         return np.asarray(stored[rows], dtype=np.float32)
 
     def _find(self, file: str) -> Path:
-        bases = [file, file.removesuffix(".gz"), file.removesuffix(".gz").removesuffix(".txt").removesuffix(".tsv")]
+        name = Path(file).name
+        bases = [name, name.removesuffix(".gz"), name.removesuffix(".gz").removesuffix(".txt").removesuffix(".tsv")]
         for base in bases:
             for suffix in (".npy", ".raw"):
                 if (self.folder / f"{base}{suffix}").is_file():
                     return self.folder / f"{base}{suffix}"
-        raise InputError(f"{self.folder / file}.npy: no such file, nor .raw; expected the embeddings of {file}")
+        raise InputError(f"{self.folder / name}.npy: no such file, nor .raw; expected the embeddings of {file}")
 
 
 def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any]:
@@ -106,6 +111,8 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the name")
+    if raw_width < 1:
+        raise InputError(f"--raw-dim {raw_width}; expected the width of the embeddings")
     if path.suffix != ".npy":
         size = path.stat().st_size
         if not size or size % (4 * raw_width):
@@ -124,7 +131,7 @@ class WordVectors:
     """Sentences as combined word vectors of a text (.vec) file: a header `count width`, or none, then `word x x ...`.
 
     Words are split at white space; a word unknown as it is is looked up in lower case. `mean`, `sum`, or `idf`: mean
-    weighted by log(sentences / sentences with the word), counted in the text at hand.
+    weighted by log((1 + sentences) / sentences with the word), counted in the text at hand.
     """
 
     def __init__(self, path: str | Path, weights: str = "mean", show_progress: bool = False):
@@ -206,7 +213,7 @@ def sentence_transformers_folder(
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True},
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, AssertionError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{folder}: sentence-transformers cannot load it ({reason:.150})") from None
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())

@@ -49,17 +49,22 @@ class Score:
     values: dict[str, float]
     settings: dict[str, Any]
     outcomes: dict[str, Outcomes] = field(default_factory=dict)
+    version: str = __version__
+
+    @property
+    def signed_settings(self) -> dict[str, Any]:
+        """The settings and the version that measured."""
+        return self.settings | {"version": self.version}
 
     @property
     def signature(self) -> str:
         """One line, for example `xsr|metric:nn|queries:2000|...|version:0.1.0`."""
-        settings = self.settings | {"version": __version__}
-        return "|".join([self.protocol, *(f"{name}:{value}" for name, value in settings.items())])
+        return "|".join([self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())])
 
     @property
     def comparable(self) -> tuple[str, ...]:
         """What two scores must share for their difference to mean something: all but the model."""
-        settings = (f"{name}:{value}" for name, value in self.settings.items() if name != "model")
+        settings = (f"{name}:{value}" for name, value in self.signed_settings.items() if name != "model")
         return (self.protocol, self.task, *settings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,6 +74,7 @@ class Score:
             "task": self.task,
             "values": self.values,
             "settings": self.settings,
+            "version": self.version,
             "signature": self.signature,
             "outcomes": {name: {"hits": out.hits, "of": out.of} for name, out in self.outcomes.items()},
         }
@@ -110,7 +116,8 @@ def read_scores(path: str | Path) -> list[Score]:
         try:
             read = json.loads(line)
             outcomes = {name: Outcomes(out["hits"], out["of"]) for name, out in read["outcomes"].items()}
-            scores.append(Score(read["protocol"], read["task"], read["values"], read["settings"], outcomes))
+            values, settings = dict(read["values"]), dict(read["settings"])
+            scores.append(Score(read["protocol"], read["task"], values, settings, outcomes, read["version"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{path}, line {number}: not a score ({error!r}); expected the output of `lxsr eval --output`"

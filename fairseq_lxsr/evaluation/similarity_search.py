@@ -46,7 +46,9 @@ def evaluate(protocol: str, source: Text, target: Text, encoder: Encoder, **sear
     embeddings = embed(encoder, source), embed(encoder, target)
     settings = {
         "metric": METRICS[protocol],
+        "norm": "l2",
         "case": "mixed",
+        "identical": "hit",
         "pairs": len(source),
         "text": text_hash(source.lines, target.lines),
         "model": encoder.fingerprint,

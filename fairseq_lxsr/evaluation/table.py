@@ -8,6 +8,7 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.transfer import transfer_means
 
 TRANSFER = ("mldoc", "titles", "xnli")
+NOT_PERCENT = {"threshold"}  # shown apart, and not averaged
 
 
 def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> str:
@@ -28,7 +29,8 @@ def scores_table(scores: Sequence[Score]) -> str:
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
         prefix = f"{str(score.settings['metric']).split('-')[0]} " if len(metrics) > 1 else ""
-        rows.setdefault(score.task, {}).update({f"{prefix}{name}": value for name, value in score.values.items()})
+        values = {f"{prefix}{name}": value for name, value in score.values.items() if name not in NOT_PERCENT}
+        rows.setdefault(score.task, {}).update(values)
     if len(rows) > 1:
         columns = rows[next(iter(rows))]
         rows["mean"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in columns}
@@ -51,6 +53,9 @@ def report_scores(scores: Sequence[Score]) -> str:
         shown = "\n\n".join(transfer_table(scores, value) for value in ("accuracy", "macro F1", "sd"))
     else:
         shown = scores_table(scores)
+        apart = {score.task: {n: v for n, v in score.values.items() if n in NOT_PERCENT} for score in scores}
+        if any(apart.values()):
+            shown += "\n" + format_table(apart, digits=4)
     return f"{shown}\n{signatures(scores)}"
 
 

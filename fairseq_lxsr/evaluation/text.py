@@ -22,14 +22,16 @@ class Text:
     Args:
         lines: N sentences.
         language: as the user writes it.
-        file: name of the file they are from, without folder.
-        rows: their row numbers in that file [N]; None where they are all of it.
+        file: the file they are from.
+        rows: their line numbers in that file, from 0 [N]; None where they are all of it.
+        total: lines of the file; None where they are the N lines.
     """
 
     lines: Sequence[str]
     language: str = ""
     file: str = ""
     rows: IntArray | None = None
+    total: int | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -55,8 +57,7 @@ def embed(encoder: Encoder, text: Text) -> FloatArray:
     embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(text):
         raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
-    norms = np.linalg.norm(embeddings, axis=1)
-    for bad, what in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
+    for what, bad in unusable(embeddings).items():
         if bad.any():
             index = int(bad.argmax())
             row = index if text.rows is None else int(text.rows[index])
@@ -67,8 +68,20 @@ def embed(encoder: Encoder, text: Text) -> FloatArray:
     return embeddings
 
 
+def unusable(embeddings: FloatArray) -> dict[str, NDArray[np.bool_]]:
+    """Rows without a direction [N], by what is wrong with them."""
+    norms = np.linalg.norm(embeddings, axis=1)
+    return {"has NaN or infinity": ~np.isfinite(norms), "is a zero vector": norms == 0}
+
+
 def check_pair(source: FloatArray, target: FloatArray) -> None:
-    """Raises: InputError where the two sides cannot be of one model."""
+    """Raises: InputError where the two sides cannot be of one model, or a row has no direction."""
+    for side, embeddings in (("source", source), ("target", target)):
+        for what, bad in unusable(embeddings).items():
+            if bad.any():
+                raise InputError(
+                    f"row {int(bad.argmax())} of the {side} embeddings {what}; expected one with a direction"
+                )
     if source.shape[1] != target.shape[1]:
         raise InputError(
             f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected the same model on both sides"
@@ -96,4 +109,4 @@ def read_text(path: str | Path, language: str = "") -> Text:
     lines = list(read_lines(path))
     if not lines:
         raise InputError(f"{path}: empty file; expected one sentence a line")
-    return Text(lines, language, Path(path).name)
+    return Text(lines, language, str(path))

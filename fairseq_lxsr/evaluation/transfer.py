@@ -87,8 +87,8 @@ def class_numbers(part: Part, classes: Sequence[str]) -> IntArray:
     for row, label in enumerate(part.labels, start=1):
         if label not in number:
             raise InputError(
-                f"{part.name}, line {row}: label {label!r} is not in the training set, which has {', '.join(classes)}; "
-                "expected the same labels in all parts and languages"
+                f"{part.name}, example {row}: label {label!r} is not in the training set, which has "
+                f"{', '.join(classes)}; expected the same labels in all parts and languages"
             )
     return np.array([number[label] for label in part.labels], dtype=np.int64)
 

@@ -24,7 +24,8 @@ PRESETS = {
     "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
 }
 NORMALISED = {"laser"}  # each sentence embedding to length one, before the features are made
-TRAIN_FILES = ("multinli.train.{lang}.tsv", "multinli_1.0_train.txt")
+TRAIN_FILES = ("multinli.train.{lang}.tsv",)
+ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # says no language
 LABELS = {"contradictory": "contradiction"}  # the translated training set has another word for it
 COLUMNS = {  # names in the headers of the published files
     "label": ("gold_label", "label"),
@@ -59,7 +60,9 @@ def read_pairs(data: str, language: str, part: str) -> Pairs:
         path = Path(data) / f"{language}.{part}.tsv{suffix}"
         if path.is_file():
             return _pairs(path, language, _plain(path))
-        published = TRAIN_FILES if part == "train" else (f"xnli.{part}.tsv",)
+        published = (*TRAIN_FILES, ENGLISH_TRAIN_FILE)[: 2 if language == "en" else 1]
+        if part != "train":
+            published = (f"xnli.{part}.tsv",)
         for name in published:
             path = Path(data) / f"{name.format(lang=language)}{suffix}"
             if path.is_file():
@@ -100,9 +103,10 @@ def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> 
         raise InputError(f"{path}: nothing in it for {language}; check --data and the languages")
     labels, premises, hypotheses = zip(*(fields for _, fields in found), strict=True)
     where = np.array([number - 1 for number, _ in found])
+    total = sum(1 for _ in read_lines(path))
     return Pairs(
-        Text(premises, language, f"{path.name}.premise", where),
-        Text(hypotheses, language, f"{path.name}.hypothesis", where),
+        Text(premises, language, f"{path}.premise", where, total),
+        Text(hypotheses, language, f"{path}.hypothesis", where, total),
         [LABELS.get(label.strip(), label.strip()) for label in labels],
     )
 

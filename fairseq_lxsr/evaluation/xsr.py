@@ -36,6 +36,7 @@ def select(
     Raises: InputError where fewer than 10 pairs are left (P@10 would have no meaning).
     """
     kept: list[tuple[str, str, int]] = []
+    row = -1
     seen: tuple[set[str], set[str]] = (set(), set())
     for row, (source, target) in enumerate(pairs):
         pair = (source.strip().lower(), target.strip().lower())
@@ -49,27 +50,34 @@ def select(
     random.Random(seed).shuffle(kept)
     left, right, rows = zip(*kept[:MAX_CANDIDATES], strict=True)
     sides = [
-        Text(lines, language, file, np.array(rows))
+        Text(lines, language, file, np.array(rows), total=row + 1)
         for lines, language, file in zip((left, right), languages, files, strict=True)
     ]
     return RetrievalSet(sides[0], sides[1], min(MAX_QUERIES, len(rows)), seed)
 
 
-def precision_at(queries: FloatArray, candidates: FloatArray, metric: str = "nn", **search) -> dict[str, Outcomes]:
+def precision_at(
+    queries: FloatArray, candidates: FloatArray, metric: str = "nn", seed: int = 1, **search
+) -> dict[str, Outcomes]:
     """P@1, P@5 and P@10, where candidate i is the translation of query i.
 
-    Args: queries: [Q, D]; candidates: [M, D], M >= Q; metric: see `ranking.rank`.
+    Equal candidates are found in a random order, so that standing among the first does not help a translation.
+
+    Args: queries: [Q, D]; candidates: [M, D], M >= Q; metric: see `ranking.rank`; seed: of that order.
     """
-    return found_at(RANKS, rank(queries, candidates, max(RANKS), metric, **search), np.arange(len(queries)))
+    order = np.random.default_rng(seed).permutation(len(candidates))
+    found = rank(queries, candidates[order], max(RANKS), metric, **search)
+    return found_at(RANKS, order[found], np.arange(len(queries)))
 
 
-def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = ("nn",), **search) -> list[Score]:
-    """Both directions of a pair by each metric; among equal candidates the first is found first."""
+def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = tuple(METRICS), **search) -> list[Score]:
+    """Both directions of a pair by each metric."""
     source, target = embed(encoder, texts.source), embed(encoder, texts.target)
     scores = []
     for metric in metrics:
         settings = {
             "metric": METRICS[metric],
+            "norm": "l2",
             "case": "lower",
             "queries": texts.queries,
             "candidates": len(texts.target),
@@ -80,6 +88,6 @@ def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = ("n
         for task, queries, candidates in zip(
             directions(texts.source, texts.target), (source, target), (target, source), strict=True
         ):
-            hits = precision_at(queries[: texts.queries], candidates, metric, **search)
+            hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, **search)
             scores.append(from_hits("xsr", task, hits, settings))
     return scores

@@ -34,9 +34,7 @@ def write_report(
     """
     if not (logs or scores or samples):
         raise InputError("nothing to report: no training log, no scores, no model with text to look at")
-    for library, module in (("plotly", "plotly"), ("scikit-learn", "sklearn")):
-        if importlib.util.find_spec(module) is None:
-            raise InputError(f"a report needs {library}, which is not installed: pip install 'fairseq-lxsr[report]'")
+    require_libraries()
     parts = [f"<h1>{escape(title)}</h1>", *_training(logs), *_scores(scores)]
     for sample in samples:
         parts += _sample(sample)
@@ -48,6 +46,13 @@ def write_report(
             f"<script>{_library()}</script></head>\n<body>\n" + "\n".join(parts)
         )
         stream.write(f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</body></html>\n')
+
+
+def require_libraries() -> None:
+    """Raises: InputError where one that draws is missing."""
+    for library, module in (("plotly", "plotly"), ("scikit-learn", "sklearn")):
+        if importlib.util.find_spec(module) is None:
+            raise InputError(f"a report needs {library}, which is not installed: pip install 'fairseq-lxsr[report]'")
 
 
 def _library() -> str:
@@ -88,13 +93,14 @@ def _scores(scores: Sequence[Score]) -> list[str]:
 
 
 def _row_name(score: Score, others: Sequence[Score]) -> str:
-    """Task, and metric and model where they differ."""
+    """Task, and the settings in which the scores of that task differ."""
+    alike = [other.signed_settings for other in others if other.task == score.task]
     varying = [
-        str(score.settings[name])
-        for name in ("metric", "model")
-        if len({other.settings.get(name) for other in others}) > 1
+        f"{name} {value}"
+        for name, value in score.signed_settings.items()
+        if len({str(other.get(name)) for other in alike}) > 1
     ]
-    return " ".join([score.task.replace("->", " → "), *varying])
+    return ", ".join([score.task.replace("->", " → "), *varying])
 
 
 def _published(protocol: str) -> list[str]:

@@ -28,7 +28,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Error:
-    """A sentence whose nearest neighbour is not its translation; `right`: the rank of the translation, from 1."""
+    """A sentence whose nearest neighbour is not its translation; `rank` is that of the translation, from 1."""
 
     query: str
     found: str
@@ -116,7 +116,8 @@ def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
     gold = (left * right).sum(axis=1)
     wrong = np.flatnonzero(same[found[:, 0]] != same)
     chosen = wrong[np.argsort(gold[wrong] - cosines[wrong, 0], kind="stable")][:ERRORS]
-    ranks = 1 + (left[chosen] @ right.T > gold[chosen, None]).sum(axis=1)
+    products = left[chosen] @ right.T
+    ranks = 1 + (products > products[np.arange(len(chosen)), chosen][:, None]).sum(axis=1)
     return [
         Error(source[i], target[found[i, 0]], float(cosines[i, 0]), target[i], float(gold[i]), int(rank))
         for i, rank in zip(chosen.tolist(), ranks.tolist(), strict=True)

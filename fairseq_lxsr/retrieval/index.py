@@ -34,6 +34,8 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
     Raises: InputError for an unknown kind, too few rows, NaN.
     """
     count, width = embeddings.shape
+    if lists is not None and not kind.startswith("ivf"):
+        raise InputError(f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists")
     lists = default_lists(count) if lists is None else lists
     if not 1 <= lists <= count:
         raise InputError(f"{lists} lists for {count} vectors; expected 1 to {count}")

@@ -50,9 +50,10 @@ def mine(
         retrieval: `fwd` every source sentence with its best target, `bwd` the reverse, `intersect` the pairs in both,
             `max` the pairs in either, greedily by score, each sentence once.
         search: options of `nearest_neighbours`.
+    Raises: InputError as `nearest_neighbours`, so for fewer than k sentences on a side.
     """
-    forward = nearest_neighbours(source, target, min(k, len(target)), **search)
-    backward = nearest_neighbours(target, source, min(k, len(source)), **search)
+    forward = nearest_neighbours(source, target, k, **search)
+    backward = nearest_neighbours(target, source, k, **search)
     return mine_neighbours(*forward, *backward, margin=margin, retrieval=retrieval)
 
 

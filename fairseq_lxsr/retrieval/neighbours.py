@@ -19,11 +19,11 @@ IntArray = NDArray[np.int64]
 
 QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # of one matrix product: 32 MB of float32 scores
 GROUP = 16  # columns whose largest score is compared in place of theirs
-RESCORE_ROWS = 256
 # kept beyond k, so that what ties or nearly ties with the k-th is put in order by the exact scores
 SPARE = {"float32": 8, "bfloat16": 24}
 UNIT_TOLERANCE = 5e-7  # rounding of a normalised row
-BFLOAT16_ROUNDING = 2.0**-9  # largest relative error of rounding to bfloat16
+BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
+FLOAT32_ROUNDING = 2.0**-23
 
 
 def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
@@ -45,40 +45,42 @@ def nearest_neighbours(
     memory_mb: int = 128,
     show_progress: bool = False,
 ) -> tuple[FloatArray, IntArray]:
-    """The k candidates of largest cosine for every query; of equal ones the first.
+    """The k candidates of largest cosine for every query; of equal ones the first (of up to 8 beyond the k-th).
 
-    Both precisions give the same result: with bfloat16 every query's best are scored again in float32, and a query
-    for which the rounding could have hidden a better one is searched again in float32.
+    Both precisions give the same result: every query's best are scored again in float32, and after bfloat16 products a
+    query for which the rounding could have hidden a better one is searched again in float32.
 
     Args:
         queries: [N, D]; candidates: [M, D]; of any length, float32 or float16, in memory or memory-mapped.
         k: at most M.
         penalty: [M], taken from every candidate's cosine (CSLS).
         precision: of the products: float32, or bfloat16 (3 times as fast where the processor has it).
-        memory_mb: megabytes that queries and products may take at a time, beside arguments and result.
+        memory_mb: megabytes for the queries at hand and their products, beside arguments and result; at least those of
+            2,048 queries.
     Returns: cosines minus penalty, float32 [N, k], in falling order; indices into the candidates [N, k].
     Raises: InputError for embeddings of different width, fewer candidates than k, NaN, an unknown precision.
     """
     _check(queries, candidates, k, penalty, precision)
     found_scores = np.empty((len(queries), k), dtype=np.float32)
     found = np.empty((len(queries), k), dtype=np.int64)
-    rows = rows_in(memory_mb, queries.shape[1])
+    rows = rows_in(memory_mb, queries.shape[1], k + SPARE[precision])
     with tqdm(total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True) as bar:
         for start in range(0, len(queries), rows):
             stop = min(start + rows, len(queries))
             units = _unit_rows(queries, start, stop, "queries")
-            scores, ids, certain = _search(units, candidates, k, penalty, precision)
+            scores, ids, certain = _search(units, candidates, k, penalty, precision, memory_mb)
             doubtful = (~certain).nonzero()[:, 0]
             if len(doubtful):
-                scores[doubtful], ids[doubtful], _ = _search(units[doubtful], candidates, k, penalty, "float32")
+                found_again = _search(units[doubtful], candidates, k, penalty, "float32", memory_mb)
+                scores[doubtful], ids[doubtful], _ = found_again
             found_scores[start:stop], found[start:stop] = scores.numpy(), ids.numpy()
             bar.update(stop - start)
     return found_scores, found
 
 
-def rows_in(memory_mb: int, width: int) -> int:
-    """Queries to hold at a time, at least one block: float32 and bfloat16 rows, and what is kept for each."""
-    return max(QUERY_ROWS, memory_mb * 10**6 // (width * 6 + 1024) // QUERY_ROWS * QUERY_ROWS)
+def rows_in(memory_mb: int, width: int, depth: int) -> int:
+    """Queries to hold at a time, at least one block: rows in two precisions, and what is kept and merged for each."""
+    return max(QUERY_ROWS, memory_mb * 10**6 // (width * 10 + depth * 64) // QUERY_ROWS * QUERY_ROWS)
 
 
 def _check_matrix(embeddings: NDArray[Any], name: str = "embeddings") -> None:
@@ -103,27 +105,31 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
 
 def _unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Tensor:
     """Rows start to stop, float32, of length one; not a copy where they are that already."""
-    block = np.asarray(embeddings[start:stop], dtype=np.float32)
+    block = np.ascontiguousarray(embeddings[start:stop], dtype=np.float32)
     rows = torch.from_numpy(block if block.flags.writeable else block.copy())
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     if not norms.isfinite().all():
         row = start + int((~norms.isfinite()).int().argmax())
         raise InputError(f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again")
-    if ((norms - 1).abs() < UNIT_TOLERANCE).all():
-        return rows
-    return rows / norms.masked_fill_(norms == 0, 1)
+    one = (norms == 0) | ((norms - 1).abs() < UNIT_TOLERANCE)
+    return rows if one.all() else rows / norms.masked_fill_(one, 1)
 
 
-def _search(units: Tensor, candidates, k: int, penalty, precision: str) -> tuple[Tensor, Tensor, Tensor]:
+def _search(
+    units: Tensor, candidates, k: int, penalty, precision: str, memory_mb: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Neighbours of unit queries [n, D]: scores and ids [n, k], and whether the k are surely the best [n]."""
     dtype = getattr(torch, precision)
     depth = min(k + SPARE[precision], len(candidates))
     queries = units.to(dtype)
     best = [_Best(len(block), depth, dtype) for block in queries.split(QUERY_ROWS)]
     buffer = torch.empty(min(QUERY_ROWS, len(queries)) * min(CANDIDATE_ROWS, len(candidates)), dtype=dtype)
+    rounding = 0.0
     for start in range(0, len(candidates), CANDIDATE_ROWS):
         block = _unit_rows(candidates, start, min(start + CANDIDATE_ROWS, len(candidates)), "candidates")
         rounded = block.to(dtype)
+        if precision == "bfloat16":
+            rounding = max(rounding, float(torch.linalg.vector_norm(block - rounded, dim=1).max()))
         minus = None if penalty is None else torch.from_numpy(-penalty[start : start + len(block)]).to(dtype)
         for rows, selected in zip(queries.split(QUERY_ROWS), best, strict=True):
             scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))  # [n, c]
@@ -132,26 +138,39 @@ def _search(units: Tensor, candidates, k: int, penalty, precision: str) -> tuple
             else:
                 torch.addmm(minus, rows, rounded.T, out=scores)
             selected.update(scores, start)
-    ids = torch.cat([selected.ids for selected in best])
-    exact, order = _rescore(units, candidates, ids, penalty).sort(dim=1, descending=True, stable=True)
+    ids = torch.cat([selected.ids for selected in best]).sort(dim=1).values
+    exact, order = _rescore(units, candidates, ids, penalty, memory_mb).sort(dim=1, descending=True, stable=True)
     certain = torch.ones(len(units), dtype=torch.bool)
     if precision == "bfloat16" and depth < len(candidates):
-        # |fl(x'y') - xy| <= |x - x'| + |y - y'| (Cauchy-Schwarz) + rounding of the result and of the penalty
-        largest = 0.0 if penalty is None else float(np.abs(penalty).max())
-        error = torch.linalg.vector_norm(units - queries, dim=1) + BFLOAT16_ROUNDING * (2 + 2 * largest) * 1.01
         last = torch.cat([selected.scores[:, -1] for selected in best]).float()
-        certain = exact[:, k - 1] >= last + error
+        certain = exact[:, k - 1] > last + bfloat16_error(units, queries, rounding, penalty)
     return exact[:, :k], ids.gather(1, order)[:, :k], certain
 
 
-def _rescore(units: Tensor, candidates, ids: Tensor, penalty) -> Tensor:
+def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None) -> Tensor:
+    """How far a score of bfloat16 can lie below the exact one [n].
+
+    With x', y' rounded: |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; then the result is
+    rounded, and before it the penalty.
+
+    Args: units, rounded: queries [n, D]; rounding: largest |y - y'| of the candidates.
+    """
+    error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
+    error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
+    if penalty is None:
+        return error + BFLOAT16_ROUNDING / 2
+    return error + BFLOAT16_ROUNDING * (1 + 2 * float(np.abs(penalty).max()) + BFLOAT16_ROUNDING)
+
+
+def _rescore(units: Tensor, candidates, ids: Tensor, penalty, memory_mb: int) -> Tensor:
     """Scores of the kept candidates in float32 [n, depth]; equal rows score equally, wherever they lie."""
     scores = torch.empty(ids.shape)
-    for start in range(0, len(ids), RESCORE_ROWS):
-        chosen = ids[start : start + RESCORE_ROWS]
+    step = int(min(256, max(1, memory_mb * 10**6 // (12 * ids.shape[1] * units.shape[1]))))
+    for start in range(0, len(ids), step):
+        chosen = ids[start : start + step]
         rows = _unit_rows(candidates[chosen.flatten().numpy()], 0, chosen.numel(), "candidates")
-        products = units[start : start + RESCORE_ROWS, None] * rows.view(*chosen.shape, -1)  # [r, depth, D]
-        scores[start : start + RESCORE_ROWS] = products.sum(dim=2)
+        products = units[start : start + step, None] * rows.view(*chosen.shape, -1)  # [r, depth, D]
+        scores[start : start + step] = products.sum(dim=2)
     return scores if penalty is None else scores - torch.from_numpy(penalty)[ids]
 
 

@@ -125,7 +125,6 @@ def _neighbours(
     path: Path, queries: np.ndarray, candidates: np.ndarray, k: int, search: dict[str, Any], show_progress: bool
 ) -> np.ndarray:
     """Cosines and ids of the nearest, [N] rows of k each."""
-    k = min(k, len(candidates))
     row = np.dtype([("cosines", np.float32, (k,)), ("ids", np.int64, (k,))])
 
     def compute(start: int, stop: int) -> np.ndarray:

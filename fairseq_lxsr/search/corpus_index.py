@@ -1,7 +1,7 @@
 """An index of a corpus on disk, to be searched with sentences of any language."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ class CorpusIndex:
     """Sentences and their vectors, searched by cosine.
 
         index = CorpusIndex.load("index")
-        for hit in index.search(encoder.encode(["A dog."]), k=5)[0]:
+        for hit in index.search(["A dog."], encoder.encode, k=5)[0]:
             print(hit.score, hit.sentence)
 
     Only the vectors are held in memory; sentences are read when they are found.
@@ -95,7 +95,8 @@ class CorpusIndex:
         folder = Path(folder)
         try:
             config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-            version, files = config["format_version"], config["files"]
+            version, files = config["format_version"], dict(config["files"])
+            config["model"], config["model_folder"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
         if version != FORMAT_VERSION:
@@ -106,9 +107,17 @@ class CorpusIndex:
         offsets = np.load(folder / OFFSETS_FILE, mmap_mode="r", allow_pickle=False)
         return cls(folder, config, read_index(folder / VECTORS_FILE), offsets)
 
-    def search(self, queries: np.ndarray, k: int = 5, probes: int = 32) -> list[list[Hit]]:
-        """The k nearest sentences of every query [N, D], nearest first (fewer where the index finds fewer)."""
-        cosines, found = search_index(self.vectors, queries, min(k, len(self)), probes)
+    def search(self, queries: Sequence[str], encode: Encode, k: int = 5, probes: int = 32) -> list[list[Hit]]:
+        """The k nearest sentences of every query, nearest first (fewer where the index finds fewer).
+
+        Args:
+            encode: as in `build`, of the same model.
+            probes: see `retrieval.search_index`.
+        Raises: InputError for a query without a direction (no known piece in it).
+        """
+        embeddings = encode(list(queries))
+        _check_directions(embeddings, queries)
+        cosines, found = search_index(self.vectors, embeddings, min(k, len(self)), probes)
         with open(self.folder / SENTENCES_FILE, "rb") as stream:
             return [
                 [
@@ -124,6 +133,16 @@ class CorpusIndex:
         return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8").rstrip("\n")
 
 
+def _check_directions(embeddings: np.ndarray, sentences: Sequence[str]) -> None:
+    norms = np.linalg.norm(embeddings, axis=1)
+    bad = ~np.isfinite(norms) | (norms == 0)
+    if bad.any():
+        raise InputError(
+            f"the embedding of {sentences[int(bad.argmax())]!r:.60} is zero or not finite, so nothing is near to it; "
+            "leave the sentence out"
+        )
+
+
 def _blocks(sentences: Iterable[str]) -> Iterator[list[str]]:
     kept = (stripped for sentence in sentences if (stripped := " ".join(sentence.split())))
     while block := list(islice(kept, ENCODE_ROWS)):
@@ -136,6 +155,7 @@ def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
         for block in _blocks(sentences):
             embeddings = np.ascontiguousarray(encode(block), dtype=np.float32)
+            _check_directions(embeddings, block)
             width = embeddings.shape[1]
             vectors.write(embeddings.tobytes())
             for sentence in block:

@@ -6,6 +6,7 @@ from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import bucc
+from fairseq_lxsr.evaluation.compare import compare
 from fairseq_lxsr.retrieval import MinedPairs
 
 TEMPLATE = str(GOLDEN / "bucc" / "{pair}")
@@ -24,16 +25,28 @@ def test_golden_values():
     )
     assert [test.source_ids[row] for row in mined.source] == ["fr-000000000", "fr-000000001", "fr-000000002"]
     assert score.task == "fr-en"
-    assert score.signature.startswith("bucc|metric:margin-absolute|k:4|retrieval:max|sentences:4x4|gold:3|")
+    assert score.signature.startswith("bucc|metric:margin-absolute|norm:l2|k:4|retrieval:max|sentences:4x4|gold:3|")
 
 
 def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs():
     mined, gold = pairs([3, 2, 1], [(0, 0), (0, 1), (2, 2)]), {(0, 0), (0, 5), (1, 1)}
-    outcomes = bucc.f1_outcomes(mined, gold)
+    outcomes = bucc.f1_outcomes(mined, gold, 4)
     assert outcomes["precision"].value == pytest.approx(100 / 3)
     assert outcomes["recall"].value == pytest.approx(100 / 3)
     assert outcomes["F1"].value == pytest.approx(100 / 3)
-    assert len(outcomes["F1"].hits) == 3  # source sentences 0, 1, 2
+    assert outcomes["F1"].hits == [2, 0, 0, 0]
+    assert outcomes["F1"].of == [4, 1, 1, 0]
+
+
+def test_two_systems_that_mined_different_sentences_are_compared():
+    train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
+    vectors = Vectors().vectors
+    other = vectors | {"test target 3": vectors["test source 3"], "test target 1": vectors["test target 1"][::-1]}
+    scores = [bucc.evaluate(train, test, Vectors(chosen), margin="absolute", k=3)[0] for chosen in (vectors, other)]
+    results, notes = compare(scores[:1], scores[1:])
+    assert notes == []
+    f1 = next(result for result in results if result.value == "F1")
+    assert (f1.first, f1.second) == pytest.approx((200 / 3, 100))  # the other finds pair 3 and not the wrong pair 1
 
 
 def test_pairs_of_equal_score_are_kept_or_left_together():
@@ -43,7 +56,7 @@ def test_pairs_of_equal_score_are_kept_or_left_together():
 
 
 def test_nothing_mined_above_the_threshold_scores_zero():
-    outcomes = bucc.f1_outcomes(pairs([1], [(0, 0)]).above(2), {(0, 0)})
+    outcomes = bucc.f1_outcomes(pairs([1], [(0, 0)]).above(2), {(0, 0)}, 1)
     assert {name: out.value for name, out in outcomes.items()} == {"F1": 0, "precision": 0, "recall": 0}
 
 

@@ -65,7 +65,16 @@ def test_what_was_measured_differently_is_not():
     assert results == []
     assert notes == ["xsr en->fr: measured differently (seed 1 and 2), so not compared"]
     other = replace(score(SECOND, "b"), task="en->de")
-    assert compare([score(FIRST, "a")], [other])[1] == ["xsr en->de: only in one of the files"]
+    assert compare([score(FIRST, "a")], [other])[1] == [
+        "xsr en->de: no counterpart in the first file",
+        "xsr en->fr: no counterpart in the second file",
+    ]
+
+
+def test_another_version_measured_differently():
+    results, notes = compare([replace(score(FIRST, "a"), version="0.0.1")], [score(SECOND, "b")])
+    assert results == []
+    assert "version 0.0.1 and" in notes[0]
 
 
 def test_a_later_score_replaces_an_earlier_one():

@@ -82,13 +82,22 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
     rows[::-1].tofile(tmp_path / "test.fr.raw")
     system = StoredEmbeddings(tmp_path, raw_width=3)
     pairs = [(f"a {i}", f"b {i}") for i in range(12)]
-    chosen = xsr.select(pairs, languages=("en", "fr"), files=("test.en.txt.gz", "test.fr"))
+    chosen = xsr.select(pairs, languages=("en", "fr"), files=("text/test.en.txt.gz", "text/test.fr"))
     for text, stored in ((chosen.source, rows), (chosen.target, rows[::-1])):
         numbers = [int(line.split()[1]) for line in text.lines]
         np.testing.assert_array_equal(system.embed(text), stored[numbers])
+    with pytest.raises(
+        InputError, match=r"test\.en\.npy would stand for text/test\.en\.txt\.gz and for other/test\.en"
+    ):
+        system.embed(Text(["x"] * 12, file="other/test.en"))
+    system = StoredEmbeddings(tmp_path, raw_width=3)
     assert system.embed(Text(["x"] * 12, file="test.en")).shape == (12, 3)
-    with pytest.raises(InputError, match=r"12 embeddings for 5 sentences of test\.en"):
-        system.embed(Text(["x"] * 5, file="test.en"))
+    for text in (
+        Text(["x"] * 5, file="test.en"),
+        Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11),
+    ):
+        with pytest.raises(InputError, match=r"12 embeddings for the (5|11) lines of test\.en"):
+            system.embed(text)
     with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.raw"):
         system.embed(Text(["x"], file="other"))
 
@@ -111,6 +120,8 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         np.save(tmp_path / name, content)
     with pytest.raises(InputError, match=message):
         read_embeddings(tmp_path / name, raw_width=2)
+    with pytest.raises(InputError, match="--raw-dim 0"):
+        read_embeddings(tmp_path / name, raw_width=0)
 
 
 @pytest.fixture

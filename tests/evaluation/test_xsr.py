@@ -10,6 +10,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import xsr
 from fairseq_lxsr.evaluation.ranking import found_at, identities, rank
 from fairseq_lxsr.evaluation.text import Text
+from fairseq_lxsr.retrieval import csls_neighbours, margin_neighbours, nearest_neighbours
 
 DATA = json.loads((GOLDEN / "xsr.json").read_text())
 
@@ -19,23 +20,34 @@ def golden_set() -> xsr.RetrievalSet:
 
 
 def test_golden_values():
-    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]))
+    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]), ["nn"])
     assert [score.task for score in scores] == ["en->fr", "fr->en"]
     for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
         assert score.values == pytest.approx({f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS})
-        signature = "xsr|metric:nn-cosine|case:lower|queries:10|candidates:10|seed:1|text:"
+        signature = "xsr|metric:nn-cosine|norm:l2|case:lower|queries:10|candidates:10|seed:1|text:"
         assert score.signature.startswith(signature)
         assert "|model:golden|version:" in score.signature
 
 
 def test_every_metric_scores_both_directions():
-    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]), ("nn", "csls", "margin"))
+    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]))
     assert [(score.settings["metric"], score.task) for score in scores] == [
         (metric, task)
         for metric in ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
         for task in ("en->fr", "fr->en")
     ]
-    assert all(score.values["P@10"] == 100 for score in scores)
+
+
+def test_metrics_order_as_the_search_of_that_name():
+    """On vectors around a common direction, where neighbourhoods matter, the three orders differ."""
+    rng = np.random.default_rng(0)
+    queries = rng.standard_normal((30, 8)) + 0.7
+    candidates = np.concatenate([queries, queries[:20]]) + rng.standard_normal((50, 8))
+    orders = {metric: rank(queries, candidates, 10, metric) for metric in ("nn", "csls", "margin")}
+    np.testing.assert_array_equal(orders["nn"], nearest_neighbours(queries, candidates, 10)[1])
+    np.testing.assert_array_equal(orders["csls"], csls_neighbours(queries, candidates, 10, 10)[1])
+    np.testing.assert_array_equal(orders["margin"], margin_neighbours(queries, candidates, 4, depth=50)[1][:, :10])
+    assert len({order.tobytes() for order in orders.values()}) == 3
 
 
 def test_precision_counts_the_right_index_or_an_identical_sentence():
@@ -79,6 +91,8 @@ def test_embeddings_that_are_all_alike_score_by_chance():
     hits = xsr.precision_at(np.ones((100, 4)), np.ones((100, 4)))
     assert hits["P@1"].value == 1.0
     assert hits["P@10"].value == 10.0
+    few = [xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)["P@10"].value for seed in range(50)]
+    assert np.mean(few) == pytest.approx(1, abs=0.35)  # 10 of 1,000, and not 10 of the 100 that are translations
 
 
 @pytest.mark.parametrize(

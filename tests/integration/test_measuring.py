@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def values(line: str) -> list[float]:
 
 
 def test_two_models_are_compared(toy_model, test_text, tmp_path):
-    data = ("--data", test_text, "--lang-pairs", "en-fr", "--metric", "nn,csls,margin")
+    data = ("--data", test_text, "--lang-pairs", "en-fr")
     done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl", "--published")
     assert re.search(r"en->fr( +\d+\.\d){9}\n", done.stdout)
     assert done.stdout.count("\nxsr|") == 3
@@ -60,6 +61,7 @@ def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, t
             lxsr("eval", protocol, "--model", *model, *data)
         one, two = (json.loads(line) for line in output.read_text().splitlines()[::2])
         assert one["values"] == two["values"]
+        assert one["settings"]["text"] == two["settings"]["text"]
         assert one["settings"]["model"] != two["settings"]["model"]
 
 
@@ -115,7 +117,7 @@ def test_xnli_and_bucc(toy_model, tmp_path):
     template = f"{GOLDEN / 'bucc'}/{{pair}}"
     options = ("--data", template, "--lang-pairs", "fr-en", "--k", 2, "--pairs-output", tmp_path / "pairs.tsv")
     done = lxsr("eval", "bucc", "--model", toy_model, *options)
-    assert re.search(r"fr-en( +-?\d+\.\d){5}\n", done.stdout)
+    assert re.search(r"fr-en( +\d+\.\d){4}\n +threshold\nfr-en +\d+\.\d{4}\n", done.stdout)
     for line in (tmp_path / "pairs.tsv").read_text().splitlines():
         assert re.fullmatch(r"-?\d+\.\d{6}\tfr-\d{9}\ten-\d{9}", line)
 
@@ -176,6 +178,9 @@ def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
         (("xsr", "--source", "{en}"), ("--source and --target", "--data and --lang-pairs")),
         (("xsr", "--data", "{text}", "--lang-pairs", "en"), ("'en' is not a pair",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-de"), ("test.de", "no such file")),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr,fr-en"), ("fr-en stands there twice",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "gpu"), ("--device gpu",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--batch-size", "0"), ("--batch-size 0",)),
         (("tatoeba", "--source", "{en}", "--target", "{empty}"), ("empty file",)),
         (("tatoeba", "--source", "{en}", "--target", "{short}"), ("200 lines", "aligned")),
         (("xsim", "--source", "{short}", "--target", "{short}"), ("3 sentence pairs", "at least 4")),
@@ -201,7 +206,12 @@ def test_bad_input_of_eval(toy_model, test_text, tmp_path, arguments, fragments)
 def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_path):
     english, french = f"{test_text}.en", f"{test_text}.fr"
     (tmp_path / "a.jsonl").write_text("{}\n")
-    lxsr("index", "--model", toy_model, "--untrained", "--input", french, "--output", tmp_path / "index")
+    lxsr("index", "--model", toy_model, "--input", french, "--output", tmp_path / "index")
+    other = tmp_path / "other"
+    shutil.copytree(toy_model, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"text": {"lowercase": not config["text"]["lowercase"]}}))
+    texts = ("--source", english, "--target", french, "--output", "x")
     missing = tmp_path / "none"
     for arguments, fragments in (
         (("compare", tmp_path / "a.jsonl", tmp_path / "a.jsonl"), ("line 1: not a score",)),
@@ -211,9 +221,12 @@ def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_pat
             ("--k 0",),
         ),
         (
-            ("search", "--index", tmp_path / "index", "--model", toy_model, "x"),
+            ("search", "--index", tmp_path / "index", "--model", other, "x"),
             ("was made with model", "cannot be compared"),
         ),
+        (("search", "--index", tmp_path / "index", "\u200b"), ("zero or not finite",)),
+        (("mine", "--model", toy_model, *texts, "--word-weights", "idf"), ("idf counts words over one text",)),
+        (("report", tmp_path / "index", "--data", test_text, "--lang-pairs", "en-fr"), ("no model folder",)),
         (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),
         (("search", "--index", missing, "x"), ("not an index",)),
         (("report", missing), ("no such folder",)),

@@ -45,6 +45,8 @@ def test_bad_input(tmp_path):
         build_index(CANDIDATES, "tree")
     with pytest.raises(InputError, match="ivf-pq of 100 vectors of width 16; expected at least 256"):
         build_index(CANDIDATES[:100], "ivf-pq")
+    with pytest.raises(InputError, match="7 lists for an index of kind flat"):
+        build_index(CANDIDATES, "flat", lists=7)
     with pytest.raises(InputError, match="3000 lists for 2000 vectors"):
         build_index(CANDIDATES, "ivf", lists=3000)
     with pytest.raises(InputError, match=r"queries have shape \(100, 5\); expected \[N, 16\]"):

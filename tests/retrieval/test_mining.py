@@ -86,6 +86,11 @@ def test_duplicates_are_taken_once_each():
     assert ((mined.source - mined.target) % 20 == 0).all()
 
 
+def test_fewer_sentences_than_neighbours_are_refused():
+    with pytest.raises(InputError, match="k is 4; expected 1 to 3"):
+        mine(np.eye(5), np.eye(5)[:3])
+
+
 def test_unknown_retrieval_is_refused():
     with pytest.raises(InputError, match="retrieval 'best'; expected one of max, intersect, fwd, bwd"):
-        mine(np.eye(3), np.eye(3), retrieval="best")
+        mine(np.eye(3), np.eye(3), k=2, retrieval="best")

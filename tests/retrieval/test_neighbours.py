@@ -3,6 +3,7 @@
 import faiss
 import numpy as np
 import pytest
+import torch
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval import nearest_neighbours, neighbours, normalise_rows
@@ -23,7 +24,6 @@ def small_blocks(monkeypatch):
     """Many blocks of odd sizes even for small sets."""
     monkeypatch.setattr(neighbours, "QUERY_ROWS", 7)
     monkeypatch.setattr(neighbours, "CANDIDATE_ROWS", 48)
-    monkeypatch.setattr(neighbours, "RESCORE_ROWS", 5)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -83,7 +83,7 @@ def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
         nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16"), exact
     )
     units = neighbours._unit_rows(queries, 0, 20, "queries")
-    _, found, certain = neighbours._search(units, candidates, 4, penalty, "bfloat16")
+    _, found, certain = neighbours._search(units, candidates, 4, penalty, "bfloat16", memory_mb=100)
     assert not certain.all()  # the fallback was needed
     assert (found.numpy() != exact[1]).any()
 
@@ -112,6 +112,43 @@ def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
         scores, found = nearest_neighbours(queries, mapped, 7, memory_mb=memory_mb)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_the_bound_on_bfloat16_holds_where_rounding_is_worst():
+    """Every coordinate of y lies just below the middle of two bfloat16 numbers: 2^-4 (1 + 2^-8), rounded down."""
+    x = np.full((1, 256), 2.0**-4)
+    y = np.full((1, 256), 2.0**-4 * (1 + 2.0**-8 * 0.999))
+    y[0, 253:] = 0  # so that y is shorter than one
+    units = torch.from_numpy(x).float()
+    candidate = torch.from_numpy(y).float()
+    rounded = candidate.bfloat16()
+    rounding = float((candidate - rounded).norm())
+    score = (units.bfloat16() @ rounded.T).float()
+    missing = float((units @ candidate.T - score)[0, 0])
+    bound = float(neighbours.bfloat16_error(units, units.bfloat16(), rounding, None)[0])
+    assert 1.9 * 2.0**-9 < missing <= bound
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_on_bfloat16_holds(seed):
+    rng = np.random.default_rng(seed)
+    width = int(rng.integers(2, 600))
+    units, candidates = (torch.from_numpy(normalise_rows(rng.standard_normal((200, width)))) for _ in range(2))
+    candidates[:100] = units[:100]
+    penalty = rng.random(200).astype(np.float32) if seed % 2 else None
+    minus = torch.zeros(200) if penalty is None else torch.from_numpy(penalty)
+    rounded = candidates.bfloat16()
+    scores = torch.addmm(-minus.bfloat16(), units.bfloat16(), rounded.T).float()
+    exact = units @ candidates.T - minus
+    rounding = float((candidates - rounded.float()).norm(dim=1).max())
+    bound = neighbours.bfloat16_error(units, units.bfloat16(), rounding, penalty)
+    assert ((exact - scores) <= bound[:, None]).all()
+
+
+def test_a_reversed_view_is_searched():
+    rows = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    _, found = nearest_neighbours(rows[::-1], rows, 1)
+    assert found[:, 0].tolist() == list(range(49, -1, -1))
 
 
 def test_zero_rows_stay_zero_and_input_is_untouched():

@@ -25,7 +25,7 @@ def test_finds_itself(tmp_path, kind, monkeypatch):
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
-    hits = index.search(VECTORS[[7, 123]], k=3, probes=100)
+    hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3, probes=100)
     assert [row[0].sentence for row in hits] == [SENTENCES[7], SENTENCES[123]]
     assert hits[0][0].row == 7
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
@@ -33,7 +33,7 @@ def test_finds_itself(tmp_path, kind, monkeypatch):
 
 def test_more_than_there_are(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:3], encode, "model")
-    assert len(index.search(VECTORS[:1], k=10)[0]) == 3
+    assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
 
 
 def test_nothing_half_built_is_left(tmp_path):
@@ -47,6 +47,17 @@ def test_nothing_half_built_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sentence_without_direction_is_refused(tmp_path):
+    def nothing(sentences):
+        return np.zeros((len(sentences), 16))
+
+    with pytest.raises(InputError, match="the embedding of 'número 0 …' is zero or not finite"):
+        CorpusIndex.build(tmp_path / "index", SENTENCES, nothing, "model")
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    with pytest.raises(InputError, match="the embedding of 'x' is zero or not finite"):
+        index.search(["x"], nothing)
+
+
 def test_a_changed_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="not an index"):
         CorpusIndex.load(tmp_path)
@@ -55,6 +66,7 @@ def test_a_changed_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"sentences\.txt: missing or changed"):
         CorpusIndex.load(tmp_path / "index")
     config = json.loads((tmp_path / "index" / "index.json").read_text())
-    (tmp_path / "index" / "index.json").write_text(json.dumps(config | {"format_version": 9}))
-    with pytest.raises(InputError, match="index of format 9"):
-        CorpusIndex.load(tmp_path / "index")
+    for changed, message in ((config | {"format_version": 9}, "index of format 9"), ({"files": []}, "not an index")):
+        (tmp_path / "index" / "index.json").write_text(json.dumps(changed))
+        with pytest.raises(InputError, match=message):
+            CorpusIndex.load(tmp_path / "index")
