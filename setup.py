@@ -32,14 +32,18 @@ setup(
             "sacrebleu>=1.4.12",
             "scikit-learn",
         ],
-        # other systems that `lxsr eval` can measure: folders of sentence-transformers or Hugging Face
-        "st": ["sentence-transformers>=5"],
+        # folders of sentence-transformers or Hugging Face: measured by `lxsr eval`, written by `lxsr export-model`
+        "st": ["sentence-transformers>=5", "protobuf"],
+        # reading .zst
+        "zst": ["backports.zstd; python_version < '3.14'"],
         # `lxsr report`
         "report": ["plotly>=6", "scikit-learn"],
         "dev": [
+            "backports.zstd",
             "mypy",
             "playwright",
             "plotly",
+            "protobuf",
             "pytest",
             "ruff",
             "scikit-learn",

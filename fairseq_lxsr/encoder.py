@@ -1,8 +1,11 @@
 """A model folder on disk becomes sentence embeddings; no fairseq needed."""
 
+import copy
 import hashlib
 import json
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
@@ -21,6 +23,9 @@ from fairseq_lxsr.text import SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_d
 
 CONFIG_FILE, WEIGHTS_FILE, DICTIONARY_FILE = "config.json", "model.safetensors", "dict.txt"
 FORMAT_VERSION = 1
+DTYPES = ("float32", "bfloat16")
+ON_LONG = ("cut", "split-mean", "error")
+TOKENS = 8192  # pieces of a batch, padding included, at most
 
 
 class SentenceEncoder:
@@ -43,6 +48,8 @@ class SentenceEncoder:
         self.model = model.to(self.device).eval()
         self.tokenizer = tokenizer
         self.config = config
+        self._copies: dict[tuple[torch.device, str], TransformerSentenceEncoder] = {}
+        self._lock = threading.Lock()
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False):
@@ -75,34 +82,122 @@ class SentenceEncoder:
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str], batch_size: int = 64, show_progress_bar: bool = False) -> np.ndarray:
-        """Embed sentences.
+    def encode(
+        self,
+        texts: Iterable[str],
+        batch_size: int = 64,
+        device: str | None = None,
+        dtype: str = "float32",
+        normalize: bool = False,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+        on_long: str = "cut",
+        counts: Counter[str] | None = None,
+    ) -> np.ndarray:
+        """Embed sentences; several threads may call it at once.
 
-        Sentences are encoded in order of length and returned in the order given; longer ones are cut at the model's
-        `max_positions`; an empty one gives a zero vector. Embeddings are not normalised.
+        Sentences are encoded in order of length and returned in the order given. An empty one gives a zero vector.
 
         Args:
-            texts: N sentences.
-            batch_size: sentences encoded together.
-        Returns: float32 [N, D].
+            texts: N sentences: a list, a generator, an array of strings.
+            batch_size: sentences encoded together, at most.
+            device: `cpu` or `cuda`; None for the encoder's own.
+            dtype: of the computation, `float32` or `bfloat16`.
+            normalize: to length one (zero vectors stay zero).
+            truncate_dim: keep the first dimensions only, before normalising.
+            on_long: what becomes of a sentence of more than `max_positions` pieces: `cut` encodes its beginning,
+                `split-mean` the mean over all its pieces, read in parts; `error` refuses it.
+            counts: where given, `empty` and `long` sentences are added to it.
+        Returns: float32 [N, D], or [N, truncate_dim].
+        Raises: InputError for an unknown option, and for a long sentence with `error`.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str; expected a list of sentences")
+        sentences = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
+        self._check_options(batch_size, dtype, truncate_dim, on_long)
+        ids, lengths = self.tokenizer.encode_flat(sentences)
         longest = self.model.config.max_positions
-        ids = [torch.from_numpy(sentence[:longest]) for sentence in self.tokenizer.encode(texts)]
-        order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
-        embeddings = np.zeros((len(ids), self.embed_dim), dtype=np.float32)
-        with tqdm(total=len(ids), desc="encode", unit=" sentences", disable=None if show_progress_bar else True) as bar:
-            for start in range(0, len(order), batch_size):
-                batch = order[start : start + batch_size]
-                if not len(ids[batch[0]]):
-                    break  # only empty sentences are left
-                padding = self.model.config.padding_idx
-                tokens = pad_sequence([ids[index] for index in batch], batch_first=True, padding_value=padding)
-                embeddings[batch] = self.model(tokens.to(self.device))[0][0].float().cpu().numpy()
-                bar.update(len(batch))
-            bar.update(len(ids) - bar.n)
+        if counts is not None:
+            counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
+        if on_long == "error" and (lengths > longest).any():
+            row = int((lengths > longest).argmax())
+            raise InputError(
+                f"sentence {row + 1}, {sentences[row]!r:.60}: {lengths[row]} pieces; expected at most {longest}: "
+                "split it, or set on_long to cut or split-mean"
+            )
+        starts = lengths.cumsum() - lengths
+        if on_long == "split-mean":
+            embeddings = self._encode_in_parts(ids, starts, lengths, longest, batch_size, device, dtype, show_progress)
+        else:
+            lengths = lengths.clip(max=longest)
+            embeddings = self._encode_pieces(ids, starts, lengths, batch_size, device, dtype, show_progress)
+        embeddings = embeddings[:, :truncate_dim]
+        if normalize:
+            norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+            embeddings = embeddings / np.where(norms > 0, norms, 1)
         return embeddings
+
+    def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:
+        if batch_size < 1:
+            raise InputError(f"batch_size {batch_size}; expected 1 or more")
+        if dtype not in DTYPES:
+            raise InputError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.embed_dim:
+            raise InputError(f"truncate_dim {truncate_dim}; expected 1 to {self.embed_dim}")
+        if on_long not in ON_LONG:
+            raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
+
+    def _encode_in_parts(self, ids, starts, lengths, longest: int, *options) -> np.ndarray:
+        """Long sentences in parts of `longest` pieces: the mean over pieces is that of the parts, by their lengths."""
+        parts = np.maximum(1, -(-lengths // longest))
+        owner = np.repeat(np.arange(len(lengths)), parts)
+        offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
+        part_lengths = np.minimum(longest, lengths[owner] - offset)
+        vectors = self._encode_pieces(ids, starts[owner] + offset, part_lengths, *options)
+        embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
+        share = part_lengths / np.maximum(1, lengths)[owner]
+        np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
+        return embeddings
+
+    def _encode_pieces(
+        self,
+        ids: np.ndarray,
+        starts: np.ndarray,
+        lengths: np.ndarray,
+        batch_size: int,
+        device,
+        dtype: str,
+        progress: bool,
+    ) -> np.ndarray:
+        """Embeddings [N, D] of the sentences ids[start : start + length]."""
+        model, padding = self._model(device, dtype), self.model.config.padding_idx
+        order = np.argsort(-lengths, kind="stable")
+        embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
+        filled = int((lengths > 0).sum())  # empty ones come last in the order and stay zero
+        with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
+            start = 0
+            while start < filled:
+                width = int(lengths[order[start]])
+                batch = order[start : min(start + min(batch_size, max(1, TOKENS // width)), filled)]
+                place = np.arange(width)
+                is_token = place < lengths[batch, None]  # [B, T]
+                tokens = np.where(is_token, ids[np.where(is_token, starts[batch, None] + place, 0)], padding)
+                states = model(torch.from_numpy(tokens).to(next(model.parameters()).device))[0][0]
+                embeddings[batch] = states.float().cpu().numpy()
+                start += len(batch)
+                bar.update(len(batch))
+            bar.update(len(lengths) - bar.n)
+        return embeddings
+
+    def _model(self, device: str | None, dtype: str) -> TransformerSentenceEncoder:
+        """The network on a device in a precision; copies are made once and kept."""
+        key = (torch.device(device) if device else self.device, dtype)
+        if key == (self.device, "float32"):
+            return self.model
+        with self._lock:
+            if key not in self._copies:
+                self._copies[key] = copy.deepcopy(self.model).to(device=key[0], dtype=getattr(torch, dtype))
+        return self._copies[key]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -4,11 +4,13 @@ import codecs
 import contextlib
 import gzip
 import hashlib
+import importlib
 import io
 import os
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -19,12 +21,22 @@ MAX_WORDS = 10_000
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, `-` for standard input; `.gz` is unpacked on the way."""
+    """Open a file for reading, `-` for standard input; `.gz` and `.zst` are unpacked on the way."""
     if str(path) == "-":
         return sys.stdin.buffer
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; check the name")
+    if str(path).endswith(".zst"):
+        return _zstd(path).open(path, "rb")
     return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+def _zstd(path: str | Path):
+    """Python's own module from 3.14 on, or the package that brings it to older ones."""
+    for name in ("compression.zstd", "backports.zstd"):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    raise InputError(f"{path}: needs backports.zstd, which is not installed: pip install 'fairseq-lxsr[zst]'")
 
 
 def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
@@ -40,8 +52,12 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
             for number, raw in enumerate(stream, start=1):
                 raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
                 yield _checked(raw, f"{path}, line {number}", max_words)
-        except (EOFError, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: not a whole gzip file ({error}); fetch or pack it again") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+        except Exception as error:
+            if type(error).__name__ != "ZstdError":  # of a module that may not be there
+                raise
+            raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
 
 
 def _checked(raw: bytes, where: str, max_words: int | None) -> str:
@@ -152,8 +168,16 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
         raise _named(error, path) from None
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the file system inside this name the path, where the system does not (a full disk)."""
+    try:
+        yield
+    except OSError as error:
+        raise _named(error, path) from None
+
+
 def _named(error: BaseException, path: Path) -> BaseException:
-    """The error, with the path where the system did not say it (a full disk)."""
     if isinstance(error, OSError) and error.errno and not error.filename:
         return OSError(error.errno, os.strerror(error.errno), str(path))
     return error

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ SPECIAL = (BOS, PAD, EOS, UNK)
 SENTENCEPIECE_FILE = "sentencepiece.model"
 TEXT_FILE = "text.json"
 # fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
-_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
+BLANKS = r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+"
+_BLANKS = re.compile(BLANKS)
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
 
@@ -95,16 +97,30 @@ class Tokenizer:
             self._processor.LoadFromSerializedProto(Path(model).read_bytes())
         except RuntimeError:
             raise InputError(f"{model}: not a SentencePiece model; expected the .model file of spm_train") from None
+        self.symbols = list(symbols or ())
         if symbols is not None:
             self._ids = self._dictionary_ids(symbols, model)
 
     def __len__(self) -> int:
         return self._processor.GetPieceSize()
 
+    @property
+    def unknown(self) -> int:
+        """Dictionary id of what is unknown."""
+        return self.symbols.index(UNK)
+
+    def all_pieces(self) -> list[str]:
+        """Every piece of the SentencePiece model."""
+        return [self._processor.IdToPiece(index) for index in range(len(self))]
+
+    def serialized_model(self) -> bytes:
+        """The content of the SentencePiece file."""
+        return self._processor.serialized_model_proto()
+
     def _dictionary_ids(self, symbols: Sequence[str], model: str | Path) -> np.ndarray:
         position = {symbol: index for index, symbol in enumerate(symbols)}
         unknown = position[UNK]
-        pieces = [self._processor.IdToPiece(index) for index in range(len(self))]
+        pieces = self.all_pieces()
         ids = np.array([unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces])
         if (ids == unknown).mean() > 0.5:
             raise InputError(
@@ -119,5 +135,12 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Dictionary ids of the pieces of each text; an empty text gives an empty array."""
+        ids, lengths = self.encode_flat(texts)
+        return np.split(ids, lengths.cumsum()[:-1]) if len(texts) else []
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The same, one text after the other: ids int64 [pieces of all], number of pieces of each text [N]."""
         encoded = self._processor.EncodeAsIds([normalise(text, self.options) for text in texts])
-        return [self._ids[ids] if ids else np.empty(0, dtype=np.int64) for ids in encoded]
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
+        return self._ids[flat], lengths

@@ -1,4 +1,6 @@
 import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -101,3 +103,77 @@ def test_dictionary_begins_with_the_specials(toy_model):
     symbols = read_dictionary(toy_model / "dict.txt")
     assert symbols[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
     assert len(symbols) + 1 == json.loads((toy_model / "config.json").read_text())["encoder"]["vocab_size"]
+
+
+def test_one_dimension_less_and_length_one(encoder):
+    whole = encoder.encode(SENTENCES)
+    short = encoder.encode(SENTENCES, truncate_dim=10, normalize=True)
+    expected = whole[:, :10] / np.maximum(np.linalg.norm(whole[:, :10], axis=1, keepdims=True), 1e-30)
+    np.testing.assert_allclose(short, expected, atol=1e-6)
+    assert short.dtype == np.float32
+
+
+def test_lists_generators_and_arrays(encoder):
+    reference = encoder.encode(SENTENCES)
+    np.testing.assert_array_equal(encoder.encode(sentence for sentence in SENTENCES), reference)
+    np.testing.assert_array_equal(encoder.encode(np.array(SENTENCES)), reference)
+
+
+def test_bfloat16_is_near(encoder):
+    reference, rounded = (
+        encoder.encode(SENTENCES, normalize=True),
+        encoder.encode(SENTENCES, dtype="bfloat16", normalize=True),
+    )
+    assert rounded.dtype == np.float32
+    cosines = (reference * rounded).sum(axis=1)
+    assert cosines[np.abs(reference).sum(axis=1) > 0].min() > 0.999
+    assert (rounded != reference).any()
+
+
+def test_a_small_budget_of_pieces_changes_nothing(encoder, monkeypatch):
+    reference = encoder.encode(SENTENCES)
+    monkeypatch.setattr("fairseq_lxsr.encoder.TOKENS", 1)
+    np.testing.assert_allclose(encoder.encode(SENTENCES), reference, atol=1e-5)
+
+
+def test_long_sentences(encoder):
+    """The mean over parts is that over pieces; parts are read apart, from position 0 each."""
+    limit = encoder.model.config.max_positions
+    long = "the dog " * 300
+    ids, lengths = encoder.tokenizer.encode_flat([long])
+    assert lengths[0] > 2 * limit
+    parts = [ids[start : start + limit] for start in range(0, len(ids), limit)]
+    with torch.inference_mode():
+        vectors = [encoder.model(torch.from_numpy(part)[None])[0][0][0].numpy() for part in parts]
+    mean = sum(len(part) * vector for part, vector in zip(parts, vectors, strict=True)) / len(ids)
+    counts = Counter()
+    found = encoder.encode(["dog", long, ""], on_long="split-mean", counts=counts)
+    np.testing.assert_allclose(found[1], mean, atol=1e-5)
+    np.testing.assert_allclose(found[0], encoder.encode(["dog"])[0], atol=1e-5)
+    assert not found[2].any()
+    assert counts == {"empty": 1, "long": 1}
+    with pytest.raises(InputError, match=rf"sentence 2, 'the dog .*: {lengths[0]} pieces; expected at most {limit}"):
+        encoder.encode(["dog", long], on_long="error")
+
+
+def test_threads_do_not_disturb_each_other(encoder):
+    reference = {dtype: encoder.encode(SENTENCES, dtype=dtype) for dtype in ("float32", "bfloat16")}
+    work = [(dtype, size) for dtype in reference for size in (3, 8, 64)] * 3
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda job: encoder.encode(SENTENCES, job[1], dtype=job[0]), work))
+    for (dtype, _), embeddings in zip(work, found, strict=True):
+        np.testing.assert_allclose(embeddings, reference[dtype], atol=1e-5 if dtype == "float32" else 0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size 0; expected 1"),
+        ({"dtype": "int4"}, "dtype 'int4'; expected one of float32, bfloat16"),
+        ({"truncate_dim": 33}, "truncate_dim 33; expected 1 to 32"),
+        ({"on_long": "drop"}, "on_long 'drop'; expected one of cut, split-mean, error"),
+    ],
+)
+def test_unknown_options_are_refused(encoder, options, message):
+    with pytest.raises(InputError, match=message):
+        encoder.encode(["dog"], **options)

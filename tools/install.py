@@ -23,7 +23,17 @@ NEEDED_BYTES = 3 * 10**9
 BUILD = ["setuptools", "wheel", "cython"]
 USE = ["sentencepiece", "faiss-cpu", "safetensors", "tqdm"]
 FAIRSEQ_NEEDS = ["bitarray", "cffi", "hydra-core", "omegaconf", "packaging", "regex", "sacrebleu", "scikit-learn"]
-DEVELOP = ["pytest", "ruff", "mypy", "sentence-transformers", "plotly", "playwright", "tensorboardX"]
+DEVELOP = [
+    "pytest",
+    "ruff",
+    "mypy",
+    "sentence-transformers",
+    "plotly",
+    "playwright",
+    "tensorboardX",
+    "protobuf",
+    "backports.zstd",
+]
 
 
 def stop(sentence):

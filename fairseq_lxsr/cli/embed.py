@@ -1,31 +1,109 @@
-"""`lxsr embed`: text in, embeddings out."""
+"""`lxsr embed`: text in, embeddings out; of any length, in constant memory."""
 
 import argparse
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
 
 from fairseq_lxsr.cli.models import add_model_options, load_encoder
+from fairseq_lxsr.encoder import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import write_npy
+from fairseq_lxsr.export import FORMATS, Layout, embed_lines, index_path
 from fairseq_lxsr.files import read_lines
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("embed", help="embed the sentences of a file", description=__doc__)
+    parser = verbs.add_parser("embed", help="embed the sentences of files", description=__doc__)
     add_model_options(parser)
     parser.add_argument(
         "--input",
         required=True,
+        nargs="+",
         metavar="FILE",
-        help="UTF-8 text, one sentence a line, .gz or not; - for standard input",
+        help="UTF-8 text, one sentence a line, .gz or .zst too, several one after the other; - for standard input",
     )
-    parser.add_argument("--output", required=True, metavar="FILE.npy", help="float32 [sentences, width], numpy format")
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE", help="embeddings; FILE.json describes them"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default="npy", help="npy, or raw float32 rows as LASER's tools read (default: npy)"
+    )
+    parser.add_argument(
+        "--output-dtype", choices=("float32", "float16"), default="float32", help="of the file (default: float32)"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the computation (default: float32)")
+    parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
+    parser.add_argument("--truncate-dim", type=int, metavar="N", help="keep the first N dimensions")
+    parser.add_argument(
+        "--on-long",
+        choices=ON_LONG,
+        default="cut",
+        help="lines longer than the model reads: keep the beginning, the mean over all parts, or stop (default: cut)",
+    )
+    parser.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts of the lines, 1/N to N/N")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on after an interruption; the same bytes as without one"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.format == "raw" and args.output_dtype != "float32":
+        raise InputError("--format raw with --output-dtype float16; LASER's raw embeddings are float32")
     encoder = load_encoder(args.model, args)
-    sentences = list(read_lines(args.input))
-    if not sentences:
-        raise InputError(f"{args.input}: empty file; expected one sentence a line")
-    embeddings = encoder.encode(sentences, batch_size=args.batch_size, show_progress_bar=True)
-    write_npy(args.output, embeddings)
-    print(f"{args.output}: {len(embeddings):,} embeddings of width {encoder.embed_dim}, model {encoder.fingerprint}")
+    total = None if args.input == ["-"] else count_lines(args.input)
+    lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
+
+    def encode(window: list[str], counts: Counter[str]) -> np.ndarray:
+        return encoder.encode(
+            window,
+            args.batch_size,
+            dtype=args.dtype,
+            normalize=args.normalize,
+            truncate_dim=args.truncate_dim,
+            on_long=args.on_long,
+            counts=counts,
+        )
+
+    settings = {
+        "model": encoder.fingerprint + ("-untrained" if args.untrained else ""),
+        "input": [name if name == "-" else Path(name).name for name in args.input],
+        "first_line": first + 1,
+        "computed_in": args.dtype,
+        "normalize": args.normalize,
+        "on_long": args.on_long,
+    }
+    layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)
+    index = embed_lines(
+        lines, encode, args.output, layout, settings, resume=args.resume, total=total, show_progress=True
+    )
+    met = "".join(f", {index[name]:,} {name}" for name in ("empty", "long") if index[name])
+    print(
+        f"{args.output}: {index['count']:,} embeddings of width {layout.width}{met}, model {index['model']}, "
+        f"described in {index_path(args.output).name}"
+    )
+
+
+def count_lines(paths: list[str]) -> int:
+    if "-" in paths:
+        raise InputError("standard input (-) beside files; expected one or the other")
+    count = sum(1 for _ in chain.from_iterable(map(read_lines, paths)))
+    if not count:
+        raise InputError(f"{' '.join(paths)}: empty file; expected one sentence a line")
+    return count
+
+
+def shard(lines: Iterator[str], total: int | None, which: str | None) -> tuple[Iterator[str], int | None, int]:
+    """The lines of one part, their number where it is known, and the first one's from 0."""
+    if which is None:
+        return lines, total, 0
+    part, _, parts = which.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise InputError(f"--shard {which}; expected for example 2/4, the second of four parts")
+    if total is None:
+        raise InputError("--shard of standard input, whose length is not known; give a file")
+    start, stop = (total * count // int(parts) for count in (int(part) - 1, int(part)))
+    return islice(lines, start, stop), stop - start, start

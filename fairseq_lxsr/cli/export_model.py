@@ -3,12 +3,21 @@
 import argparse
 
 from fairseq_lxsr.checkpoint import export_checkpoint
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export import export_sentence_transformers
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("export-model", help="checkpoint to model folder", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--checkpoint", metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt")
+    what.add_argument("--model", metavar="FOLDER", help="a model folder, for --to sentence-transformers")
     parser.add_argument(
-        "--checkpoint", required=True, metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt"
+        "--to",
+        choices=("folder", "sentence-transformers"),
+        default="folder",
+        help="a model folder, or one that sentence-transformers loads (default: folder)",
     )
     parser.add_argument(
         "--output", required=True, metavar="FOLDER", help="model folder to write; an older one is replaced whole"
@@ -24,5 +33,15 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.to == "sentence-transformers":
+        if args.model is None:
+            raise InputError(
+                "--to sentence-transformers expects --model FOLDER; export the checkpoint to a folder first"
+            )
+        difference = export_sentence_transformers(SentenceEncoder.from_pretrained(args.model, "cpu"), args.output)
+        print(f"{args.output}: for sentence-transformers; its vectors differ by at most {difference:.1g}")
+        return
+    if args.checkpoint is None:
+        raise InputError(f"{args.model} is a model folder already; name a format, --to sentence-transformers")
     folder = export_checkpoint(args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase)
     print(f"{folder}: exported from {args.checkpoint}")

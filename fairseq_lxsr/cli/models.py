@@ -101,7 +101,7 @@ def _load(name: str, args: argparse.Namespace) -> Encoder:
         return sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
     encoder = load_encoder(name, args)
     fingerprint = encoder.fingerprint + ("-untrained" if args.untrained else "")
-    return EncodeMethod(encoder, fingerprint, batch_size=args.batch_size, show_progress_bar=True)
+    return EncodeMethod(encoder, fingerprint, batch_size=args.batch_size, show_progress=True)
 
 
 def _is_ours(folder: Path) -> bool:

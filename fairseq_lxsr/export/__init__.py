@@ -1,5 +1,6 @@
 """Embeddings in the formats that other tools read."""
 
-from fairseq_lxsr.export.npy import write_npy
+from fairseq_lxsr.export.st_folder import export_sentence_transformers
+from fairseq_lxsr.export.stream import FORMATS, Layout, embed_lines, index_path
 
-__all__ = ["write_npy"]
+__all__ = ["FORMATS", "Layout", "embed_lines", "export_sentence_transformers", "index_path"]

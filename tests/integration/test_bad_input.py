@@ -84,7 +84,7 @@ def test_gzip_cut_off(tmp_path, text):
     packed = tmp_path / "text.fr.gz"
     packed.write_bytes(gzip.compress((tmp_path / "text.fr").read_bytes())[:-20])
     (tmp_path / "text.fr").unlink()
-    refused(prepare(tmp_path / "work", text), packed, "not a whole gzip file")
+    refused(prepare(tmp_path / "work", text), packed, "not a whole packed file")
 
 
 def test_tsv_without_a_tab(tmp_path):

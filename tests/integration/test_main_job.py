@@ -1,30 +1,31 @@
 """The main job through the real commands: prepare, train, validate, export, embed, evaluate."""
 
-import json
-
 import numpy as np
 import pytest
 import toy
 from conftest import TRAIN_OPTIONS, lxsr, run, train
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.evaluation.score import read_scores
 
 
-def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model):
+def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model, tmp_path):
     test = toy_work / "corpus" / "en-fr" / "test"
     scores = {}
     for name, flags in (("trained", ()), ("untrained", ("--untrained",))):
-        output = toy_work / f"{name}.json"
-        files = ("--source", f"{test}.en", "--target", f"{test}.fr")
+        output = tmp_path / f"{name}.jsonl"
+        files = ("--source", f"{test}.en", "--target", f"{test}.fr", "--metric", "nn")
         done = lxsr("eval", "xsr", "--model", toy_model, *files, "--output", output, *flags)
-        score = json.loads(output.read_text())
-        scores[name] = score["values"]
-        assert score["signature"] in done.stdout
-        assert score["settings"]["queries"] == 200
-    for direction in ("source->target", "target->source"):
-        assert scores["trained"][f"{direction} P@1"] > 80
-        assert scores["untrained"][f"{direction} P@1"] < 20
-        assert scores["trained"][f"{direction} P@10"] >= scores["trained"][f"{direction} P@5"]
+        scores[name] = read_scores(output)
+        assert all(score.signature in done.stdout for score in scores[name])
+        assert [(score.task, score.settings["queries"]) for score in scores[name]] == [
+            ("source->target", 200),
+            ("target->source", 200),
+        ]
+    for trained, untrained in zip(scores["trained"], scores["untrained"], strict=True):
+        assert trained.values["P@1"] > 80
+        assert untrained.values["P@1"] < 20
+        assert trained.values["P@10"] >= trained.values["P@5"]
 
 
 def test_embed_writes_what_encode_returns(tmp_path, toy_model):

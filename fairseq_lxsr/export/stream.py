@@ -1,0 +1,172 @@
+"""Embeddings of any number of lines into one file, in constant memory; an interrupted run goes on where it was."""
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import atomic_write, naming, sha256
+
+WINDOW = 20_000  # lines that are sorted by length, and written together
+HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix
+FORMATS = ("npy", "raw")
+DTYPES = {"float32": "<f4", "float16": "<f2"}
+INDEX_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file of embeddings looks like.
+
+    Args:
+        format: `npy`, or `raw`: rows and nothing else, as LASER's tools read it.
+        dtype: `float32` or `float16`; raw is float32.
+        width: D.
+    """
+
+    format: str
+    dtype: str
+    width: int
+
+    def header(self, rows: int) -> bytes:
+        """What stands before the rows."""
+        if self.format == "raw":
+            return b""
+        text = f"{{'descr': '{DTYPES[self.dtype]}', 'fortran_order': False, 'shape': ({rows}, {self.width}), }}"
+        start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+        return start + text.ljust(HEADER_BYTES - 11).encode() + b"\n"
+
+    def row_bytes(self, embeddings: np.ndarray) -> bytes:
+        return np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype]).tobytes()
+
+
+def index_path(output: Path) -> Path:
+    """The description beside a file of embeddings."""
+    return output.with_name(f"{output.name}.json")
+
+
+def embed_lines(
+    lines: Iterable[str],
+    encode: Callable[[list[str], Counter[str]], np.ndarray],
+    output: Path,
+    layout: Layout,
+    settings: dict[str, Any],
+    *,
+    resume: bool = False,
+    total: int | None = None,
+    show_progress: bool = False,
+) -> dict[str, Any]:
+    """Write the embedding of every line; the file appears under its name only when it is complete.
+
+    Until then rows lie in OUTPUT.partial and OUTPUT.progress says how many of them are safe on disk. The bytes do not
+    depend on interruptions.
+
+    Args:
+        lines: of any number; after an interruption the same ones from the beginning.
+        encode: sentences to embeddings [n, D]; adds what it met (`empty`, `long`) to the counter.
+        settings: everything else that the bytes depend on, written into the index.
+        resume: go on with what an interrupted run left, or leave a complete file as it is.
+        total: number of lines, for the progress bar.
+    Returns: the index: count, dimension, dtype, format, counts, settings, checksum; it is also in OUTPUT.json.
+    Raises: InputError where what was left is from other settings, and for input without lines.
+    """
+    settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
+    if resume and output.exists():
+        return _complete(output, settings)
+    partial, progress = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress"))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    counts = _counts_so_far(progress, settings) if resume and partial.exists() else Counter[str]()
+    size = len(layout.header(0)) + counts["lines"] * layout.width * np.dtype(DTYPES[layout.dtype]).itemsize
+    with naming(partial), _removed_if_useless(partial, counts):
+        with open(partial, "r+b" if counts["lines"] else "wb") as stream:
+            stream.truncate(size)
+            stream.seek(size)
+            bar = tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if show_progress else True)
+            with bar:
+                remaining = _skip(lines, counts["lines"])
+                while window := list(islice(remaining, WINDOW)):
+                    stream.write(layout.row_bytes(encode(window, counts)))
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                    counts["lines"] += len(window)
+                    with atomic_write(progress) as record:
+                        record.write(json.dumps({"settings": settings, "counts": counts}))
+                    bar.update(len(window))
+            stream.seek(0)
+            stream.write(layout.header(counts["lines"]))
+        if not counts["lines"]:
+            raise InputError("no lines to embed; expected one sentence a line")
+    index = {
+        "index_version": INDEX_VERSION,
+        "count": counts["lines"],
+        **settings,
+        **{name: counts[name] for name in ("empty", "long")},
+        "sha256": sha256(partial),
+    }
+    with atomic_write(index_path(output)) as record:
+        record.write(json.dumps(index, indent=2) + "\n")
+    partial.replace(output)
+    progress.unlink(missing_ok=True)
+    return index
+
+
+@contextlib.contextmanager
+def _removed_if_useless(partial: Path, counts: Counter[str]) -> Iterator[None]:
+    """A file that no later run could go on from is removed where the block fails."""
+    try:
+        yield
+    except BaseException:
+        if not counts["lines"]:
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def _skip(lines: Iterable[str], count: int) -> Iterator[str]:
+    remaining = iter(lines)
+    if sum(1 for _ in islice(remaining, count)) < count:
+        raise InputError(
+            f"the input has fewer than the {count:,} lines that were embedded already; give the same input"
+        )
+    return remaining
+
+
+def _counts_so_far(progress: Path, settings: dict[str, Any]) -> Counter[str]:
+    if not progress.exists():
+        return Counter()
+    try:
+        read = json.loads(progress.read_text(encoding="utf-8"))
+        found, counts = read["settings"], Counter(read["counts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{progress}: not the progress of an earlier run ({error!r}); run without --resume") from None
+    _check_settings(progress, found, settings)
+    return counts
+
+
+def _complete(output: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The index of a file that is there already."""
+    path = index_path(output)
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        found = {name: index[name] for name in settings}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: does not describe {output} ({error!r}); run without --resume") from None
+    _check_settings(path, found, settings)
+    return index
+
+
+def _check_settings(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
+    for name in settings | found:
+        if found.get(name) != settings.get(name):
+            raise InputError(
+                f"{path} is from a run with {name} {found.get(name)!r}, now {settings.get(name)!r}; "
+                "run without --resume to start again"
+            )

@@ -1,0 +1,89 @@
+"""The folder for sentence-transformers, loaded by sentence-transformers itself with no code of ours."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+import toy
+from conftest import lxsr, refused
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder import save_folder
+from fairseq_lxsr.export import export_sentence_transformers
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.text import TextOptions
+
+pytest.importorskip("sentence_transformers")
+SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair] + ["the dog " * 150, "Ünknown ☃ piece", "X"]
+WITHOUT_US = """
+import sys
+sys.modules["fairseq_lxsr"] = None
+import numpy as np
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], device="cpu")
+np.save(sys.argv[2], model.encode(open(sys.argv[3], encoding="utf-8").read().splitlines(), batch_size=7))
+"""
+
+
+def test_the_same_vectors_without_our_code(toy_model, tmp_path):
+    done = lxsr("export-model", "--model", toy_model, "--to", "sentence-transformers", "--output", tmp_path / "st")
+    assert "its vectors differ by at most" in done.stdout
+    (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
+    command = [sys.executable, "-c", WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text"]
+    subprocess.run(list(map(str, command)), check=True, cwd=tmp_path, env=os.environ, timeout=120)
+    expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
+@pytest.fixture(params=["bpe", "unigram"])
+def model(request, tmp_path):
+    """A random encoder over a fresh SentencePiece model, whose dictionary lacks some pieces."""
+    pairs = toy.sentences(800, seed=2)
+    text = tmp_path / "text"
+    text.write_text("\n".join(side for pair in pairs for side in pair), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.Train(
+        input=str(text), model_prefix=str(tmp_path / "sp"), vocab_size=80, model_type=request.param, minloglevel=2
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sp.model"))
+    pieces = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
+    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in [*pieces[::-1], "<mask>"]), encoding="utf-8")
+    torch.manual_seed(0)
+    config = TransformerConfig(4 + len(pieces) + 1, 1, embed_dim=32, ffn_embed_dim=48, num_heads=4, max_positions=64)
+    network = TransformerSentenceEncoder(config)
+    files = (tmp_path / "dict.txt", tmp_path / "sp.model")
+    save_folder(tmp_path / "model", network, *files, TextOptions(lowercase=True), {})
+    return tmp_path / "model"
+
+
+def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(model, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
+    assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
+
+
+def test_without_layers(toy_model, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    encoder.model.layers = torch.nn.ModuleList()
+    object.__setattr__(encoder.model.config, "num_layers", 0)
+    assert export_sentence_transformers(encoder, tmp_path / "st") < 1e-5
+
+
+def test_vectors_that_differ_are_not_exported(toy_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.export.st_folder.LAYER_NORM_EPS", 0.5)
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    with pytest.raises(ValueError, match="gives another vector for"):
+        export_sentence_transformers(encoder, tmp_path / "st")
+    assert not (tmp_path / "st").exists()
+
+
+def test_bad_input(toy_model, toy_checkpoint, tmp_path, monkeypatch):
+    output = ("--output", tmp_path / "st")
+    done = lxsr("export-model", "--checkpoint", toy_checkpoint, "--to", "sentence-transformers", *output, check=False)
+    refused(done, "expects --model FOLDER")
+    refused(lxsr("export-model", "--model", toy_model, *output, check=False), "is a model folder already")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'fairseq-lxsr\[st\]'"):
+        export_sentence_transformers(SentenceEncoder.from_pretrained(toy_model, "cpu"), tmp_path / "st")

@@ -1,0 +1,119 @@
+"""Files of embeddings: numpy's own bytes, any interruption, any setting."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export import Layout, embed_lines, index_path, stream
+
+NPY, RAW = Layout("npy", "float32", 3), Layout("raw", "float32", 3)
+LINES = [f"line {i}" for i in range(95)]
+
+
+def encode(window: list[str], counts: Counter) -> np.ndarray:
+    counts["long"] += sum(line.endswith("7") for line in window)
+    numbers = np.array([int(line.split()[1]) for line in window], dtype=np.float32)
+    return numbers[:, None] * [1, 2, -1]
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch):
+    monkeypatch.setattr(stream, "WINDOW", 10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_npy_is_what_numpy_writes(tmp_path, dtype):
+    embed_lines(iter(LINES), encode, tmp_path / "x.npy", Layout("npy", dtype, 3), {"model": "m"})
+    np.save(tmp_path / "y.npy", encode(LINES, Counter()).astype(dtype))
+    assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "x.npy.json", "y.npy"}
+
+
+def test_raw_is_rows_only(tmp_path):
+    index = embed_lines(LINES, encode, tmp_path / "x.raw", RAW, {"model": "m"})
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "x.raw", np.float32).reshape(-1, 3), encode(LINES, Counter()))
+    assert index == json.loads(index_path(tmp_path / "x.raw").read_text())
+    assert (index["count"], index["dimension"], index["dtype"], index["model"]) == (95, 3, "float32", "m")
+    assert (index["long"], index["empty"]) == (9, 0)
+    hashed = subprocess.run(["sha256sum", tmp_path / "x.raw"], capture_output=True, text=True, check=True).stdout
+    assert hashed.split()[0] == index["sha256"]
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from fairseq_lxsr.export import stream
+from test_stream import LINES, NPY, encode
+stream.WINDOW = 10
+def killed(window, counts):
+    if window[0] == "line 40":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return encode(window, counts)
+stream.embed_lines(LINES, killed, Path(sys.argv[1]), NPY, {"model": "m"})
+"""
+
+
+def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
+    arguments = [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy"), os.path.dirname(__file__)]
+    assert subprocess.run(arguments, timeout=120).returncode == -signal.SIGKILL
+    assert not (tmp_path / "x.npy").exists()
+    with open(tmp_path / "x.npy.partial", "ab") as partial:
+        partial.write(b"half a row that was being written")
+    seen = []
+
+    def watched(window, counts):
+        seen.append(window[0])
+        return encode(window, counts)
+
+    embed_lines(iter(LINES), watched, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    assert seen == [f"line {i}" for i in range(40, 95, 10)]
+    embed_lines(LINES, encode, tmp_path / "y.npy", NPY, {"model": "m"})
+    for suffix in ("", ".json"):
+        assert (tmp_path / f"x.npy{suffix}").read_bytes() == (tmp_path / f"y.npy{suffix}").read_bytes()
+
+
+def test_a_complete_file_is_left_alone(tmp_path):
+    embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
+    untouched = embed_lines(
+        [], lambda *_: pytest.fail("was there"), tmp_path / "x.npy", NPY, {"model": "m"}, resume=True
+    )
+    assert untouched["count"] == 95
+    with pytest.raises(InputError, match="from a run with model 'm', now 'other'"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
+    embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"})  # without resume: anew
+    assert np.load(tmp_path / "x.npy").shape == (5, 3)
+
+
+def interrupted(tmp_path):
+    def fail(window, counts):
+        if window[0] == "line 40":
+            raise RuntimeError("power cut")
+        return encode(window, counts)
+
+    with pytest.raises(RuntimeError):
+        embed_lines(LINES, fail, tmp_path / "x.npy", NPY, {"model": "m"})
+
+
+def test_what_was_left_must_fit(tmp_path):
+    interrupted(tmp_path)
+    with pytest.raises(InputError, match="from a run with model 'm', now 'other'; run without --resume"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
+    with pytest.raises(InputError, match="fewer than the 40 lines"):
+        embed_lines(LINES[:30], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    (tmp_path / "x.npy.progress").write_text("{}")
+    with pytest.raises(InputError, match="not the progress of an earlier run"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+
+
+def test_nothing_to_embed(tmp_path):
+    with pytest.raises(InputError, match="no lines to embed"):
+        embed_lines([], encode, tmp_path / "x.npy", NPY, {"model": "m"})
+    assert list(tmp_path.iterdir()) == []

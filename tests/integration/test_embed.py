@@ -1,0 +1,110 @@
+"""`lxsr embed` as a user runs it: any input, any format, killed and resumed."""
+
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import toy
+from conftest import ROOT, lxsr, refused
+
+from fairseq_lxsr import SentenceEncoder
+
+LINES = [english for english, _ in toy.sentences(300, seed=3)]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join([*LINES, "", "the dog " * 200]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(toy_model):
+    return SentenceEncoder.from_pretrained(toy_model).encode([*LINES, "", "the dog " * 200])
+
+
+def embed(model, *arguments, **options):
+    return lxsr("embed", "--model", model, *arguments, **options)
+
+
+def test_standard_input_packed_files_and_several_files(toy_model, text, expected, tmp_path):
+    zstd = pytest.importorskip("backports.zstd")
+    output = tmp_path / "out.npy"
+    with gzip.open(tmp_path / "a.gz", "wb") as stream:
+        stream.write(text.read_bytes()[:1000].rsplit(b"\n", 1)[0] + b"\n")
+    first = len(gzip.decompress((tmp_path / "a.gz").read_bytes()))
+    (tmp_path / "b.zst").write_bytes(zstd.compress(text.read_bytes()[first:]))
+    embed(toy_model, "--input", tmp_path / "a.gz", tmp_path / "b.zst", "--output", output)
+    np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "embed", "--model", toy_model, "--input", "-"]
+    with open(text) as stream:
+        subprocess.run([*command, "--output", tmp_path / "std.npy"], cwd=ROOT, stdin=stream, check=True, timeout=120)
+    np.testing.assert_allclose(np.load(tmp_path / "std.npy"), expected, atol=1e-5)
+    (tmp_path / "b.zst").write_bytes((tmp_path / "b.zst").read_bytes()[:-20])
+    refused(embed(toy_model, "--input", tmp_path / "b.zst", "--output", output, check=False), "not a whole packed file")
+
+
+def test_formats_and_index(toy_model, text, expected, tmp_path):
+    done = embed(toy_model, "--input", text, "--output", tmp_path / "out.raw", "--format", "raw")
+    assert "302 embeddings of width 32, 1 empty, 1 long" in done.stdout
+    np.testing.assert_allclose(np.fromfile(tmp_path / "out.raw", "<f4").reshape(-1, 32), expected, atol=1e-5)
+    index = json.loads((tmp_path / "out.raw.json").read_text())
+    assert (index["count"], index["dimension"], index["dtype"], index["format"]) == (302, 32, "float32", "raw")
+    assert index["sha256"] == hashlib.sha256((tmp_path / "out.raw").read_bytes()).hexdigest()
+    assert index["model"] == SentenceEncoder.from_pretrained(toy_model).fingerprint
+    options = ("--output-dtype", "float16", "--normalize", "--truncate-dim", 8, "--dtype", "bfloat16")
+    embed(toy_model, "--input", text, "--output", tmp_path / "half.npy", *options)
+    half = np.load(tmp_path / "half.npy", mmap_mode="r")
+    assert (half.dtype, half.shape) == (np.float16, (302, 8))
+    np.testing.assert_allclose(np.linalg.norm(half[:300].astype(float), axis=1), 1, atol=1e-3)
+
+
+def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
+    for part in (1, 2, 3):
+        embed(toy_model, "--input", text, "--output", tmp_path / f"{part}.npy", "--shard", f"{part}/3")
+    parts = [np.load(tmp_path / f"{part}.npy") for part in (1, 2, 3)]
+    assert [len(part) for part in parts] == [100, 101, 101]
+    np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
+    assert json.loads((tmp_path / "2.npy.json").read_text())["first_line"] == 101
+
+
+def test_killed_and_resumed(toy_model, tmp_path):
+    """Killed after the first window; the second run gives the bytes of an uninterrupted one."""
+    text = tmp_path / "long.txt"
+    text.write_text("".join(f"{line}\n" for line in LINES * 200))  # three windows
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "embed", "--model", toy_model, "--input", text]
+    process = subprocess.Popen(
+        list(map(str, [*command, "--output", tmp_path / "out.npy"])), cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not (tmp_path / "out.npy.progress").exists():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out.npy").exists()
+    embed(toy_model, "--input", text, "--output", tmp_path / "out.npy", "--resume")
+    embed(toy_model, "--input", text, "--output", tmp_path / "whole.npy")
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["long.txt", "out.npy", "out.npy.json", "whole.npy", "whole.npy.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        (("--shard", "4/3"), ("--shard 4/3", "2/4")),
+        (("--format", "raw", "--output-dtype", "float16"), ("float32",)),
+        (("--truncate-dim", 99), ("truncate_dim 99", "1 to 32")),
+        (("--on-long", "error"), ("'the dog the dog", "pieces; expected at most")),
+    ],
+)
+def test_bad_options(toy_model, text, tmp_path, options, fragments):
+    refused(embed(toy_model, "--input", text, "--output", tmp_path / "o.npy", *options, check=False), *fragments)
+    assert os.listdir(tmp_path) == ["in.txt"]
