@@ -24,7 +24,7 @@ def add_index_parser(verbs) -> None:
         "--kind",
         choices=KINDS,
         default="flat",
-        help="flat: exact; float16: half the memory; ivf: faster, finds nearly all; ivf-pq: a byte for 8 dimensions "
+        help="flat: exact; float16: half the memory, slow; ivf: faster, finds nearly all; ivf-pq: D/8 bytes a vector "
         "(default: flat)",
     )
     parser.add_argument("--lists", type=int, metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")

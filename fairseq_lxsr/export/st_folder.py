@@ -53,7 +53,10 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
         if _missing(library):
             raise InputError(f"this export needs {library}, which is not installed: pip install 'fairseq-lxsr[st]'")
     from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, MARKER) as work, tempfile.TemporaryDirectory() as plain:
         symbols = extended_symbols(encoder.tokenizer)
@@ -96,6 +99,9 @@ def bert(model: TransformerSentenceEncoder, symbols: int, unknown: int) -> Any:
         "embeddings.word_embeddings.weight": torch.cat([words, words[unknown].expand(symbols - len(words), -1)]),
         "embeddings.position_embeddings.weight": ours["embed_positions.weight"],
         "embeddings.token_type_embeddings.weight": torch.zeros(1, config.embed_dim),
+        # nothing reads it, but sentence-transformers would fill it with random numbers
+        "pooler.dense.weight": torch.zeros(config.embed_dim, config.embed_dim),
+        "pooler.dense.bias": torch.zeros(config.embed_dim),
     }
     for kind in ("weight", "bias"):
         weights[f"embeddings.LayerNorm.{kind}"] = ours[f"layer_norm.{kind}"]
@@ -120,8 +126,7 @@ def bert(model: TransformerSentenceEncoder, symbols: int, unknown: int) -> Any:
             type_vocab_size=1,
             layer_norm_eps=LAYER_NORM_EPS,
             pad_token_id=config.padding_idx,
-        ),
-        add_pooling_layer=False,
+        )
     )
     network.load_state_dict({name: weight.detach().float().cpu().clone() for name, weight in weights.items()})
     return network
