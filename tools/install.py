@@ -130,11 +130,9 @@ def install():
     pip("what encoding and search need", USE)
     pip("what fairseq needs", FAIRSEQ_NEEDS)
     # its torch extensions are not used here, so they are not optimised; its Cython modules ask for -O3 themselves
-    settings = os.path.join(VENV, "build.cfg")
-    with open(settings, "w") as stream:
-        stream.write("[build_ext]\nparallel = 2\n")
+    # one extension at a time: where there is ninja, two would write into the same build.ninja
     fairseq = ["--no-deps", "--no-build-isolation", "fairseq-fixed"]
-    pip("fairseq, built from source", fairseq, DIST_EXTRA_CONFIG=settings, CFLAGS="-O0")
+    pip("fairseq, built from source", fairseq, CFLAGS="-O0")
     pip("test tools", DEVELOP)
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(STAMP, "w") as stream:

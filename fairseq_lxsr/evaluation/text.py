@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.retrieval import first_unusable
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
 SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
@@ -57,31 +58,23 @@ def embed(encoder: Encoder, text: Text) -> FloatArray:
     embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(text):
         raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
-    for what, bad in unusable(embeddings).items():
-        if bad.any():
-            index = int(bad.argmax())
-            row = index if text.rows is None else int(text.rows[index])
-            raise InputError(
-                f"{text.file or text.language}, line {row + 1}: the embedding of {text.lines[index]!r:.60} {what}; "
-                "every sentence needs one: remove the line or mend the encoder"
-            )
+    unusable = first_unusable(embeddings)
+    if unusable:
+        index, why = unusable
+        row = index if text.rows is None else int(text.rows[index])
+        raise InputError(
+            f"{text.file or text.language}, line {row + 1}: the embedding of {text.lines[index]!r:.60} {why}; "
+            "every sentence needs one: remove the line or mend the encoder"
+        )
     return embeddings
-
-
-def unusable(embeddings: FloatArray) -> dict[str, NDArray[np.bool_]]:
-    """Rows without a direction [N], by what is wrong with them."""
-    norms = np.linalg.norm(embeddings, axis=1)
-    return {"has NaN or infinity": ~np.isfinite(norms), "is a zero vector": norms == 0}
 
 
 def check_pair(source: FloatArray, target: FloatArray) -> None:
     """Raises: InputError where the two sides cannot be of one model, or a row has no direction."""
     for side, embeddings in (("source", source), ("target", target)):
-        for what, bad in unusable(embeddings).items():
-            if bad.any():
-                raise InputError(
-                    f"row {int(bad.argmax())} of the {side} embeddings {what}; expected one with a direction"
-                )
+        unusable = first_unusable(embeddings)
+        if unusable:
+            raise InputError(f"row {unusable[0]} of the {side} embeddings {unusable[1]}; expected one with a direction")
     if source.shape[1] != target.shape[1]:
         raise InputError(
             f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected the same model on both sides"

@@ -35,6 +35,15 @@ def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
     return _unit_rows(embeddings, 0, len(embeddings), "embeddings").clone().numpy()
 
 
+def first_unusable(embeddings: FloatArray) -> tuple[int, str] | None:
+    """The first row of [N, D] that has no direction, so that its neighbours would be arbitrary, and why."""
+    norms = np.linalg.norm(embeddings, axis=1)
+    for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
+        if bad.any():
+            return int(bad.argmax()), why
+    return None
+
+
 def nearest_neighbours(
     queries: NDArray[Any],
     candidates: NDArray[Any],

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, read_lines, sha256
-from fairseq_lxsr.retrieval import MinedPairs, mine_neighbours, nearest_neighbours
+from fairseq_lxsr.retrieval import MinedPairs, first_unusable, mine_neighbours, nearest_neighbours
 from fairseq_lxsr.search.resumable import claim_folder, resumable_array
 
 ENCODE_ROWS = 20_000  # sentences between two moments at which work is safe
@@ -106,14 +106,12 @@ def _cell(sentence: str) -> str:
 def _embed(path: Path, side: Side, lines: list[str], rows: np.ndarray, show_progress: bool) -> np.ndarray:
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.asarray(side.encode(lines[start:stop], rows[start:stop]), dtype=np.float32)
-        norms = np.linalg.norm(block, axis=1)
-        bad = ~np.isfinite(norms) | (norms == 0)
-        if bad.any():
-            index = int(bad.argmax())
-            what = "a zero vector" if norms[index] == 0 else "not finite"
+        unusable = first_unusable(block)
+        if unusable:
+            index, why = unusable
             raise InputError(
-                f"{side.path}, line {rows[start + index] + 1}: the embedding of {lines[start + index]!r:.60} is "
-                f"{what}; remove the line or mend the encoder"
+                f"{side.path}, line {rows[start + index] + 1}: the embedding of {lines[start + index]!r:.60} {why}; "
+                "remove the line or mend the encoder"
             )
         return block
 

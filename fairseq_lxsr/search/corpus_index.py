@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, sha256
-from fairseq_lxsr.retrieval import build_index, read_index, search_index, write_index
+from fairseq_lxsr.retrieval import build_index, first_unusable, read_index, search_index, write_index
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE = "index.json", "index.faiss", "sentences.txt", "offsets.npy"
 FORMAT_VERSION = 1
@@ -134,13 +134,10 @@ class CorpusIndex:
 
 
 def _check_directions(embeddings: np.ndarray, sentences: Sequence[str]) -> None:
-    norms = np.linalg.norm(embeddings, axis=1)
-    bad = ~np.isfinite(norms) | (norms == 0)
-    if bad.any():
-        raise InputError(
-            f"the embedding of {sentences[int(bad.argmax())]!r:.60} is zero or not finite, so nothing is near to it; "
-            "leave the sentence out"
-        )
+    unusable = first_unusable(embeddings)
+    if unusable:
+        index, why = unusable
+        raise InputError(f"the embedding of {sentences[index]!r:.60} {why}, so nothing is near to it; leave it out")
 
 
 def _blocks(sentences: Iterable[str]) -> Iterator[list[str]]:

@@ -224,7 +224,7 @@ def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_pat
             ("search", "--index", tmp_path / "index", "--model", other, "x"),
             ("was made with model", "cannot be compared"),
         ),
-        (("search", "--index", tmp_path / "index", "\u200b"), ("zero or not finite",)),
+        (("search", "--index", tmp_path / "index", "\u200b"), ("is a zero vector",)),
         (("mine", "--model", toy_model, *texts, "--word-weights", "idf"), ("idf counts words over one text",)),
         (("report", tmp_path / "index", "--data", test_text, "--lang-pairs", "en-fr"), ("no model folder",)),
         (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),
