@@ -34,6 +34,8 @@ setup(
         ],
         # folders of sentence-transformers or Hugging Face: measured by `lxsr eval`, written by `lxsr export-model`
         "st": ["sentence-transformers>=5", "protobuf"],
+        # `lxsr export-model --to onnx`
+        "onnx": ["onnx", "onnxruntime", "onnxscript", "protobuf", "tokenizers"],
         # reading .zst
         "zst": ["backports.zstd; python_version < '3.14'"],
         # `lxsr report`
@@ -41,6 +43,9 @@ setup(
         "dev": [
             "backports.zstd",
             "mypy",
+            "onnx",
+            "onnxruntime",
+            "onnxscript",
             "playwright",
             "plotly",
             "protobuf",

@@ -23,17 +23,8 @@ NEEDED_BYTES = 3 * 10**9
 BUILD = ["setuptools", "wheel", "cython"]
 USE = ["sentencepiece", "faiss-cpu", "safetensors", "tqdm"]
 FAIRSEQ_NEEDS = ["bitarray", "cffi", "hydra-core", "omegaconf", "packaging", "regex", "sacrebleu", "scikit-learn"]
-DEVELOP = [
-    "pytest",
-    "ruff",
-    "mypy",
-    "sentence-transformers",
-    "plotly",
-    "playwright",
-    "tensorboardX",
-    "protobuf",
-    "backports.zstd",
-]
+EXTRAS = ["sentence-transformers", "plotly", "protobuf", "backports.zstd", "onnx", "onnxruntime", "onnxscript"]
+DEVELOP = ["pytest", "ruff", "mypy", "playwright", "tensorboardX"]
 
 
 def stop(sentence):
@@ -133,6 +124,7 @@ def install():
     # one extension at a time: where there is ninja, two would write into the same build.ninja
     fairseq = ["--no-deps", "--no-build-isolation", "fairseq-fixed"]
     pip("fairseq, built from source", fairseq, CFLAGS="-O0")
+    pip("what the extras need", EXTRAS)
     pip("test tools", DEVELOP)
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(STAMP, "w") as stream:

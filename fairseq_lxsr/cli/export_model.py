@@ -5,20 +5,22 @@ import argparse
 from fairseq_lxsr.checkpoint import export_checkpoint
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import export_sentence_transformers
+from fairseq_lxsr.export import export_onnx, export_sentence_transformers
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("export-model", help="checkpoint to model folder", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--checkpoint", metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt")
-    what.add_argument("--model", metavar="FOLDER", help="a model folder, for --to sentence-transformers")
+    what.add_argument("--model", metavar="FOLDER", help="a model folder, for the other formats")
     parser.add_argument(
         "--to",
-        choices=("folder", "sentence-transformers"),
+        choices=("folder", "sentence-transformers", "onnx"),
         default="folder",
-        help="a model folder, or one that sentence-transformers loads (default: folder)",
+        help="a model folder; a folder that sentence-transformers loads; ONNX with tokenizer.json (default: folder)",
     )
+    parser.add_argument("--normalize", action="store_true", help="ONNX: embeddings of length one")
+    parser.add_argument("--int8", action="store_true", help="ONNX: 8-bit weights")
     parser.add_argument(
         "--output", required=True, metavar="FOLDER", help="model folder to write; an older one is replaced whole"
     )
@@ -33,15 +35,27 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if (args.normalize or args.int8) and args.to != "onnx":
+        raise InputError("--normalize and --int8 are for --to onnx")
+    if args.to != "folder":
+        convert(args)
+    elif args.checkpoint is None:
+        raise InputError(
+            f"{args.model} is a model folder already; name a format: --to sentence-transformers, --to onnx"
+        )
+    else:
+        folder = export_checkpoint(args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase)
+        print(f"{folder}: exported from {args.checkpoint}")
+
+
+def convert(args: argparse.Namespace) -> None:
+    """A model folder for other programs."""
+    if args.model is None:
+        raise InputError(f"--to {args.to} expects --model FOLDER; export the checkpoint to a folder first")
+    encoder = SentenceEncoder.from_pretrained(args.model, "cpu")
     if args.to == "sentence-transformers":
-        if args.model is None:
-            raise InputError(
-                "--to sentence-transformers expects --model FOLDER; export the checkpoint to a folder first"
-            )
-        difference = export_sentence_transformers(SentenceEncoder.from_pretrained(args.model, "cpu"), args.output)
-        print(f"{args.output}: for sentence-transformers; its vectors differ by at most {difference:.1g}")
-        return
-    if args.checkpoint is None:
-        raise InputError(f"{args.model} is a model folder already; name a format, --to sentence-transformers")
-    folder = export_checkpoint(args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase)
-    print(f"{folder}: exported from {args.checkpoint}")
+        found = f"its vectors differ by at most {export_sentence_transformers(encoder, args.output):.1g}"
+    else:
+        agreement = export_onnx(encoder, args.output, args.normalize, args.int8)
+        found = f"least cosine {agreement:.4f}" if args.int8 else f"its vectors differ by at most {agreement:.1g}"
+    print(f"{args.output}: for {args.to}; {found}")

@@ -1,0 +1,86 @@
+"""Our tokenizer for other programs: what SentencePiece does, as a tokenizer of Hugging Face."""
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text import BLANKS, UNK, Tokenizer
+
+# what the two tokenizers are compared on, beside text that the user gives
+SAMPLE = (
+    "The quick brown fox jumps over the lazy dog.",
+    "  Où   est la bibliothèque ?  Ça coûte 12,50 €… «\u00a0ici\u00a0» ",
+    "Straße, \uff26\uff35\uff2c\uff2c\uff0d\uff37 ﬁne ½ №5 e\u0301te\u0301 — naïve",
+    "printf('%s', a_b) ; x == y && ~/.config/file-name.txt http://a.b/c?d=e",
+    "Привет, мир! 你好\uff0c世界。 こんにちは 안녕하세요 مرحبا",
+    "aaaaaaaa bbbb abababab 1234567890 1,000,000.00",
+)
+
+
+def require(extra: str, *libraries: str) -> None:
+    """Raises: InputError naming the first library that is missing, and the extra that brings it."""
+    for library in libraries:
+        if _missing(library):
+            raise InputError(
+                f"this export needs {library}, which is not installed: pip install 'fairseq-lxsr[{extra}]'"
+            )
+
+
+def _missing(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is None
+    except ModuleNotFoundError:  # of the package that it lies in
+        return True
+
+
+def extended_symbols(tokenizer: Tokenizer) -> list[str]:
+    """The dictionary, and after it the pieces of SentencePiece that it lacks: they are read as unknown."""
+    known = set(tokenizer.symbols)
+    return [*tokenizer.symbols, *(piece for piece in tokenizer.all_pieces() if piece not in known)]
+
+
+def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
+    """SentencePiece's normalisation, pieces and algorithm as a tokenizer of the library tokenizers, with our ids.
+
+    Args: symbols: see `extended_symbols`.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import Regex, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer as FastTokenizer
+
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(tokenizer.serialized_model())
+    steps = [normalizers.Replace(Regex(BLANKS), " "), normalizers.Strip()]
+    if tokenizer.options.lowercase:
+        steps.append(normalizers.Lowercase())
+    if proto.normalizer_spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap))
+    steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
+    fast = FastTokenizer(_algorithm(proto, symbols))
+    fast.normalizer = normalizers.Sequence(steps)
+    fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    return fast
+
+
+def _algorithm(proto: Any, symbols: Sequence[str]) -> Any:
+    """BPE or unigram over our symbols; those that SentencePiece never gives score too low to be chosen."""
+    from tokenizers import models
+
+    scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL}
+    fallback = bool(proto.trainer_spec.byte_fallback)
+    if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
+        never = min(scores.values()) - 1e4
+        vocabulary = [(symbol, scores.get(symbol, never)) for symbol in symbols]
+        return models.Unigram(vocabulary, unk_id=list(symbols).index(UNK), byte_fallback=fallback)
+    if proto.trainer_spec.model_type != proto.trainer_spec.BPE:
+        raise InputError("this SentencePiece model is neither BPE nor unigram; expected one of them")
+    merges = []
+    for piece, score in scores.items():
+        for cut in range(1, len(piece)):
+            left, right = piece[:cut], piece[cut:]
+            if left in scores and right in scores:
+                merges.append((-score, min(scores[left], scores[right]), left, right))
+    ids = {symbol: index for index, symbol in enumerate(symbols)}
+    ordered = [(left, right) for *_, left, right in sorted(merges)]
+    return models.BPE(ids, ordered, unk_token=UNK, fuse_unk=True, byte_fallback=fallback)

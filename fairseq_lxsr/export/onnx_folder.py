@@ -1,0 +1,163 @@
+"""The network as ONNX: piece ids in, sentence embeddings out; pooling, and normalising if asked for, in the graph.
+
+The folder holds model.onnx, tokenizer.json for the library tokenizers (with the padding and the cut of the model), and
+config.json, which says what is what.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require
+from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.modules import TransformerSentenceEncoder
+from fairseq_lxsr.text import PAD
+
+MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE = "model.onnx", "tokenizer.json", "config.json"
+INPUT, OUTPUT = "input_ids", "sentence_embedding"
+TOLERANCE = 1e-4  # of a coordinate, float32
+LEAST_COSINE = 0.98  # of an embedding with its int8 version
+MAX_BATCH = 65_536
+
+
+class _Graph(torch.nn.Module):
+    """What is exported: [B, T] ids, padding at the end of the shorter ones, to [B, D]."""
+
+    def __init__(self, model: TransformerSentenceEncoder, unknown: int, normalize: bool):
+        super().__init__()
+        self.model, self.unknown, self.normalize = model, unknown, normalize
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        # pieces that the dictionary lacks have ids beyond it
+        known = torch.where(input_ids < self.model.config.vocab_size, input_ids, self.unknown)
+        embeddings = self.model(known)[0][0]
+        return torch.nn.functional.normalize(embeddings) if self.normalize else embeddings
+
+
+def export_onnx(
+    encoder: SentenceEncoder,
+    output: str | Path,
+    normalize: bool = False,
+    int8: bool = False,
+    sample: Sequence[str] = (),
+) -> float:
+    """Write the folder; it appears under its name only when ONNX Runtime gives the same embeddings from it.
+
+    Args:
+        normalize: embeddings of length one.
+        int8: weights of the matrix products as 8-bit integers, activations when they come.
+        sample: sentences to compare on, beside a few of every kind.
+    Returns: the largest difference of a coordinate; with int8 the smallest cosine.
+    Raises: InputError where libraries are missing, or the embeddings differ by more than rounding.
+    """
+    require("onnx", "onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf")
+    sentences = [*SAMPLE, *sample]
+    with atomic_folder(output, CONFIG_FILE) as work:
+        write_graph(encoder, work / MODEL_FILE, normalize, int8)
+        write_tokenizer(encoder, work / TOKENIZER_FILE)
+        found = run_folder(work, sentences)
+        expected = encoder.encode(sentences, device="cpu", normalize=normalize)
+        agreement = _check(found, expected, sentences, int8)
+        config = {
+            "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
+            "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.embed_dim]},
+            "padding": encoder.model.config.padding_idx,
+            "max_positions": encoder.model.config.max_positions,
+            "normalize": normalize,
+            "int8": int8,
+            "model": encoder.fingerprint,
+            "files": {name: sha256(work / name) for name in (MODEL_FILE, TOKENIZER_FILE)},
+        }
+        (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return agreement
+
+
+def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
+    """The ONNX file, with any number of sentences and pieces."""
+    config = encoder.model.config
+    example = torch.full((3, 7), encoder.tokenizer.unknown)
+    example[1, 4:] = config.padding_idx
+    longest = config.max_positions
+    shapes = ({0: torch.export.Dim("sentences", max=MAX_BATCH), 1: torch.export.Dim("pieces", max=longest)},)
+    graph = _Graph(encoder.model, encoder.tokenizer.unknown, normalize).eval()
+    with _quiet():
+        program = torch.onnx.export(
+            graph,
+            (example,),
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=shapes,
+            dynamo=True,
+            external_data=False,
+        )
+        assert program is not None
+        program.save(str(path))
+    if int8:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        with _quiet():
+            quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
+
+
+def write_tokenizer(encoder: SentenceEncoder, path: Path) -> None:
+    """tokenizer.json."""
+    tokenizer = fast_tokenizer(encoder.tokenizer, extended_symbols(encoder.tokenizer))
+    tokenizer.enable_padding(pad_id=encoder.model.config.padding_idx, pad_token=PAD)
+    tokenizer.enable_truncation(encoder.model.config.max_positions)
+    tokenizer.save(str(path))
+
+
+def run_folder(folder: Path, sentences: Sequence[str]) -> np.ndarray:
+    """Embeddings of an exported folder by ONNX Runtime, as a user of it would compute them."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    session = onnxruntime.InferenceSession(str(folder / MODEL_FILE), providers=["CPUExecutionProvider"])
+    ids = np.array([encoding.ids for encoding in tokenizer.encode_batch(list(sentences))], dtype=np.int64)
+    return session.run([OUTPUT], {INPUT: ids})[0]
+
+
+def _check(found: np.ndarray, expected: np.ndarray, sentences: Sequence[str], int8: bool) -> float:
+    if int8:
+        norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+        agreement = (found * expected).sum(axis=1) / np.where(norms > 0, norms, 1)
+        worst, bad = int(agreement.argmin()), not agreement.min() >= LEAST_COSINE
+    else:
+        agreement = np.abs(found - expected).max(axis=1)
+        worst, bad = int(agreement.argmax()), not agreement.max() <= TOLERANCE
+    if bad:
+        what = "cosine" if int8 else "difference"
+        raise InputError(
+            f"ONNX Runtime gives another embedding for {sentences[worst]!r:.60} ({what} "
+            f"{agreement[worst]:.3g}); this model cannot be exported {'to int8' if int8 else 'exactly'}"
+        )
+    return float(agreement[worst])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[Any]:
+    """The exporters tell every step; errors still come through as exceptions."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
