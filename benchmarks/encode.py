@@ -1,0 +1,155 @@
+"""Sentences and pieces per second of encoding on a CPU: ours, sentence-transformers and ONNX Runtime, the same weights.
+
+python benchmarks/encode.py MODEL TEXT... --output benchmarks/results/encode.json
+
+MODEL gives the tokenizer, and the weights where --width and --layers are those of the model; otherwise they are
+random, which is as fast. Contestants take turns on the same sentences, of mixed lengths. The share of the machine's
+matrix products: floating point operations of the layers, over those of bare products of their shape in that time.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from machine import machine
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.export import export_onnx, export_sentence_transformers
+from fairseq_lxsr.export.onnx_folder import INPUT, MODEL_FILE, OUTPUT
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+
+BATCH_SIZES = {"ours": 64, "sentence-transformers": 64, "ONNX Runtime": 64}
+
+
+def sized(encoder: SentenceEncoder, width: int, layers: int) -> SentenceEncoder:
+    """The encoder, or a random one of another size with its tokenizer."""
+    config = encoder.model.config
+    if (config.embed_dim, config.num_layers) == (width, layers):
+        return encoder
+    other = replace(config, embed_dim=width, ffn_embed_dim=2 * width, num_heads=width // 64, num_layers=layers)
+    return SentenceEncoder(TransformerSentenceEncoder(other), encoder.tokenizer, encoder.config, "cpu")
+
+
+def layer_flops(config: TransformerConfig, lengths: np.ndarray) -> float:
+    """Of the layers' products on unpadded sentences: projections, feed-forward, attention."""
+    d, f = config.embed_dim, config.ffn_embed_dim
+    per_piece = 2 * (4 * d * d + 2 * d * f)
+    return config.num_layers * float((lengths * per_piece + 4 * d * lengths.astype(float) ** 2).sum())
+
+
+def product_speed(config: TransformerConfig, dtype: torch.dtype, repeats: int = 20) -> float:
+    """Floating point operations per second of a bare product as the layers have it, the best of several."""
+    rows = torch.randn(4096, config.embed_dim).to(dtype)
+    weight = torch.randn(config.embed_dim, config.ffn_embed_dim).to(dtype)
+    out = torch.empty(len(rows), config.ffn_embed_dim, dtype=dtype)
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.mm(rows, weight, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * len(rows) * config.embed_dim * config.ffn_embed_dim / best
+
+
+def onnx_runner(encoder: SentenceEncoder, folder: Path) -> Callable[[list[str]], object]:
+    """ONNX Runtime as a careful user drives it: batches of similar length, our tokenizer."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(folder / MODEL_FILE), providers=["CPUExecutionProvider"])
+    longest, padding = encoder.model.config.max_positions, encoder.model.config.padding_idx
+
+    def run(sentences: list[str]) -> None:
+        ids = sorted((row[:longest] for row in encoder.tokenizer.encode(sentences)), key=len, reverse=True)
+        for start in range(0, len(ids), BATCH_SIZES["ONNX Runtime"]):
+            batch = ids[start : start + BATCH_SIZES["ONNX Runtime"]]
+            tokens = np.full((len(batch), max(1, len(batch[0]))), padding)
+            for row, values in enumerate(batch):
+                tokens[row, : len(values)] = values
+            session.run([OUTPUT], {INPUT: tokens})
+
+    return run
+
+
+def contestants(encoder: SentenceEncoder, folder: Path) -> dict[str, Callable[[list[str]], object]]:
+    from sentence_transformers import SentenceTransformer
+
+    export_sentence_transformers(encoder, folder / "st")
+    theirs = SentenceTransformer(str(folder / "st"), device="cpu")
+    for name, int8 in (("onnx", False), ("onnx8", True)):
+        export_onnx(encoder, folder / name, int8=int8)
+    return {
+        "ours, float32": lambda sentences: encoder.encode(sentences, BATCH_SIZES["ours"]),
+        "ours, bfloat16": lambda sentences: encoder.encode(sentences, BATCH_SIZES["ours"], dtype="bfloat16"),
+        "sentence-transformers": lambda sentences: theirs.encode(
+            sentences, batch_size=BATCH_SIZES["sentence-transformers"]
+        ),
+        "ONNX Runtime, float32": onnx_runner(encoder, folder / "onnx"),
+        "ONNX Runtime, int8": onnx_runner(encoder, folder / "onnx8"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="model folder")
+    parser.add_argument("text", nargs="+", help="files, one sentence a line")
+    parser.add_argument("--sentences", type=int, default=20_000, help="spread evenly over the files (default: 20,000)")
+    parser.add_argument("--width", type=int, default=512, help="default: 512")
+    parser.add_argument("--layers", type=int, default=2, help="default: 2")
+    parser.add_argument("--repeats", type=int, default=3, help="default: 3")
+    parser.add_argument("--output", type=Path, help="write the results here as JSON")
+    args = parser.parse_args()
+    lines = [line for line in chain.from_iterable(map(read_lines, args.text)) if line.strip()]
+    sentences = [lines[i] for i in np.linspace(0, len(lines) - 1, min(len(lines), args.sentences)).astype(int)]
+    encoder = sized(SentenceEncoder.from_pretrained(args.model, "cpu"), args.width, args.layers)
+    config = encoder.model.config
+    lengths = encoder.tokenizer.encode_flat(sentences)[1].clip(max=config.max_positions)
+    flops = layer_flops(config, lengths)
+    seconds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        runs = contestants(encoder, Path(folder))
+        for run in runs.values():
+            run(sentences[:500])
+        for _ in range(args.repeats):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run(sentences)
+                seconds.setdefault(name, []).append(time.perf_counter() - start)
+                print(f"{name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
+    peak = {dtype: product_speed(config, getattr(torch, dtype)) for dtype in ("float32", "bfloat16")}
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    theirs = medians["sentence-transformers"]
+    print(
+        f"{len(sentences):,} sentences, {lengths.sum():,} pieces, width {config.embed_dim}, {config.num_layers} layers"
+    )
+    print(f"{'':24}{'sentences/s':>12}{'pieces/s':>12}{'of st':>8}{'of products':>13}")
+    for name, median in medians.items():
+        dtype = "bfloat16" if "bfloat16" in name else "float32"
+        share = "" if "int8" in name else f"{100 * flops / median / peak[dtype]:.0f} %"
+        row = f"{len(sentences) / median:12.0f}{lengths.sum() / median:12.0f}{theirs / median:8.2f}{share:>13}"
+        print(f"{name:24}{row}")
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        results = {
+            "machine": machine(),
+            "sentences": len(sentences),
+            "pieces": int(lengths.sum()),
+            "width": config.embed_dim,
+            "layers": config.num_layers,
+            "layer flops": flops,
+            "product flops per second": peak,
+            "seconds": seconds,
+        }
+        args.output.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
