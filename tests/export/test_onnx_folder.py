@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 import toy
-from conftest import lxsr, refused
+from conftest import lxsr_here as lxsr
+from conftest import refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError

@@ -9,7 +9,8 @@ import pytest
 import sentencepiece
 import torch
 import toy
-from conftest import lxsr, refused
+from conftest import lxsr_here as lxsr
+from conftest import refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder import save_folder

@@ -12,7 +12,8 @@ import time
 import numpy as np
 import pytest
 import toy
-from conftest import ROOT, lxsr, refused
+from conftest import ROOT, refused
+from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr import SentenceEncoder
 
@@ -31,8 +32,8 @@ def expected(toy_model):
     return SentenceEncoder.from_pretrained(toy_model).encode([*LINES, "", "the dog " * 200])
 
 
-def embed(model, *arguments, **options):
-    return lxsr("embed", "--model", model, *arguments, **options)
+def embed(model, *arguments, check=True):
+    return lxsr("embed", "--model", model, *arguments, check=check)
 
 
 def test_standard_input_packed_files_and_several_files(toy_model, text, expected, tmp_path):

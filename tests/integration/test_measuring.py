@@ -11,7 +11,8 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, lxsr, refused
+from conftest import ROOT, refused
+from conftest import lxsr_here as lxsr
 from golden_vectors import GOLDEN
 
 from fairseq_lxsr.files import read_lines, read_parallel
