@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from tqdm import tqdm
@@ -21,6 +21,7 @@ HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix
 FORMATS = ("npy", "raw")
 DTYPES = {"float32": "<f4", "float16": "<f2"}
 INDEX_VERSION = 1
+Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def index_path(output: Path) -> Path:
 
 def embed_lines(
     lines: Iterable[str],
-    encode: Callable[[list[str], Counter[str]], np.ndarray],
+    encode: Encode,
     output: Path,
     layout: Layout,
     settings: dict[str, Any],
@@ -85,22 +86,11 @@ def embed_lines(
     partial, progress = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress"))
     output.parent.mkdir(parents=True, exist_ok=True)
     counts = _counts_so_far(progress, settings) if resume and partial.exists() else Counter[str]()
-    size = len(layout.header(0)) + counts["lines"] * layout.width * np.dtype(DTYPES[layout.dtype]).itemsize
     with naming(partial), _removed_if_useless(partial, counts):
         with open(partial, "r+b" if counts["lines"] else "wb") as stream:
-            stream.truncate(size)
-            stream.seek(size)
-            bar = tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if show_progress else True)
-            with bar:
-                remaining = _skip(lines, counts["lines"])
-                while window := list(islice(remaining, WINDOW)):
-                    stream.write(layout.row_bytes(encode(window, counts)))
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                    counts["lines"] += len(window)
-                    with atomic_write(progress) as record:
-                        record.write(json.dumps({"settings": settings, "counts": counts}))
-                    bar.update(len(window))
+            for _ in _append(stream, lines, encode, layout, counts, total, show_progress):
+                with atomic_write(progress) as record:
+                    record.write(json.dumps({"settings": settings, "counts": counts}))
             stream.seek(0)
             stream.write(layout.header(counts["lines"]))
         if not counts["lines"]:
@@ -117,6 +107,24 @@ def embed_lines(
     partial.replace(output)
     progress.unlink(missing_ok=True)
     return index
+
+
+def _append(
+    stream: BinaryIO, lines: Iterable[str], encode: Encode, layout: Layout, counts: Counter[str], total, progress: bool
+) -> Iterator[None]:
+    """Write the rows of what is not counted yet; gives way each time that all counted rows are safe on disk."""
+    size = len(layout.header(0)) + counts["lines"] * layout.width * np.dtype(DTYPES[layout.dtype]).itemsize
+    stream.truncate(size)
+    stream.seek(size)
+    with tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if progress else True) as bar:
+        remaining = _skip(lines, counts["lines"])
+        while window := list(islice(remaining, WINDOW)):
+            stream.write(layout.row_bytes(encode(window, counts)))
+            stream.flush()
+            os.fsync(stream.fileno())
+            counts["lines"] += len(window)
+            yield
+            bar.update(len(window))
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def nearest_neighbours(
         queries: [N, D]; candidates: [M, D]; of any length, float32 or float16, in memory or memory-mapped.
         k: at most M.
         penalty: [M], taken from every candidate's cosine (CSLS).
-        precision: of the products: float32, or bfloat16 (3 times as fast where the processor has it).
+        precision: of the products: float32, or bfloat16 (2 to 3 times as fast where the processor has it).
         memory_mb: megabytes for the queries at hand and their products, beside arguments and result; at least those of
             2,048 queries.
     Returns: cosines minus penalty, float32 [N, k], in falling order; indices into the candidates [N, k].
