@@ -38,10 +38,16 @@ setup(
         "onnx": ["onnx", "onnxruntime", "onnxscript", "protobuf", "tokenizers"],
         # reading .zst
         "zst": ["backports.zstd; python_version < '3.14'"],
+        # `lxsr embed --format parquet`
+        "parquet": ["pyarrow"],
+        # fairseq_lxsr.export.MtebEncoder
+        "mteb": ["mteb>=2"],
         # `lxsr report`
         "report": ["plotly>=6", "scikit-learn"],
         "dev": [
             "backports.zstd",
+            "hypothesis",
+            "mteb",
             "mypy",
             "onnx",
             "onnxruntime",
@@ -49,6 +55,7 @@ setup(
             "playwright",
             "plotly",
             "protobuf",
+            "pyarrow",
             "pytest",
             "ruff",
             "scikit-learn",

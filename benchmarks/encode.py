@@ -3,18 +3,21 @@
 python benchmarks/encode.py MODEL TEXT... --output benchmarks/results/encode.json
 
 MODEL gives the tokenizer, and the weights where --width and --layers are those of the model; otherwise they are
-random, which is as fast. Contestants take turns on the same sentences, of mixed lengths. The share of the machine's
-matrix products: floating point operations of the layers, over those of bare products of their shape in that time.
+random, which is as fast. Contestants take turns on the same sentences, of mixed lengths; memory is measured in
+processes of its own. The share of the machine's matrix products: floating point operations of the layers, over those
+of bare products of their shape in that time.
 """
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -23,21 +26,53 @@ import torch
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder import DICTIONARY_FILE, save_folder
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers
 from fairseq_lxsr.export.onnx_folder import INPUT, MODEL_FILE, OUTPUT
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.text import SENTENCEPIECE_FILE
 
-BATCH_SIZES = {"ours": 64, "sentence-transformers": 64, "ONNX Runtime": 64}
+OUR_DTYPES = ("float32", "bfloat16", "int8")
+BATCH_SIZES = {"ours": 256, "sentence-transformers": 64, "ONNX Runtime": 64}
 
 
-def sized(encoder: SentenceEncoder, width: int, layers: int) -> SentenceEncoder:
-    """The encoder, or a random one of another size with its tokenizer."""
+def sized(folder: Path, width: int, layers: int, vocabulary: int, output: Path) -> Path:
+    """The model folder, or one with its tokenizer and a random encoder of another size."""
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     config = encoder.model.config
     if (config.embed_dim, config.num_layers) == (width, layers):
-        return encoder
-    other = replace(config, embed_dim=width, ffn_embed_dim=2 * width, num_heads=width // 64, num_layers=layers)
-    return SentenceEncoder(TransformerSentenceEncoder(other), encoder.tokenizer, encoder.config, "cpu")
+        return folder
+    size = {"embed_dim": width, "ffn_embed_dim": 2 * width, "num_heads": width // 64, "num_layers": layers}
+    other = TransformerSentenceEncoder(replace(config, vocab_size=max(vocabulary, config.vocab_size), **size))
+    dictionary = output.with_name(DICTIONARY_FILE)
+    unused = "".join(f"unused{i} 0\n" for i in range(vocabulary - config.vocab_size))
+    dictionary.write_text((folder / DICTIONARY_FILE).read_text(encoding="utf-8") + unused, encoding="utf-8")
+    save_folder(output, other, dictionary, folder / SENTENCEPIECE_FILE, encoder.tokenizer.options, {})
+    return output
+
+
+def resident() -> int:
+    """The most bytes of memory that this program ever had (Linux); getrusage counts the parent's as well."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+def embed_alone(folder: Path, sentences: list[str], dtype: str) -> int:
+    """Bytes that loading and encoding add to a process that has torch."""
+    before = resident()
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    encoder.encode(sentences, BATCH_SIZES["ours"], dtype=dtype)
+    return resident() - before
+
+
+def peak_memory(folder: Path, sentences: list[str]) -> dict[str, int]:
+    """The same for each precision, each in a process of its own."""
+    found = {}
+    for dtype in OUR_DTYPES:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            found[dtype] = pool.apply(embed_alone, (folder, sentences, dtype))
+    return found
 
 
 def layer_flops(config: TransformerConfig, lengths: np.ndarray) -> float:
@@ -87,8 +122,10 @@ def contestants(encoder: SentenceEncoder, folder: Path) -> dict[str, Callable[[l
     for name, int8 in (("onnx", False), ("onnx8", True)):
         export_onnx(encoder, folder / name, int8=int8)
     return {
-        "ours, float32": lambda sentences: encoder.encode(sentences, BATCH_SIZES["ours"]),
-        "ours, bfloat16": lambda sentences: encoder.encode(sentences, BATCH_SIZES["ours"], dtype="bfloat16"),
+        **{
+            f"ours, {dtype}": partial(encoder.encode, batch_size=BATCH_SIZES["ours"], dtype=dtype)
+            for dtype in OUR_DTYPES
+        },
         "sentence-transformers": lambda sentences: theirs.encode(
             sentences, batch_size=BATCH_SIZES["sentence-transformers"]
         ),
@@ -99,23 +136,28 @@ def contestants(encoder: SentenceEncoder, folder: Path) -> dict[str, Callable[[l
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="model folder")
+    parser.add_argument("model", type=Path, help="model folder")
     parser.add_argument("text", nargs="+", help="files, one sentence a line")
     parser.add_argument("--sentences", type=int, default=20_000, help="spread evenly over the files (default: 20,000)")
     parser.add_argument("--width", type=int, default=512, help="default: 512")
     parser.add_argument("--layers", type=int, default=2, help="default: 2")
+    parser.add_argument(
+        "--vocabulary", type=int, default=50_000, help="of a random encoder, at least (default: 50,000)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     lines = [line for line in chain.from_iterable(map(read_lines, args.text)) if line.strip()]
     sentences = [lines[i] for i in np.linspace(0, len(lines) - 1, min(len(lines), args.sentences)).astype(int)]
-    encoder = sized(SentenceEncoder.from_pretrained(args.model, "cpu"), args.width, args.layers)
-    config = encoder.model.config
-    lengths = encoder.tokenizer.encode_flat(sentences)[1].clip(max=config.max_positions)
-    flops = layer_flops(config, lengths)
     seconds: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        runs = contestants(encoder, Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = sized(args.model, args.width, args.layers, args.vocabulary, Path(temporary) / "model")
+        memory = peak_memory(folder, sentences)
+        encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+        config = encoder.model.config
+        lengths = encoder.tokenizer.encode_flat(sentences)[1].clip(max=config.max_positions)
+        flops = layer_flops(config, lengths)
+        runs = contestants(encoder, Path(temporary))
         for run in runs.values():
             run(sentences[:500])
         for _ in range(args.repeats):
@@ -136,6 +178,7 @@ def main() -> None:
         share = "" if "int8" in name else f"{100 * flops / median / peak[dtype]:.0f} %"
         row = f"{len(sentences) / median:12.0f}{lengths.sum() / median:12.0f}{theirs / median:8.2f}{share:>13}"
         print(f"{name:24}{row}")
+    print("peak memory beyond torch:", ", ".join(f"{dtype} {size / 2**20:.0f} MiB" for dtype, size in memory.items()))
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         results = {
@@ -147,6 +190,7 @@ def main() -> None:
             "layer flops": flops,
             "product flops per second": peak,
             "seconds": seconds,
+            "peak bytes beyond torch": memory,
         }
         args.output.write_text(json.dumps(results, indent=2) + "\n")
 

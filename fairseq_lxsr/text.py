@@ -22,7 +22,8 @@ SENTENCEPIECE_FILE = "sentencepiece.model"
 TEXT_FILE = "text.json"
 # fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
 BLANKS = r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+"
-_BLANKS = re.compile(BLANKS)
+# halves of a surrogate pair are no text; SentencePiece refuses them
+_BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
 

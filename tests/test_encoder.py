@@ -132,7 +132,7 @@ def test_bfloat16_is_near(encoder):
 
 def test_a_small_budget_of_pieces_changes_nothing(encoder, monkeypatch):
     reference = encoder.encode(SENTENCES)
-    monkeypatch.setattr("fairseq_lxsr.encoder.TOKENS", 1)
+    monkeypatch.setattr("fairseq_lxsr.encoder.PIECES", 1)
     np.testing.assert_allclose(encoder.encode(SENTENCES), reference, atol=1e-5)
 
 
@@ -177,3 +177,12 @@ def test_threads_do_not_disturb_each_other(encoder):
 def test_unknown_options_are_refused(encoder, options, message):
     with pytest.raises(InputError, match=message):
         encoder.encode(["dog"], **options)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("bfloat16", 0.999), ("float16", 0.99999), ("int8", 0.99)])
+def test_other_precisions_point_the_same_way(encoder, dtype, least):
+    exact, rounded = encoder.encode(SENTENCES, normalize=True), encoder.encode(SENTENCES, dtype=dtype, normalize=True)
+    assert rounded.dtype == np.float32
+    cosines = (exact * rounded).sum(axis=1)[exact.any(axis=1)]
+    assert cosines.min() > least
+    assert (cosines < 1 - 1e-7).any()  # they are other precisions

@@ -23,8 +23,17 @@ NEEDED_BYTES = 3 * 10**9
 BUILD = ["setuptools", "wheel", "cython"]
 USE = ["sentencepiece", "faiss-cpu", "safetensors", "tqdm"]
 FAIRSEQ_NEEDS = ["bitarray", "cffi", "hydra-core", "omegaconf", "packaging", "regex", "sacrebleu", "scikit-learn"]
-EXTRAS = ["sentence-transformers", "plotly", "protobuf", "backports.zstd", "onnx", "onnxruntime", "onnxscript"]
-DEVELOP = ["pytest", "ruff", "mypy", "playwright", "tensorboardX"]
+EXTRAS = [
+    "sentence-transformers",
+    "plotly",
+    "protobuf",
+    "backports.zstd",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "pyarrow",
+]
+DEVELOP = ["hypothesis", "mteb", "pytest", "ruff", "mypy", "playwright", "tensorboardX"]
 
 
 def stop(sentence):

@@ -1,6 +1,7 @@
 """`lxsr embed`: text in, embeddings out; of any length, in constant memory."""
 
 import argparse
+import importlib.util
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -29,7 +30,10 @@ def add_parser(verbs) -> None:
         "--output", required=True, type=Path, metavar="FILE", help="embeddings; FILE.json describes them"
     )
     parser.add_argument(
-        "--format", choices=FORMATS, default="npy", help="npy, or raw float32 rows as LASER's tools read (default: npy)"
+        "--format",
+        choices=FORMATS,
+        default="npy",
+        help="npy; raw: rows alone, as LASER's scripts read them; safetensors; parquet (default: npy)",
     )
     parser.add_argument(
         "--output-dtype", choices=("float32", "float16"), default="float32", help="of the file (default: float32)"
@@ -51,8 +55,8 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.format == "raw" and args.output_dtype != "float32":
-        raise InputError("--format raw with --output-dtype float16; LASER's raw embeddings are float32")
+    if args.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise InputError("--format parquet needs pyarrow; install it with `pip install pyarrow`")
     encoder = load_encoder(args.model, args)
     total = None if args.input == ["-"] else count_lines(args.input)
     lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
@@ -68,6 +72,7 @@ def run(args: argparse.Namespace) -> None:
             counts=counts,
         )
 
+    layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)
     settings = {
         "model": encoder.fingerprint + ("-untrained" if args.untrained else ""),
         "input": [name if name == "-" else Path(name).name for name in args.input],
@@ -76,7 +81,8 @@ def run(args: argparse.Namespace) -> None:
         "normalize": args.normalize,
         "on_long": args.on_long,
     }
-    layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)
+    if layout.format == "raw":
+        settings["laser_options"] = laser_options(layout)
     index = embed_lines(
         lines, encode, args.output, layout, settings, resume=args.resume, total=total, show_progress=True
     )
@@ -85,6 +91,13 @@ def run(args: argparse.Namespace) -> None:
         f"{args.output}: {index['count']:,} embeddings of width {layout.width}{met}, model {index['model']}, "
         f"described in {index_path(args.output).name}"
     )
+    if layout.format == "raw":
+        print(f"LASER's scripts read it with {laser_options(layout)}")
+
+
+def laser_options(layout: Layout) -> str:
+    """What the scripts of LASER (mine_bitexts.py, xsim.py) must be told of raw embeddings: nothing is in the file."""
+    return f"--dim {layout.width}" + (" --fp16" if layout.dtype == "float16" else "")
 
 
 def count_lines(paths: list[str]) -> int:

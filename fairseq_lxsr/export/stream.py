@@ -17,9 +17,10 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, naming, sha256
 
 WINDOW = 20_000  # lines that are sorted by length, and written together
-HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix
-FORMATS = ("npy", "raw")
+HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix; of .safetensors the same
+FORMATS = ("npy", "raw", "safetensors", "parquet")
 DTYPES = {"float32": "<f4", "float16": "<f2"}
+NAME = "embeddings"  # of the tensor in .safetensors, of the column in .parquet
 INDEX_VERSION = 1
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
@@ -29,8 +30,9 @@ class Layout:
     """What a file of embeddings looks like.
 
     Args:
-        format: `npy`, or `raw`: rows and nothing else, as LASER's tools read it.
-        dtype: `float32` or `float16`; raw is float32.
+        format: `npy`; `raw`: rows and nothing else, as LASER's tools read it; `safetensors`: one tensor; `parquet`: a
+            column of lists of fixed length.
+        dtype: `float32` or `float16`.
         width: D.
     """
 
@@ -39,12 +41,22 @@ class Layout:
     width: int
 
     def header(self, rows: int) -> bytes:
-        """What stands before the rows."""
-        if self.format == "raw":
-            return b""
-        text = f"{{'descr': '{DTYPES[self.dtype]}', 'fortran_order': False, 'shape': ({rows}, {self.width}), }}"
-        start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
-        return start + text.ljust(HEADER_BYTES - 11).encode() + b"\n"
+        """What stands before the rows; always of the same length."""
+        if self.format == "npy":
+            text = f"{{'descr': '{DTYPES[self.dtype]}', 'fortran_order': False, 'shape': ({rows}, {self.width}), }}"
+            start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+            return start + text.ljust(HEADER_BYTES - 11).encode() + b"\n"
+        if self.format == "safetensors":
+            kind = {"float32": "F32", "float16": "F16"}[self.dtype]
+            tensor = {"dtype": kind, "shape": [rows, self.width], "data_offsets": [0, rows * self.row_size]}
+            text = json.dumps({NAME: tensor}, separators=(",", ":"))
+            return (HEADER_BYTES - 8).to_bytes(8, "little") + text.ljust(HEADER_BYTES - 8).encode()
+        return b""
+
+    @property
+    def row_size(self) -> int:
+        """Bytes of an embedding."""
+        return self.width * np.dtype(DTYPES[self.dtype]).itemsize
 
     def row_bytes(self, embeddings: np.ndarray) -> bytes:
         return np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype]).tobytes()
@@ -95,17 +107,19 @@ def embed_lines(
             stream.write(layout.header(counts["lines"]))
         if not counts["lines"]:
             raise InputError("no lines to embed; expected one sentence a line")
+    whole = _as_parquet(partial, layout) if layout.format == "parquet" else partial
     index = {
         "index_version": INDEX_VERSION,
         "count": counts["lines"],
         **settings,
         **{name: counts[name] for name in ("empty", "long")},
-        "sha256": sha256(partial),
+        "sha256": sha256(whole),
     }
     with atomic_write(index_path(output)) as record:
         record.write(json.dumps(index, indent=2) + "\n")
-    partial.replace(output)
-    progress.unlink(missing_ok=True)
+    whole.replace(output)
+    for path in (partial, progress):
+        path.unlink(missing_ok=True)
     return index
 
 
@@ -113,7 +127,7 @@ def _append(
     stream: BinaryIO, lines: Iterable[str], encode: Encode, layout: Layout, counts: Counter[str], total, progress: bool
 ) -> Iterator[None]:
     """Write the rows of what is not counted yet; gives way each time that all counted rows are safe on disk."""
-    size = len(layout.header(0)) + counts["lines"] * layout.width * np.dtype(DTYPES[layout.dtype]).itemsize
+    size = len(layout.header(0)) + counts["lines"] * layout.row_size
     stream.truncate(size)
     stream.seek(size)
     with tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if progress else True) as bar:
@@ -125,6 +139,24 @@ def _append(
             counts["lines"] += len(window)
             yield
             bar.update(len(window))
+
+
+def _as_parquet(rows: Path, layout: Layout) -> Path:
+    """A Parquet file beside a file of bare rows; Parquet itself could not be gone on with after an interruption."""
+    import pyarrow
+    from pyarrow import parquet
+
+    path = rows.with_suffix(".whole")
+    column = pyarrow.list_(pyarrow.from_numpy_dtype(DTYPES[layout.dtype]), layout.width)
+    stored = np.memmap(rows, dtype=DTYPES[layout.dtype], mode="r").reshape(-1, layout.width)
+    with (
+        atomic_write(path, "wb") as stream,
+        parquet.ParquetWriter(stream, pyarrow.schema([(NAME, column)]), use_dictionary=False) as writer,
+    ):
+        for start in range(0, len(stored), WINDOW):
+            flat = pyarrow.array(stored[start : start + WINDOW].reshape(-1))
+            writer.write_table(pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)}))
+    return path
 
 
 @contextlib.contextmanager

@@ -65,12 +65,12 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """x [B, T, D], attends [B, 1, 1, T] bool (False at padding) -> [B, T, D]."""
+        """x [B, T, D], attends [B, 1, T or 1, T] bool, True where a place (first T) may look -> [B, T, D]."""
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
         dropout = self.dropout if self.training else 0.0
-        attention = F.scaled_dot_product_attention if x.is_cuda else plain_attention
+        attention = plain_attention if self.training and not x.is_cuda else F.scaled_dot_product_attention
         mixed = attention(query, key, value, attn_mask=attends, dropout_p=dropout)  # [B, H, T, D / H]
         return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
 
@@ -92,10 +92,11 @@ class TransformerLayer(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """x [B, T, D], attends [B, 1, 1, T] -> [B, T, D]."""
-        x = self.self_attn_layer_norm(x + self.dropout(self.self_attn(x, attends)))
-        hidden = self.activation_dropout(F.silu(self.fc1(x)))  # [B, T, F]
-        return self.final_layer_norm(x + self.dropout(self.fc2(hidden)))
+        """x [B, T, D], attends as in `SelfAttention` -> [B, T, D]."""
+        # in place where no gradient needs the values: fresh memory costs more than the sums themselves
+        x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
+        hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))  # [B, T, F]
+        return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
 
 
 class TransformerSentenceEncoder(nn.Module):
@@ -136,3 +137,23 @@ class TransformerSentenceEncoder(nn.Module):
         for layer in self.layers:
             x = layer(x, attends)
         return mean_pool(x, is_token), x
+
+    def forward_rows(
+        self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
+    ) -> Tensor:
+        """Encode sentences that share rows; the same embeddings as `forward`, without padding.
+
+        Args:
+            tokens: [R, W] ids.
+            positions: [R, W] of each piece in its sentence.
+            sentence: [R, W] number of the sentence of each piece, different from all others at padding.
+            pieces: [P] where in the flattened rows the pieces of the first sentence lie, then those of the second, ...
+            starts: [S] where in `pieces` each sentence begins.
+        Returns: [S, D] float32.
+        """
+        x = self.embed_tokens(tokens) + self.embed_positions(positions)
+        x = self.dropout(self.layer_norm(x))
+        attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
+        for layer in self.layers:
+            x = layer(x, attends)
+        return F.embedding_bag(pieces, x.flatten(0, 1).float(), starts, mode="mean")

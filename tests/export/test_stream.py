@@ -1,5 +1,6 @@
 """Files of embeddings: numpy's own bytes, any interruption, any setting."""
 
+import errno
 import json
 import os
 import signal
@@ -46,23 +47,42 @@ def test_raw_is_rows_only(tmp_path):
     assert hashed.split()[0] == index["sha256"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_safetensors_and_parquet_are_read_by_their_own_libraries(tmp_path, dtype):
+    from pyarrow import parquet
+    from safetensors.numpy import load_file
+
+    expected = encode(LINES, Counter()).astype(dtype)
+    for end in ("safetensors", "parquet"):
+        embed_lines(iter(LINES), encode, tmp_path / f"x.{end}", Layout(end, dtype, 3), {"model": "m"})
+    read = load_file(tmp_path / "x.safetensors")["embeddings"]
+    assert read.dtype == expected.dtype
+    np.testing.assert_array_equal(read, expected)
+    column = parquet.read_table(tmp_path / "x.parquet")["embeddings"].combine_chunks()
+    np.testing.assert_array_equal(column.flatten().to_numpy().reshape(-1, 3), expected)
+    assert len(list(tmp_path.iterdir())) == 4  # two files and their descriptions
+
+
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from fairseq_lxsr.export import stream
-from test_stream import LINES, NPY, encode
+from test_stream import LINES, encode
 stream.WINDOW = 10
 def killed(window, counts):
     if window[0] == "line 40":
         os.kill(os.getpid(), signal.SIGKILL)
     return encode(window, counts)
-stream.embed_lines(LINES, killed, Path(sys.argv[1]), NPY, {"model": "m"})
+layout = stream.Layout(sys.argv[3], "float32", 3)
+stream.embed_lines(LINES, killed, Path(sys.argv[1]), layout, {"model": "m"})
 """
 
 
-def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
-    arguments = [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy"), os.path.dirname(__file__)]
+@pytest.mark.parametrize("form", ["npy", "safetensors", "parquet"])
+def test_goes_on_after_kill_with_the_same_bytes(tmp_path, form):
+    layout = Layout(form, "float32", 3)
+    arguments = [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy"), os.path.dirname(__file__), form]
     assert subprocess.run(arguments, timeout=120).returncode == -signal.SIGKILL
     assert not (tmp_path / "x.npy").exists()
     with open(tmp_path / "x.npy.partial", "ab") as partial:
@@ -73,9 +93,9 @@ def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
         seen.append(window[0])
         return encode(window, counts)
 
-    embed_lines(iter(LINES), watched, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    embed_lines(iter(LINES), watched, tmp_path / "x.npy", layout, {"model": "m"}, resume=True)
     assert seen == [f"line {i}" for i in range(40, 95, 10)]
-    embed_lines(LINES, encode, tmp_path / "y.npy", NPY, {"model": "m"})
+    embed_lines(LINES, encode, tmp_path / "y.npy", layout, {"model": "m"})
     for suffix in ("", ".json"):
         assert (tmp_path / f"x.npy{suffix}").read_bytes() == (tmp_path / f"y.npy{suffix}").read_bytes()
 
@@ -100,6 +120,23 @@ def interrupted(tmp_path):
 
     with pytest.raises(RuntimeError):
         embed_lines(LINES, fail, tmp_path / "x.npy", NPY, {"model": "m"})
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    written = []
+
+    def full(_):
+        written.append(1)
+        if len(written) == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream.os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*x\.npy\.partial'"):
+            embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
+    assert not (tmp_path / "x.npy").exists()
+    embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), encode(LINES, Counter()))
 
 
 def test_what_was_left_must_fit(tmp_path):

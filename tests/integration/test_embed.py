@@ -57,7 +57,9 @@ def test_formats_and_index(toy_model, text, expected, tmp_path):
     done = embed(toy_model, "--input", text, "--output", tmp_path / "out.raw", "--format", "raw")
     assert "302 embeddings of width 32, 1 empty, 1 long" in done.stdout
     np.testing.assert_allclose(np.fromfile(tmp_path / "out.raw", "<f4").reshape(-1, 32), expected, atol=1e-5)
+    assert "LASER's scripts read it with --dim 32\n" in done.stdout
     index = json.loads((tmp_path / "out.raw.json").read_text())
+    assert index["laser_options"] == "--dim 32"
     assert (index["count"], index["dimension"], index["dtype"], index["format"]) == (302, 32, "float32", "raw")
     assert index["sha256"] == hashlib.sha256((tmp_path / "out.raw").read_bytes()).hexdigest()
     assert index["model"] == SentenceEncoder.from_pretrained(toy_model).fingerprint
@@ -77,7 +79,8 @@ def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
     assert json.loads((tmp_path / "2.npy.json").read_text())["first_line"] == 101
 
 
-def test_killed_and_resumed(toy_model, tmp_path):
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_killed_and_resumed(toy_model, tmp_path, sent, status):
     """Killed after the first window; the second run gives the bytes of an uninterrupted one."""
     text = tmp_path / "long.txt"
     text.write_text("".join(f"{line}\n" for line in LINES * 200))  # three windows
@@ -87,9 +90,8 @@ def test_killed_and_resumed(toy_model, tmp_path):
     )
     while process.poll() is None and not (tmp_path / "out.npy.progress").exists():
         time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL
+    process.send_signal(sent)
+    assert process.wait(timeout=60) == status
     assert not (tmp_path / "out.npy").exists()
     embed(toy_model, "--input", text, "--output", tmp_path / "out.npy", "--resume")
     embed(toy_model, "--input", text, "--output", tmp_path / "whole.npy")
@@ -101,7 +103,6 @@ def test_killed_and_resumed(toy_model, tmp_path):
     ("options", "fragments"),
     [
         (("--shard", "4/3"), ("--shard 4/3", "2/4")),
-        (("--format", "raw", "--output-dtype", "float16"), ("float32",)),
         (("--truncate-dim", 99), ("truncate_dim 99", "1 to 32")),
         (("--on-long", "error"), ("'the dog the dog", "pieces; expected at most")),
     ],

@@ -1,0 +1,74 @@
+"""A model folder as mteb 2 measures it: `mteb.evaluate(MtebEncoder.from_pretrained("model"), tasks)`."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.encoder import SentenceEncoder
+
+
+class MtebEncoder:
+    """Satisfies mteb's `EncoderProtocol`; mteb itself is imported only when it asks for the description.
+
+    Args:
+        encoder: what embeds.
+        name: how results are filed, as `organisation/model`.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, name: str = "fairseq-lxsr/model"):
+        self.encoder, self.name = encoder, name
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: str | None = None) -> "MtebEncoder":
+        """Load a model folder; results are filed under its name."""
+        return cls(SentenceEncoder.from_pretrained(folder, device), f"fairseq-lxsr/{Path(folder).resolve().name}")
+
+    def encode(
+        self,
+        inputs,
+        *,
+        task_metadata,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type=None,
+        batch_size: int = 256,
+        **options,
+    ) -> np.ndarray:
+        """Batches of {"text": [...]} -> float32 [N, D]; no prompts, and mteb's other options change nothing."""
+        sentences = [sentence for batch in inputs for sentence in batch["text"]]
+        return self.encoder.encode(sentences, batch_size, show_progress=options.get("show_progress_bar", False))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """Cosine of all pairs: [N, D], [M, D] -> [N, M]."""
+        return _unit(embeddings1) @ _unit(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """Cosine of each pair: [N, D], [N, D] -> [N]."""
+        return np.einsum("nd,nd->n", _unit(embeddings1), _unit(embeddings2))
+
+    @cached_property
+    def mteb_model_meta(self):
+        """mteb's description of the model; the fingerprint is its revision."""
+        from mteb.models import ModelMeta
+
+        return ModelMeta.create_empty(
+            {
+                "name": self.name,
+                "revision": self.encoder.fingerprint,
+                "embed_dim": self.encoder.embed_dim,
+                "max_tokens": self.encoder.model.config.max_positions,
+                "n_parameters": sum(weight.numel() for weight in self.encoder.model.parameters()),
+                "similarity_fn_name": "cosine",
+                "use_instructions": False,
+                "framework": ["PyTorch"],
+            }
+        )
+
+
+def _unit(embeddings: Any) -> np.ndarray:
+    """To length one; zero vectors stay zero. Takes arrays and tensors, one vector or many."""
+    rows = np.atleast_2d(np.asarray(embeddings, dtype=np.float32))
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1)

@@ -1,0 +1,62 @@
+"""mteb itself measures an encoder of ours, on a task made here."""
+
+import numpy as np
+import pytest
+import toy
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.export import MtebEncoder
+from fairseq_lxsr.retrieval import nearest_neighbours
+
+PAIRS = toy.sentences(50, seed=4)
+
+
+@pytest.fixture(scope="module")
+def task():
+    mteb = pytest.importorskip("mteb")
+    datasets = pytest.importorskip("datasets")
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.abstasks.text.bitext_mining import AbsTaskBitextMining
+
+    class ToyBitext(AbsTaskBitextMining):
+        metadata = TaskMetadata(
+            name="ToyBitext",
+            description="sentences made for this test",
+            dataset={"path": "none", "revision": "1"},
+            type="BitextMining",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=["test"],
+            eval_langs={"default": ["eng-Latn", "fra-Latn"]},
+            main_score="f1",
+        )
+
+        def load_data(self, **_):
+            columns = dict(zip(("sentence1", "sentence2"), map(list, zip(*PAIRS, strict=True)), strict=True))
+            self.dataset = {"default": datasets.DatasetDict(test=datasets.Dataset.from_dict(columns))}
+            self.data_loaded = True
+
+    assert mteb
+    return ToyBitext()
+
+
+def test_mteb_scores_it_as_we_do(task, toy_model):
+    import mteb
+    from mteb.models import EncoderProtocol
+
+    model = MtebEncoder.from_pretrained(toy_model, device="cpu")
+    assert isinstance(model, EncoderProtocol)
+    assert model.mteb_model_meta.revision == model.encoder.fingerprint
+    found = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
+    score = found.task_results[0].scores["test"][0]["accuracy"]
+    ours = SentenceEncoder.from_pretrained(toy_model)
+    first, second = (ours.encode(list(side), normalize=True) for side in zip(*PAIRS, strict=True))
+    expected = (nearest_neighbours(second, first, 1)[1][:, 0] == np.arange(50)).mean()
+    assert score == pytest.approx(expected)
+
+
+def test_similarities(toy_model):
+    model = MtebEncoder.from_pretrained(toy_model, device="cpu")
+    a, b = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [1.0, 0.0]])
+    np.testing.assert_allclose(model.similarity(a, b), [[0.96, 0.6], [0, 0]], atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(a, b), [0.96, 0], atol=1e-6)

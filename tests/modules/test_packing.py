@@ -1,0 +1,83 @@
+"""Rows of several sentences: every sentence once, none overlapping, and the same embeddings as padded batches give."""
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.modules.packing import NARROW, pack
+
+LENGTHS = {
+    "mixed": np.random.default_rng(0).integers(0, 90, 500),
+    "one length": np.full(100, 13),
+    "just fits, just not": np.array([64, 65, 128, 129, 1, 63, 0, 200]),
+    "one": np.array([5]),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_every_sentence_lies_in_one_row_by_itself(name):
+    lengths = LENGTHS[name]
+    seen = []
+    for rows in pack(lengths):
+        assert (np.diff(rows.row) >= 0).all()
+        taken = np.zeros((rows.count, rows.width), dtype=int)
+        for sentence, row, place in zip(rows.sentences, rows.row, rows.place, strict=True):
+            taken[row, place : place + lengths[sentence]] += 1
+            assert place + lengths[sentence] <= rows.width
+        assert taken.max() == 1
+        assert taken.any(axis=1).all()
+        longest = max(lengths[rows.sentences])
+        assert rows.width == NARROW or rows.width // 2 < longest <= rows.width
+        seen.extend(rows.sentences)
+    assert sorted(seen) == np.flatnonzero(lengths).tolist()
+
+
+def test_nearly_no_padding():
+    lengths = LENGTHS["mixed"]
+    assert lengths.sum() / sum(rows.width * rows.count for rows in pack(lengths)) > 0.95
+
+
+def test_nothing_to_pack():
+    assert pack(np.zeros(0, dtype=int)) == []
+    assert pack(np.zeros(3, dtype=int)) == []
+
+
+@pytest.mark.parametrize(("rows", "sentences"), [(1, 1), (3, 10), (100, 7), (100, 1000)])
+def test_batches_are_the_whole(rows, sentences):
+    (whole,) = pack(np.random.default_rng(1).integers(1, 40, 200))
+    parts = list(whole.batches(rows, sentences))
+    assert np.concatenate([part.sentences for part in parts]).tolist() == whole.sentences.tolist()
+    assert sum(part.count for part in parts) == whole.count
+    for part in parts:
+        assert part.count <= rows
+        assert len(part.sentences) <= sentences or part.count == 1
+        assert set(part.row) == set(range(part.count))
+
+
+@pytest.mark.parametrize("num_layers", [0, 2])
+def test_rows_give_the_embeddings_of_padded_batches(num_layers):
+    from fairseq_lxsr.encoder import _row_inputs
+
+    torch.manual_seed(0)
+    config = TransformerConfig(
+        vocab_size=50,
+        padding_idx=1,
+        embed_dim=16,
+        ffn_embed_dim=32,
+        num_heads=2,
+        num_layers=num_layers,
+        max_positions=70,
+    )
+    model = TransformerSentenceEncoder(config).eval()
+    rng = np.random.default_rng(2)
+    sentences = [rng.integers(4, 50, length) for length in (3, 70, 1, 64, 12, 12, 65, 33)]
+    lengths = np.array([len(sentence) for sentence in sentences])
+    starts = lengths.cumsum() - lengths
+    for rows in pack(lengths):
+        chosen = rows.sentences
+        inputs = _row_inputs(rows, np.concatenate(sentences), starts[chosen], lengths[chosen], 1)
+        packed = model.forward_rows(*map(torch.from_numpy, inputs))
+        for sentence, vector in zip(chosen, packed, strict=True):
+            alone = model(torch.from_numpy(sentences[sentence])[None])[0][0][0]
+            torch.testing.assert_close(vector, alone, atol=1e-5, rtol=1e-5)
