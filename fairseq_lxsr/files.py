@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import importlib
 import io
+import lzma
 import os
 import shutil
 import sys
@@ -18,16 +19,19 @@ from typing import IO, BinaryIO
 from fairseq_lxsr.errors import InputError
 
 MAX_WORDS = 10_000
+PACKED = (".gz", ".xz", ".zst")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, `-` for standard input; `.gz` and `.zst` are unpacked on the way."""
+    """Open a file for reading, `-` for standard input; `.gz`, `.xz` and `.zst` are unpacked on the way."""
     if str(path) == "-":
         return sys.stdin.buffer
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; check the name")
     if str(path).endswith(".zst"):
         return _zstd(path).open(path, "rb")
+    if str(path).endswith(".xz"):
+        return lzma.open(path, "rb")  # type: ignore[return-value]
     return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
 
 
@@ -47,17 +51,23 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
     Raises: InputError naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of
         more words.
     """
-    with open_binary(path) as stream:
-        try:
-            for number, raw in enumerate(stream, start=1):
-                raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-                yield _checked(raw, f"{path}, line {number}", max_words)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":  # of a module that may not be there
-                raise
-            raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+    with reading(path), open_binary(path) as stream:
+        for number, raw in enumerate(stream, start=1):
+            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            yield _checked(raw, f"{path}, line {number}", max_words)
+
+
+@contextlib.contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Errors of unpacking inside this become one that names the file."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":  # of a module that may not be there
+            raise
+        raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
 
 
 def _checked(raw: bytes, where: str, max_words: int | None) -> str:
@@ -79,30 +89,34 @@ def _checked(raw: bytes, where: str, max_words: int | None) -> str:
     return line
 
 
-def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+def read_parallel(
+    source: str | Path, target: str | Path, max_words: int | None = MAX_WORDS
+) -> Iterator[tuple[str, str]]:
     """Aligned lines of two files.
 
     Raises: InputError where one ends before the other or either is empty, and as `read_lines`.
     """
-    left, right = read_lines(source), read_lines(target)
+    left, right = read_lines(source, max_words), read_lines(target, max_words)
     count = 0
     for line in left:
         other = next(right, None)
         if other is None:
             rest = count + 1 + sum(1 for _ in left)
-            raise InputError(_unequal(source, rest, target, count))
+            raise InputError(_unequal(source, rest, target, count, f"{source}: {line[:60]!r}"))
         count += 1
         yield line, other
-    if next(right, None) is not None:
-        raise InputError(_unequal(source, count, target, count + 1 + sum(1 for _ in right)))
+    extra = next(right, None)
+    if extra is not None:
+        rest = count + 1 + sum(1 for _ in right)
+        raise InputError(_unequal(source, count, target, rest, f"{target}: {extra[:60]!r}"))
     if not count:
         raise InputError(f"{source}: empty file; expected one sentence a line")
 
 
-def _unequal(source, source_count: int, target, target_count: int) -> str:
+def _unequal(source, source_count: int, target, target_count: int, alone: str) -> str:
     return (
         f"{source} has {source_count:,} lines and {target} has {target_count:,}; expected aligned files of the same "
-        "number of lines"
+        f"number of lines; line {min(source_count, target_count) + 1:,} stands alone in {alone}"
     )
 
 

@@ -1,77 +1,150 @@
-"""Pieces and fairseq-preprocess: the folder that fairseq-train reads."""
+"""Pieces as numbers in the files that fairseq-train reads, byte for byte those of fairseq-preprocess, without it.
 
-import importlib.util
-import itertools
+fairseq-preprocess wants the pieces as text, splits it and looks every piece up; here SentencePiece's own numbers are
+mapped at once, in several processes.
+"""
+
 import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer
+from fairseq_lxsr.text import EOS, SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
 from preprocess.corpus import SPLITS
 from preprocess.stages import run_stage
 from preprocess.subwords import DICTIONARY_FILE
+from preprocess.workers import BLOCK, blocks, ordered_map
 
-FAIRSEQ_MISSING = (
-    "fairseq is not installed; training needs it: run `make install` in the project, or "
-    "pip install fairseq-lxsr[train], then pip install --no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
-)
-LINES_AT_ONCE = 10_000
+Encoded = tuple[np.ndarray, np.ndarray]
+# fairseq.data.indexed_dataset: MMapIndexedDataset.Index
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
+UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
+
+_tokenizer: Tokenizer
 
 
-def binarise(folder: Path, corpora: dict[tuple[str, str], Path], subwords: Path, workers: int = 2) -> dict:
-    """The binarise stage: every split of every pair through SentencePiece and fairseq-preprocess.
+def binarise(
+    folder: Path, corpora: dict[tuple[str, str], Path], subwords: Path, workers: int = 2, shards: int = 1
+) -> dict:
+    """The binarise stage: every split of every language pair as numbers.
 
     Args:
         corpora: corpus folder by (source, target).
-    Raises: InputError without fairseq, or with what fairseq-preprocess says.
+        shards: with several, `folder` gets subfolders 0, 1, ... with a part of the training pairs each, for
+            `fairseq-train folder/0:folder/1:...`; the first has the other splits.
     """
-    if importlib.util.find_spec("fairseq_cli") is None:
-        raise InputError(FAIRSEQ_MISSING)
     texts = {
         pair: [corpus / f"{split}.{language}" for split in SPLITS for language in pair]
         for pair, corpus in corpora.items()
     }
-    for path in itertools.chain(*texts.values()):
+    inputs = [
+        *chain.from_iterable(texts.values()),
+        *(subwords / name for name in (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)),
+    ]
+    for path in inputs:
         if not path.is_file():
-            raise InputError(f"{path}: no such file; make the corpus first")
-    inputs = [*itertools.chain(*texts.values()), *(subwords / name for name in (SENTENCEPIECE_FILE, DICTIONARY_FILE))]
+            raise InputError(f"{path}: no such file; make the corpus and the subwords first")
+    languages = sorted({language for pair in corpora for language in pair})
 
     def build(work: Path) -> dict:
-        tokenizer = Tokenizer(subwords / SENTENCEPIECE_FILE, TextOptions.load(subwords / TEXT_FILE))
-        for pair, paths in texts.items():
-            with tempfile.TemporaryDirectory(dir=work.parent, prefix=".pieces.") as pieces:
-                for path in paths:
-                    write_pieces(path, Path(pieces) / path.name, tokenizer)
-                run_fairseq_preprocess(Path(pieces), work, *pair, subwords / DICTIONARY_FILE, workers)
-        for name in (SENTENCEPIECE_FILE, TEXT_FILE):
-            shutil.copy(subwords / name, work / name)
-        return {"pairs": ["-".join(pair) for pair in corpora]}
+        outputs = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
+        for output in outputs:
+            output.mkdir(exist_ok=True)
+            for language in languages:
+                shutil.copyfile(subwords / DICTIONARY_FILE, output / f"dict.{language}.txt")
+            for name in (SENTENCEPIECE_FILE, TEXT_FILE):
+                shutil.copyfile(subwords / name, output / name)
+        unknown: dict[str, float] = {}
+        for (source, target), corpus in corpora.items():
+            for split in SPLITS:
+                for language in (source, target):
+                    text, name = corpus / f"{split}.{language}", f"{split}.{source}-{target}.{language}"
+                    places = [output / name for output in (outputs if split == "train" else outputs[:1])]
+                    unknown[name] = _binarise_file(text, places, subwords, workers)
+        return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown}
 
-    report = run_stage(folder, {"pairs": ["-".join(pair) for pair in corpora]}, inputs, build)
-    print(f"{folder}: fairseq data of {', '.join(report['pairs'])}")
+    options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
+    report = run_stage(folder, options, inputs, build)
+    parts = f", {shards} shards" if shards > 1 else ""
+    print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{parts}")
     return report
 
 
-def write_pieces(text: Path, output: Path, tokenizer: Tokenizer) -> None:
-    lines = read_lines(text)
-    with open(output, "w", encoding="utf-8", newline="\n") as stream:
-        while block := list(itertools.islice(lines, LINES_AT_ONCE)):
-            stream.writelines(" ".join(pieces) + "\n" for pieces in tokenizer.pieces(block))
+def _binarise_file(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
+    """Write one side of a split, its lines distributed over the places; returns the per cent of unknown pieces."""
+    tokenizer = _load_tokenizer(subwords)
+    writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
+    total = unknown = 0
+    encoded = ordered_map(_encode_block, blocks(read_lines(text, max_words=None)), workers, _start, (subwords,))
+    for number, (ids, lengths) in enumerate(tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None)):
+        total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
+        shard_of = shard_numbers(number * BLOCK, len(lengths), len(writers))
+        of_line = np.repeat(shard_of, lengths)
+        for shard, writer in enumerate(writers):
+            writer.add(ids[of_line == shard], lengths[shard_of == shard])
+    for writer in writers:
+        writer.close()
+    return round(100 * unknown / max(1, total), 3)
 
 
-def run_fairseq_preprocess(pieces: Path, output: Path, source: str, target: str, dictionary: Path, workers: int):
-    languages: Sequence[str] = ("--source-lang", source, "--target-lang", target)
-    prefixes = itertools.chain(*((f"--{split}pref", str(pieces / split)) for split in SPLITS))
-    command = [
-        *(sys.executable, "-m", "fairseq_cli.preprocess", *languages, *prefixes),
-        *("--srcdict", str(dictionary), "--joined-dictionary", "--destdir", str(output), "--workers", str(workers)),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(f"fairseq-preprocess failed on {source}-{target}: {reason}")
+def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
+    """The shard of each of the lines first, first + 1, ...: as good as drawn, the same for both sides of a pair."""
+    places = np.arange(first, first + count, dtype=np.uint64)
+    mixed = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
+    return ((mixed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
+
+
+def _load_tokenizer(subwords: Path) -> Tokenizer:
+    symbols = read_dictionary(subwords / DICTIONARY_FILE)
+    return Tokenizer(subwords / SENTENCEPIECE_FILE, TextOptions.load(subwords / TEXT_FILE), symbols)
+
+
+def _start(subwords: Path) -> None:
+    global _tokenizer
+    _tokenizer = _load_tokenizer(subwords)
+
+
+def _encode_block(lines: list[str]) -> Encoded:
+    """Numbers of the pieces of all lines, each line ended by EOS; their numbers per line."""
+    ids, lengths = _tokenizer.encode_flat(lines)
+    ends = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
+    return ends.astype(np.int32), lengths + 1
+
+
+class MMapWriter:
+    """Writes one of fairseq's memory-mapped datasets, PLACE.bin and PLACE.idx.
+
+    Args:
+        vocabulary: entries of the dictionary; it decides between 2 and 4 bytes a number.
+    """
+
+    def __init__(self, place: Path, vocabulary: int):
+        self.place = place
+        self.dtype = np.dtype(np.uint16 if vocabulary < UINT16_LIMIT else np.uint32)
+        self.stream = open(place.with_name(f"{place.name}.bin"), "wb")  # noqa: SIM115 (close() is below)
+        self.lengths: list[np.ndarray] = []
+
+    def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        self.stream.write(ids.astype(self.dtype).tobytes())
+        self.lengths.append(lengths.astype(np.int32))
+
+    def close(self) -> None:
+        self.stream.close()
+        lengths = np.concatenate([*self.lengths, np.zeros(0, np.int32)])
+        pointers = (lengths.cumsum(dtype=np.int64) - lengths) * self.dtype.itemsize
+        with open(self.place.with_name(f"{self.place.name}.idx"), "wb") as stream:
+            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], len(lengths)))
+            stream.write(lengths.tobytes() + pointers.tobytes())
+
+
+def shard_folders(folder: Path) -> Iterator[Path]:
+    """What fairseq-train is given, joined by colons: the folder itself, or its shards."""
+    parts = sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+    yield from parts or [folder]

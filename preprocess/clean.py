@@ -1,10 +1,16 @@
 """Filters on sentence pairs: small pure functions, applied in order, each drop counted under its name."""
 
+import functools
 import html
+import inspect
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fairseq_lxsr.errors import InputError
+from preprocess.alphabets import foreign_letter
+from preprocess.language_id import language_check
 
 Pair = tuple[str, str]
 
@@ -12,6 +18,9 @@ Pair = tuple[str, str]
 _WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0eff]|[^\s\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff]+"
 )
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
+_NOT_DIGIT, _DIGIT, _NOT_WORD = re.compile(r"\D"), re.compile(r"\d"), re.compile(r"[\W_]+")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
     r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
@@ -25,7 +34,7 @@ _BLANKS = re.compile(r"\s+")
 
 def count_words(text: str) -> int:
     """Words of a sentence; every character of a script without blanks is one."""
-    return len(_WORD.findall(text))
+    return len(_WORD.findall(text)) if _UNSPACED.search(text) else len(text.split())
 
 
 def strip_message(text: str) -> str:
@@ -59,35 +68,67 @@ def identical(pair: Pair) -> bool:
 def comparable(text: str) -> str:
     """What two sentences have in common when they are the same but for case, punctuation and digits."""
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(re.sub(r"[\W_]+", " ", re.sub(r"\d", "0", folded)).split())
+    return _NOT_WORD.sub(" ", _DIGIT.sub("0", folded)).strip()
 
 
-FILTERS: dict[str, Callable[[Pair], bool]] = {
+def numbers_differ(pair: Pair) -> bool:
+    """The numbers of one side, whatever separates their digits, are not those of the other."""
+    source, target = (sorted(map(_digits, _NUMBER.findall(side))) for side in pair)
+    return source != target
+
+
+def _digits(number: str) -> str:
+    return "".join(str(int(digit)) for digit in _NOT_DIGIT.sub("", number))
+
+
+def in_foreign_letters(pair: Pair, find: Callable[[str], object]) -> bool:
+    """A side with a letter that neither language is written with (the filter of Mao et al. 2021)."""
+    return any(find(side) for side in pair)
+
+
+def in_another_language(pair: Pair, languages: Pair, is_in: Callable[[str, str, str], bool]) -> bool:
+    """A side that is not in its language."""
+    source, target = languages
+    return not (is_in(pair[0], source, target) and is_in(pair[1], target, source))
+
+
+FILTERS: dict[str, Callable[..., bool]] = {
     "length": too_short_or_long,
-    "length ratio": lengths_differ,
+    "ratio": lengths_differ,
     "letters": mostly_not_letters,
     "identical": identical,
+    "numbers": numbers_differ,
+    "characters": in_foreign_letters,
+    "language": in_another_language,
 }
+MESSAGE_FILTERS: dict[str, dict[str, Any]] = {"length": {}, "ratio": {}, "letters": {}, "identical": {}}
+Filters = dict[str, Callable[[Pair], bool]]
 
 
-def clean(pairs: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
-    """Pairs that pass every filter; `dropped` counts the others by the first filter that caught them."""
-    for pair in pairs:
-        reason = next((name for name, is_bad in FILTERS.items() if is_bad(pair)), None)
-        if reason is None:
-            yield pair
-        else:
-            dropped[reason] += 1
+def make_filters(chosen: Mapping[str, Mapping[str, Any]], languages: Pair) -> Filters:
+    """Filters by name, in the order chosen, with their options bound.
+
+    Args: chosen: options of each, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
+    Raises: InputError for an unknown filter or option.
+    """
+    filters: Filters = {}
+    for name, given in chosen.items():
+        if name not in FILTERS:
+            raise InputError(f"filter {name!r}; expected some of {', '.join(FILTERS)}")
+        options = dict(given)
+        if name == "characters":
+            options["find"] = foreign_letter(*languages)
+        elif name == "language":
+            method = options.pop("method", "stopwords")
+            options |= {"languages": languages, "is_in": language_check(method)}
+        known = list(inspect.signature(FILTERS[name]).parameters)[1:]
+        for option in options:
+            if option not in known:
+                raise InputError(f"filter {name!r}: no option {option!r}; it has {', '.join(known) or 'none'}")
+        filters[name] = functools.partial(FILTERS[name], **options)
+    return filters
 
 
-def one_to_one(pairs: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
-    """Each sentence once: of pairs that share a side (see `comparable`), only the first is kept."""
-    seen: tuple[set[str], set[str]] = (set(), set())
-    for pair in pairs:
-        keys = [comparable(side) for side in pair]
-        if any(key in known for key, known in zip(keys, seen, strict=True)):
-            dropped["repeated side"] += 1
-            continue
-        for key, known in zip(keys, seen, strict=True):
-            known.add(key)
-        yield pair
+def first_objection(pair: Pair, filters: Filters) -> str | None:
+    """The name of the first filter that would drop a pair."""
+    return next((name for name, is_bad in filters.items() if is_bad(pair)), None)

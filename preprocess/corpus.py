@@ -1,133 +1,266 @@
-"""A corpus folder: train, valid and test of one language pair, aligned, with no sentence in two splits."""
+"""A corpus folder: train, valid and test of one language pair, aligned, with no sentence in two splits.
 
-import random
+Any number of pairs: text passes through in blocks, worked on in several processes; only keys and marks of the pairs,
+not their text, are looked at together. The result does not depend on the number of processes.
+"""
+
+import hashlib
+import itertools
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, read_lines, read_parallel
-from preprocess.clean import Pair, comparable
-from preprocess.gettext_harvest import ALTERNATIVES, LOCALE_FOLDERS, harvest, input_files
+from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines
+from preprocess.clean import MESSAGE_FILTERS, Filters, Pair, comparable, first_objection, make_filters
+from preprocess.deduplicate import KEY, REPEATS, repeated
+from preprocess.formats import Source
+from preprocess.messages import ALTERNATIVES
 from preprocess.stages import run_stage
+from preprocess.workers import blocks, ordered_map
 
 SPLITS = ("train", "valid", "test")
+TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)  # what becomes of a pair
+DRAWS = 2_000_000  # pairs that are candidates for the held-out splits, at most
+DROPPED_FILE = "dropped.tsv.gz"
 
 
-def read_tsv(path: Path) -> Iterator[Pair]:
-    """Two tab-separated columns; further columns are left out.
+@dataclass(frozen=True)
+class Cleaning:
+    """What is left out before a corpus is split.
 
-    Raises: InputError for a line with fewer, and as `read_lines`.
+    Args:
+        filters: by name, each with its options; see `clean.FILTERS`.
+        repeats: what counts as a repetition (sentences compared without case, punctuation and digits): a `pair`, a
+            `side`, or nothing (`keep`).
+        exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is left out.
+        keep_dropped: write what is left out, with the reason, to `dropped.tsv.gz`.
     """
-    count = 0
-    for count, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if len(columns) < 2:
-            raise InputError(f"{path}, line {count}: {line[:60]!r} has no tab; expected `source<TAB>target`")
-        yield columns[0], columns[1]
-    if not count:
-        raise InputError(f"{path}: empty file; expected `source<TAB>target` lines")
+
+    filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    repeats: str = "pair"
+    exclude: tuple[str, ...] = ()
+    keep_dropped: bool = False
+
+    def __post_init__(self):
+        if self.repeats not in REPEATS:
+            raise InputError(f"repeats {self.repeats!r}; expected one of {', '.join(REPEATS)}")
+
+    @classmethod
+    def suiting(cls, is_messages: bool) -> "Cleaning":
+        """Program messages are filtered, each is used once; one's own text only loses repeated pairs."""
+        return cls(MESSAGE_FILTERS, "side") if is_messages else cls()
 
 
-def own_files(data: str, source: str, target: str) -> list[Path]:
-    """What `--data` stands for: one .tsv(.gz) file, or PREFIX.SRC and PREFIX.TGT, each as it is or with .gz."""
-    if data.removesuffix(".gz").endswith(".tsv"):
-        if not Path(data).is_file():
-            raise InputError(f"{data}: no such file; expected `source<TAB>target` lines")
-        return [Path(data)]
-    files = []
-    for language in (source, target):
-        candidates = [Path(f"{data}.{language}{ending}") for ending in ("", ".gz", ".txt", ".txt.gz")]
-        found = [path for path in candidates if path.is_file()]
-        if not found:
-            raise InputError(
-                f"{data}.{language}: no such file (nor with .gz or .txt); expected PREFIX.{source} and "
-                f"PREFIX.{target}, or one .tsv file"
-            )
-        files.append(found[0])
-    return files
+@dataclass
+class Cleaned:
+    """What a process makes of a block of pairs."""
+
+    source: str
+    target: str
+    keys: np.ndarray
+    dropped: list[tuple[str, Pair]]
 
 
-def read_own(files: Sequence[Path], dropped: Counter) -> Iterator[Pair]:
-    """Pairs of one's own files; tabs and pairs with an empty side are left out."""
-    pairs = read_tsv(files[0]) if len(files) == 1 else read_parallel(*files)
-    for pair in pairs:
-        if all(side.strip() for side in pair):
-            yield pair
-        else:
-            dropped["empty side"] += 1
+def sentence_key(text: str) -> int:
+    """64 bits that sentences share when they are the same but for case, punctuation and digits."""
+    return int.from_bytes(
+        hashlib.blake2b(comparable(text).encode("utf-8", "replace"), digest_size=8).digest(), "little"
+    )
 
 
-def split(pairs: Iterable[Pair], valid_size: int, test_size: int, seed: int, dropped: Counter) -> dict[str, list[Pair]]:
-    """Shuffle and split so that no sentence of either side (compared without case and punctuation) is in two splits.
-
-    Raises: InputError where less text is left for training than is held out.
-    """
-    shuffled = list(pairs)
-    random.Random(seed).shuffle(shuffled)
-    wanted = {"test": test_size, "valid": valid_size}
-    splits: dict[str, list[Pair]] = {name: [] for name in SPLITS}
-    held: tuple[set[str], set[str]] = (set(), set())
-    for pair in shuffled:
-        keys = [comparable(side) for side in pair]
-        repeats = any(key in known for key, known in zip(keys, held, strict=True))
-        name = next((name for name, size in wanted.items() if len(splits[name]) < size), None)
-        if repeats:
-            dropped["held out in another pair"] += 1
-        elif name is None:
-            splits["train"].append(pair)
-        else:
-            splits[name].append(pair)
-            for key, known in zip(keys, held, strict=True):
-                known.add(key)
-    if len(splits["train"]) < valid_size + test_size:
-        raise InputError(
-            f"{len(shuffled):,} usable sentence pairs; expected at least {2 * (valid_size + test_size):,} to hold out "
-            f"{valid_size:,} for validation and {test_size:,} for testing: give more text, or smaller --valid-size "
-            "and --test-size"
-        )
-    return splits
+_filters: Filters = {}
+_excluded: frozenset[int] = frozenset()
 
 
-def write_splits(folder: Path, splits: dict[str, list[Pair]], source: str, target: str) -> None:
-    for name, pairs in splits.items():
-        for side, language in enumerate((source, target)):
-            with atomic_write(folder / f"{name}.{language}") as stream:
-                stream.writelines(" ".join(pair[side].split()) + "\n" for pair in pairs)
+def _start(filters: Mapping[str, Mapping[str, Any]], languages: Pair, excluded: frozenset[int]) -> None:
+    global _filters, _excluded
+    _filters, _excluded = make_filters(filters, languages), excluded
+
+
+def clean_block(pairs: list[Pair]) -> Cleaned:
+    """Filter a block of pairs, blanks made single, and compute the keys of what is kept."""
+    kept: list[Pair] = []
+    keys: list[tuple[int, int]] = []
+    dropped: list[tuple[str, Pair]] = []
+    for source, target in pairs:
+        pair = " ".join(source.split()), " ".join(target.split())
+        reason = _no_sentence(pair) or first_objection(pair, _filters)
+        if reason is None:
+            key = sentence_key(pair[0]), sentence_key(pair[1])
+            if _excluded and not _excluded.isdisjoint(key):
+                reason = "excluded"
+            else:
+                kept.append(pair)
+                keys.append(key)
+        if reason is not None:
+            dropped.append((reason, pair))
+    left, right = ("".join(f"{pair[side]}\n" for pair in kept) for side in (0, 1))
+    return Cleaned(left, right, np.array(keys, dtype=KEY), dropped)
+
+
+def _no_sentence(pair: Pair) -> str | None:
+    if not all(pair):
+        return "empty side"
+    return "over 10,000 words" if any(side.count(" ") >= MAX_WORDS for side in pair) else None
 
 
 def make_corpus(
     folder: Path,
-    source: str,
-    target: str,
-    data: str | None = None,
-    locale_folders: Sequence[Path] = LOCALE_FOLDERS,
+    languages: Pair,
+    source: Source,
+    name: str,
+    cleaning: Cleaning | None = None,
     valid_size: int = 1000,
     test_size: int = 2000,
     seed: int = 1,
+    workers: int = 1,
 ) -> dict:
-    """The corpus stage: one's own files (`data`), or the gettext catalogues of this machine.
+    """The corpus stage.
 
+    Args:
+        source: the text; `name` stands for it in messages.
+        cleaning: None for what suits the text.
+        workers: processes; the result does not depend on it.
     Returns: a report with the size of every split and how many pairs were dropped, by reason.
+    Raises: InputError where less text is left for training than is held out.
     """
-    files = input_files(source, target, locale_folders) if data is None else own_files(data, source, target)
+    cleaning = cleaning or Cleaning.suiting(source.is_messages)
+    make_filters(cleaning.filters, languages)  # complains before anything is read
+    excluded = excluded_keys(cleaning.exclude)
 
     def build(work: Path) -> dict:
         dropped: Counter = Counter()
-        pairs = harvest(source, target, dropped, locale_folders) if data is None else read_own(files, dropped)
-        try:
-            splits = split(pairs, valid_size, test_size, seed, dropped)
-        except InputError as error:
-            raise InputError(
-                f"{source}-{target} from {data or 'gettext catalogues'}: {error}"
-                + ("" if data else f"; {ALTERNATIVES}")
-            ) from None
-        write_splits(work, splits, source, target)
-        return {"pairs": {name: len(pairs) for name, pairs in splits.items()}, "dropped": dict(dropped)}
+        parts = work / "parts"
+        parts.mkdir()
+        with ExitStack() as stack:
+            bin_ = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
+            pairs = tqdm(source.read(dropped), desc="-".join(languages), unit=" pairs", disable=None)
+            _clean(pairs, parts, languages, cleaning.filters, excluded, workers, dropped, bin_)
+            fates = _fates(parts / "keys", cleaning.repeats, valid_size, test_size, seed)
+            counts = np.bincount(fates, minlength=5)
+            _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {name}", source.is_messages)
+            _write(parts, work, languages, fates, bin_)
+        shutil.rmtree(parts)
+        repeats = {"repeated": REPEATED, "held out in another pair": HELD_OUT}
+        dropped.update({reason: int(counts[fate]) for reason, fate in repeats.items() if counts[fate]})
+        return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": dict(+dropped)}
 
-    options = {"pair": [source, target], "data": data, "valid": valid_size, "test": test_size, "seed": seed}
-    report = run_stage(folder, options, files, build)
-    counts = ", ".join(f"{count:,} {name}" for name, count in report["pairs"].items())
+    options = {
+        "pair": list(languages),
+        "data": name,
+        "valid": valid_size,
+        "test": test_size,
+        "seed": seed,
+        "cleaning": asdict(cleaning),
+    }
+    report = run_stage(folder, options, [*source.files, *map(Path, cleaning.exclude)], build)
+    counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
-    print(f"{folder}: {source}-{target} pairs: {counts}; dropped: {reasons}")
+    print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}")
     return report
+
+
+def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
+    """Keys of the lines of text files; of .tsv files, of all columns."""
+    lines = itertools.chain.from_iterable(read_lines(path) for path in paths)
+    texts = itertools.chain.from_iterable(line.split("\t") for line in lines)
+    return frozenset(sentence_key(text) for text in texts if comparable(text))
+
+
+def _dropped_file(work: Path) -> AbstractContextManager[IO]:
+    return atomic_write(work / DROPPED_FILE)
+
+
+def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropped: Counter, bin_: IO | None) -> None:
+    """Write what is kept to parts/0 and parts/1, its keys to parts/keys."""
+    results = ordered_map(clean_block, blocks(pairs), workers, _start, (filters, languages, excluded))
+    with (
+        open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as left,
+        open(parts / "1", "w", encoding="utf-8", errors="replace", newline="\n") as right,
+        open(parts / "keys", "wb") as keys,
+    ):
+        for result in results:
+            left.write(result.source)
+            right.write(result.target)
+            keys.write(result.keys.tobytes())
+            dropped.update(reason for reason, _ in result.dropped)
+            if bin_:
+                bin_.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
+
+
+def _fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
+    """What becomes of each pair that the filters kept: uint8 [N].
+
+    Held-out pairs are drawn at random; no sentence of theirs, on its side, is in another split.
+    """
+    marked = repeated(keys, repeats)
+    fates = np.where(marked, REPEATED, TRAIN).astype(np.uint8)
+    if not len(fates):
+        return fates
+    rows = np.memmap(keys, dtype=KEY, mode="r")
+    held: tuple[set[int], set[int]] = (set(), set())
+    free = {TEST: test_size, VALID: valid_size}
+    for place in _draws(len(fates), seed):
+        fate = next((name for name, size in free.items() if size), None)
+        if fate is None:
+            break
+        key = rows[place].item()
+        if fates[place] == TRAIN and not any(side in known for side, known in zip(key, held, strict=True)):
+            fates[place] = fate
+            free[fate] -= 1
+            for side, known in zip(key, held, strict=True):
+                known.add(side)
+    for side, name in enumerate(KEY.names or ()):
+        held_keys = np.fromiter(held[side], dtype=np.uint64, count=len(held[side]))
+        for start in range(0, len(fates), DRAWS):
+            here = slice(start, start + DRAWS)
+            leaks = np.isin(rows[name][here], held_keys) & (fates[here] == TRAIN)
+            fates[here][leaks] = HELD_OUT
+    return fates
+
+
+def _draws(count: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.permutation(count) if count <= DRAWS else rng.permutation(np.unique(rng.integers(count, size=DRAWS)))
+
+
+def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str, is_messages: bool) -> None:
+    usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
+    if counts[TRAIN] < valid_size + test_size or counts[VALID] < valid_size or counts[TEST] < test_size:
+        raise InputError(
+            f"{where}: {usable:,} usable sentence pairs; expected at least {2 * (valid_size + test_size):,} to hold "
+            f"out {valid_size:,} for validation and {test_size:,} for testing: give more text, milder filters, or "
+            f"smaller --valid-size and --test-size{f'; {ALTERNATIVES}' if is_messages else ''}"
+        )
+
+
+def _write(parts: Path, work: Path, languages: Pair, fates: np.ndarray, bin_: IO | None) -> None:
+    """Distribute the kept pairs over the files of the splits, in their order."""
+    for side, language in enumerate(languages):
+        with ExitStack() as stack:
+            text = stack.enter_context(open(parts / str(side), "rb"))
+            outputs = [stack.enter_context(open(work / f"{split}.{language}", "wb")) for split in SPLITS]
+            for start, lines in _with_places(text):
+                here = fates[start : start + len(lines)]
+                for fate, output in enumerate(outputs):
+                    output.writelines(itertools.compress(lines, here == fate))
+    if bin_:
+        texts = (read_lines(parts / str(side), max_words=None) for side in (0, 1))
+        for fate, a, b in zip(fates, *texts, strict=True):
+            if fate > TEST:
+                bin_.write(f"{'repeated' if fate == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
+
+
+def _with_places(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    place = 0
+    for block in blocks(lines):
+        yield place, block
+        place += len(block)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from fairseq_lxsr import __version__
 from fairseq_lxsr.files import atomic_folder, sha256
 
 MANIFEST = "stage.json"
@@ -37,7 +38,7 @@ def run_stage(
             return done["report"]
     with atomic_folder(folder, MANIFEST) as work:
         report = build(work)
-        files = {path.name: sha256(path) for path in sorted(work.iterdir())}
-        record = {"key": digest, **key, "report": report, "files": files}
+        files = {str(path.relative_to(work)): sha256(path) for path in sorted(work.rglob("*")) if path.is_file()}
+        record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
         (work / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return report

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.cli import compare, embed, evaluate, export_model, mine, prepare, report, search
+from fairseq_lxsr.cli import compare, corpus, embed, evaluate, export_model, mine, prepare, report, search
 from fairseq_lxsr.errors import exit_on_input_error
 
 INTERRUPTED = 130
@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     for add_parser in (
+        corpus.add_parser,
         prepare.add_parser,
         export_model.add_parser,
         embed.add_parser,

@@ -1,26 +1,34 @@
-"""Corpus preparation: `lxsr corpus`, `lxsr subwords` and `lxsr binarise` are its stages, `lxsr prepare` runs all."""
+"""Corpus preparation: `lxsr clean`, `lxsr subwords` and `lxsr binarise` are its stages, `lxsr prepare` runs all."""
 
 import argparse
+import json
+from dataclasses import replace
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from preprocess.binarise import binarise
-from preprocess.corpus import make_corpus
-from preprocess.gettext_harvest import LOCALE_FOLDERS
-from preprocess.subwords import train_subwords
+from fairseq_lxsr.files import atomic_write
+from preprocess.binarise import binarise, shard_folders
+from preprocess.clean import FILTERS
+from preprocess.config import PrepareConfig, SubwordOptions, read_config, split_pair
+from preprocess.corpus import Cleaning, make_corpus
+from preprocess.deduplicate import REPEATS
+from preprocess.formats import find_source
+from preprocess.messages import LOCALE_FOLDERS
+from preprocess.stages import MANIFEST
+from preprocess.subwords import MODEL_TYPES, train_subwords
 
-Pair = tuple[str, str]
+SUMMARY_FILE = "prepare.json"
 
 
 def add_parser(verbs) -> None:
     stages = {
-        "corpus": ("clean, split text of each language pair", run_corpus, [corpus_options]),
+        "clean": ("read, clean and split text of each language pair", run_clean, [corpus_options]),
         "subwords": ("SentencePiece model and dictionary", run_subwords, [subword_options]),
-        "binarise": ("pieces and fairseq-preprocess", run_binarise, [binarise_options]),
+        "binarise": ("the files that fairseq-train reads", run_binarise, [binarise_options]),
         "prepare": (
-            "all of corpus, subwords and binarise",
+            "all of clean, subwords and binarise",
             run_prepare,
-            [corpus_options, subword_options, binarise_options],
+            [config_option, corpus_options, subword_options, binarise_options],
         ),
     }
     for name, (help_text, run, options) in stages.items():
@@ -29,8 +37,7 @@ def add_parser(verbs) -> None:
         )
         parser.add_argument(
             "--work",
-            type=Path,
-            default=Path("work"),
+            default="work",
             metavar="FOLDER",
             help="holds corpus/SRC-TGT, subwords and data-bin (default: work)",
         )
@@ -41,17 +48,28 @@ def add_parser(verbs) -> None:
             metavar="PAIRS",
             help="for example en-fr or en-fr,en-de (default: en-fr)",
         )
+        parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default: 2)")
         for add in options:
             add(parser)
         parser.set_defaults(run=run)
+
+
+def config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "config",
+        nargs="?",
+        type=Path,
+        metavar="CONFIG.yaml",
+        help="all options in one file, see examples/prepare; takes the place of all others but --locale-dir",
+    )
 
 
 def corpus_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="PREFIX",
-        help="own aligned text, PREFIX.SRC and PREFIX.TGT (.gz too), or one FILE.tsv; {pair} in it stands for "
-        "SRC-TGT (default: harvest the gettext catalogues of this machine)",
+        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, each packed or not, or a folder of "
+        "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine)",
     )
     parser.add_argument(
         "--locale-dir",
@@ -61,12 +79,32 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
         help=f"where gettext catalogues lie, may be repeated (default: {', '.join(map(str, LOCALE_FOLDERS))})",
     )
     parser.add_argument(
+        "--filters",
+        metavar="NAMES",
+        help=f"drop pairs by some of {', '.join(FILTERS)}, in this order; options of theirs in a CONFIG.yaml "
+        "(default: length,ratio,letters,identical for catalogues, none for own text)",
+    )
+    parser.add_argument(
+        "--repeats",
+        choices=REPEATS,
+        help="what is dropped as a repetition: a pair, or a sentence of either side (default: side for catalogues, "
+        "pair for own text)",
+    )
+    parser.add_argument(
+        "--exclude",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="evaluation text; no pair with one of its sentences is used",
+    )
+    parser.add_argument("--keep-dropped", action="store_true", help="write dropped pairs and why to dropped.tsv.gz")
+    parser.add_argument(
         "--valid-size", type=int, default=1000, metavar="N", help="pairs held out for validation (default: 1000)"
     )
     parser.add_argument(
         "--test-size", type=int, default=2000, metavar="N", help="pairs held out for testing (default: 2000)"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the shuffle before splitting (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the draw of held-out pairs (default: 1)")
 
 
 def subword_options(parser: argparse.ArgumentParser) -> None:
@@ -90,52 +128,127 @@ def subword_options(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of characters that get a piece (default: 1.0; 0.9995 for scripts of thousands of characters)",
     )
+    parser.add_argument("--model-type", choices=MODEL_TYPES, default="bpe", help="default: bpe")
+    parser.add_argument("--byte-fallback", action="store_true", help="unknown characters as bytes instead of <unk>")
 
 
 def binarise_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="processes of fairseq-preprocess (default: 2)"
+        "--shards",
+        type=int,
+        default=1,
+        metavar="N",
+        help="parts of the training data, data-bin/0 to N-1, for corpora larger than the memory (default: 1)",
     )
 
 
-def language_pairs(text: str) -> list[Pair]:
-    pairs = [tuple(name.strip().split("-")) for name in text.split(",")]
-    for pair in pairs:
-        if len(pair) != 2 or not all(pair) or pair[0] == pair[1]:
-            raise argparse.ArgumentTypeError(f"{'-'.join(pair)!r}; expected SRC-TGT, for example en-fr")
-    return pairs  # type: ignore[return-value]
+def language_pairs(text: str) -> list[str]:
+    try:
+        return ["-".join(split_pair(name)) for name in text.split(",")]
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def corpus_folders(args: argparse.Namespace) -> dict[Pair, Path]:
-    return {pair: args.work / "corpus" / "-".join(pair) for pair in args.lang_pairs}
+def config_of(args: argparse.Namespace) -> PrepareConfig:
+    """The configuration that the options of a command line spell; options that it does not have keep their defaults."""
+    given = vars(args)
+    if given.get("config"):
+        return read_config(args.config)
+    data = given.get("data")
+    if data and len(args.lang_pairs) > 1 and "{pair}" not in data:
+        raise InputError(f"--data {data}: expected {{pair}} in it, there are {len(args.lang_pairs)} language pairs")
+    subwords = {
+        name: given[name]
+        for name in ("vocab_size", "lowercase", "character_coverage", "model_type", "byte_fallback")
+        if name in given
+    }
+    sizes = {name: given[name] for name in ("valid_size", "test_size", "seed", "workers", "shards") if name in given}
+    return PrepareConfig(
+        {pair: data and data.replace("{pair}", pair) for pair in args.lang_pairs},
+        args.work,
+        subwords=SubwordOptions(**subwords),
+        **sizes,
+    )
 
 
-def run_corpus(args: argparse.Namespace) -> None:
-    if args.valid_size < 1 or args.test_size < 1:
-        raise InputError(f"--valid-size {args.valid_size}, --test-size {args.test_size}; expected 1 or more")
-    if args.data and len(args.lang_pairs) > 1 and "{pair}" not in args.data:
-        raise InputError(
-            f"--data {args.data}: expected {{pair}} in it, there are {len(args.lang_pairs)} language pairs"
+def run_clean(args: argparse.Namespace) -> None:
+    clean(config_of(args), args)
+
+
+def clean(config: PrepareConfig, args: argparse.Namespace) -> None:
+    for pair, data in config.pairs.items():
+        languages = split_pair(pair)
+        source = find_source(data, *languages, tuple(args.locale_dir or LOCALE_FOLDERS))
+        make_corpus(
+            corpus_folder(config, pair),
+            languages,
+            source,
+            data or "gettext catalogues",
+            config.cleaning or cleaning_of(args, source.is_messages),
+            config.valid_size,
+            config.test_size,
+            config.seed,
+            config.workers,
         )
-    for pair, folder in corpus_folders(args).items():
-        data = args.data and args.data.replace("{pair}", "-".join(pair))
-        locale = tuple(args.locale_dir or LOCALE_FOLDERS)
-        make_corpus(folder, *pair, data, locale, args.valid_size, args.test_size, args.seed)
+
+
+def cleaning_of(args: argparse.Namespace, is_messages: bool) -> Cleaning:
+    """What suits the text, but for the options that were given."""
+    given: dict = {"exclude": tuple(args.exclude), "keep_dropped": args.keep_dropped}
+    if args.filters is not None:
+        given["filters"] = {name: {} for name in args.filters.split(",") if name}
+    if args.repeats:
+        given["repeats"] = args.repeats
+    return replace(Cleaning.suiting(is_messages), **given)
+
+
+def corpus_folder(config: PrepareConfig, pair: str) -> Path:
+    return Path(config.work) / "corpus" / pair
 
 
 def run_subwords(args: argparse.Namespace) -> None:
-    corpora = list(corpus_folders(args).values())
+    subwords(config_of(args))
+
+
+def subwords(config: PrepareConfig) -> None:
+    corpora = [corpus_folder(config, pair) for pair in config.pairs]
     for corpus in corpora:
         if not corpus.is_dir():
-            raise InputError(f"{corpus}: no such folder; run `lxsr corpus` first")
-    train_subwords(args.work / "subwords", corpora, args.vocab_size, args.lowercase, args.character_coverage)
+            raise InputError(f"{corpus}: no such folder; run `lxsr clean` first")
+    train_subwords(Path(config.work) / "subwords", corpora, **vars(config.subwords))
 
 
 def run_binarise(args: argparse.Namespace) -> None:
-    binarise(args.work / "data-bin", corpus_folders(args), args.work / "subwords", args.workers)
+    binarise_all(config_of(args))
+
+
+def binarise_all(config: PrepareConfig) -> None:
+    corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
+    work = Path(config.work)
+    binarise(work / "data-bin", corpora, work / "subwords", config.workers, config.shards)
 
 
 def run_prepare(args: argparse.Namespace) -> None:
-    run_corpus(args)
-    run_subwords(args)
-    run_binarise(args)
+    config = config_of(args)
+    clean(config, args)
+    subwords(config)
+    binarise_all(config)
+    summarise(config)
+
+
+def summarise(config: PrepareConfig) -> None:
+    """Say what there is now, and write the manifests of all stages into one file."""
+    work = Path(config.work)
+    stages = {pair: corpus_folder(config, pair) for pair in config.pairs}
+    stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
+    manifests = {name: json.loads((folder / MANIFEST).read_text(encoding="utf-8")) for name, folder in stages.items()}
+    with atomic_write(work / SUMMARY_FILE) as stream:
+        stream.write(json.dumps(manifests, indent=2) + "\n")
+    pairs = sum(manifests[pair]["report"]["pairs"]["train"] for pair in config.pairs)
+    unknown = max(manifests["data-bin"]["report"]["unknown per cent"].values())
+    data = ":".join(map(str, shard_folders(work / "data-bin")))
+    print(
+        f"{pairs:,} pairs to train on, at most {unknown} % of a text unknown; all inputs, hashes and counts are in "
+        f"{work / SUMMARY_FILE}\nfairseq-train {data} --user-dir fairseq_lxsr --task xling_sent "
+        f"--lang-pairs {','.join(config.pairs)} ..."
+    )

@@ -66,7 +66,6 @@ def test_unequal_line_counts(tmp_path, text):
     [
         (b"caf\xe9 noir", ("bytes e9 20 6e 6f", "not UTF-8")),
         (b"a NUL \x00 here", ("NUL character at column 7",)),
-        (b"word " * 100_000, ("100,000 words", "one sentence a line")),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -78,6 +77,12 @@ def test_bad_line_is_named(tmp_path, text, content, fragments, packed):
         path.unlink()
         path = tmp_path / "text.fr.gz"
     refused(prepare(tmp_path / "work", text), f"{path}, line 17", *fragments)
+
+
+def test_a_line_that_is_no_sentence_is_counted(tmp_path, text):
+    spoil_line(tmp_path / "text.fr", 17, b"word " * 100_000)
+    done = lxsr("clean", "--work", tmp_path / "work", "--data", text, *SMALL[:4])
+    assert "dropped: 1 over 10,000 words" in done.stdout
 
 
 def test_gzip_cut_off(tmp_path, text):
@@ -111,7 +116,7 @@ def test_machine_without_catalogues(tmp_path):
 
 
 def test_unknown_language(tmp_path, toy_work):
-    done = lxsr("corpus", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
+    done = lxsr("clean", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
     refused(done, "'qq'", "this machine has no gettext catalogues of it")
     done = train(toy_work / "data-bin", tmp_path / "save", check=False, lang_pairs="en-de")
     refused(done, "en-de", "dict.de.txt", "the languages there are: en, fr")
@@ -321,7 +326,7 @@ def test_no_write_permission(tmp_path, read_only, text, toy_work, toy_model, toy
 
 
 def test_command_line_mistakes_are_named():
-    for arguments in ([], ["embed"], ["corpus", "--lang-pairs", "en"], ["corpus", "--lang-pairs", "en-en"]):
+    for arguments in ([], ["embed"], ["clean", "--lang-pairs", "en"], ["clean", "--lang-pairs", "en-en"]):
         done = run("fairseq_lxsr.cli.main", *arguments, check=False)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr

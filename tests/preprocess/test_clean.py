@@ -1,16 +1,22 @@
-from collections import Counter
+import re
 
 import pytest
 
+from fairseq_lxsr.errors import InputError
+from preprocess.alphabets import alphabets, foreign_letter
 from preprocess.clean import (
-    clean,
+    MESSAGE_FILTERS,
     comparable,
     count_words,
+    first_objection,
+    identical,
     lengths_differ,
+    make_filters,
     mostly_not_letters,
-    one_to_one,
+    numbers_differ,
     strip_message,
 )
+from preprocess.language_id import STOP_WORDS, by_stop_words, language_check
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,7 @@ def test_message_to_words(message, words):
 def test_words_of_scripts_without_blanks_are_characters():
     assert count_words("two words") == 2
     assert count_words("日本語 abc") == 4
+    assert count_words("") == 0
 
 
 @pytest.mark.parametrize(("pair", "expected"), [(("a b c", "a b c d e f g h i"), False), (("a b c", "a " * 10), True)])
@@ -48,22 +55,102 @@ def test_letters():
     assert mostly_not_letters(("", "words"))
 
 
-def test_each_filter_counts_what_it_drops():
-    dropped = Counter()
-    pairs = [
-        ("one two three", "un deux trois"),
-        ("one", "un"),
-        ("one two three", "one two three!"),
-        ("one two three", "un " * 20),
-        ("1 2 3 4", "5 6 7 8"),
-    ]
-    assert list(clean(pairs, dropped)) == pairs[:1]
-    assert dropped == {"length": 1, "identical": 1, "length ratio": 1, "letters": 1}
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        (("1,000 files", "1 000 fichiers"), True),  # a blank may stand between two numbers
+        (("1,000 files", "1.000 Dateien"), False),
+        (("3.5 km in 2 days", "2 jours, 3,5 km"), False),
+        (("page 12", "page 21"), True),
+        (("page 12", "page"), True),
+        (("٣ files", "3 files"), False),
+        (("none", "aucun"), False),
+    ],
+)
+def test_numbers(pair, expected):
+    assert numbers_differ(pair) is expected
 
 
-def test_one_to_one_compares_without_case_punctuation_and_digits():
-    dropped = Counter()
-    pairs = [("Open 3 files", "ouvrir"), ("open 5 FILES!", "autre"), ("close", "Ouvrir."), ("close", "fermer")]
-    assert list(one_to_one(pairs, dropped)) == [pairs[0], pairs[3]]
-    assert dropped["repeated side"] == 2
-    assert comparable("Ｏｐｅｎ 12,") == "open 00"
+def test_identical_but_for_case_punctuation_and_digits():
+    assert identical(("Firefox 3!", "firefox 4"))
+    assert not identical(("Hand", "Main"))
+    assert comparable("  Ｆull-width, É２ ") == "full width é0"
+
+
+def test_alphabets_of_many_languages_hold_their_own_text():
+    own = {
+        "fr": "Où est-ce qu'il naît, 2 œufs ?",
+        "ru": "Ёлка, съешь!",
+        "el": "Καλημέρα κόσμε",
+        "zh": "他说：你好。",
+        "ja": "カタカナと漢字",
+    }
+    assert len(alphabets()) > 60
+    for language, text in own.items():
+        assert foreign_letter(language)(text) is None, language
+    for language in alphabets():
+        assert foreign_letter(language)("12 + 3 = 15 … ½ (²) %") is None
+        assert re.compile(f"[{alphabets()[language]}]")
+
+
+@pytest.mark.parametrize(
+    ("languages", "text", "foreign"),
+    [
+        (("en", "fr"), "Привет", "П"),
+        (("en", "ru"), "Привет all", None),
+        (("en", "fr"), "ein Wort 中", "中"),
+        (("en", "de"), "Łódź", "Ł"),
+    ],
+)
+def test_letters_of_neither_language(languages, text, foreign):
+    found = foreign_letter(*languages)(text)
+    assert (found and found[0]) == foreign
+
+
+def test_unknown_alphabet_names_the_known():
+    with pytest.raises(InputError, match=r"no alphabet of tlh; there are those of af, ar"):
+        make_filters({"characters": {}}, ("en", "tlh"))
+
+
+def test_stop_words_tell_the_languages_of_a_pair_apart():
+    assert by_stop_words("the house of the king", "en", "fr")
+    assert not by_stop_words("la maison de la reine et du roi", "en", "fr")
+    assert by_stop_words("no stop word", "en", "xx")
+    assert all(len(words.split()) >= 12 for words in STOP_WORDS.values())
+    assert len(STOP_WORDS) >= 20
+
+
+def test_language_identification_by_other_means():
+    pytest.importorskip("py3langid")
+    check = language_check("py3langid")
+    assert check("This is certainly an English sentence about the weather.", "en", "fr")
+    assert not check("Ceci est certainement une phrase française sur le temps qu'il fait.", "en", "fr")
+    with pytest.raises(InputError, match=r"'lid.bin': no such file"):
+        language_check("lid.bin")
+
+
+def test_filters_in_order_with_options():
+    filters = make_filters(MESSAGE_FILTERS, ("en", "fr"))
+    objections = {
+        ("one two three", "un deux trois"): None,
+        ("one", "un"): "length",
+        ("one two three", "one two three!"): "identical",
+        ("one two three", "un " * 20): "ratio",
+        ("1 2 3 4", "5 6 7 8"): "letters",
+    }
+    assert {pair: first_objection(pair, filters) for pair in objections} == objections
+    milder = make_filters({"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr"))
+    assert first_objection(("one", "un"), milder) is None
+    assert first_objection(("le chat et la souris", "un chat"), milder) == "language"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"lenght": {}}, "filter 'lenght'; expected some of length"),
+        ({"length": {"min": 1}}, "no option 'min'; it has shortest"),
+    ],
+)
+def test_unknown_filters_and_options(chosen, message):
+    with pytest.raises(InputError, match=message):
+        make_filters(chosen, ("en", "fr"))

@@ -1,12 +1,18 @@
 import gzip
+import json
+import lzma
 from collections import Counter
 
+import numpy as np
 import pytest
 import toy
 
 from fairseq_lxsr.errors import InputError
+from preprocess import deduplicate
 from preprocess.clean import comparable
-from preprocess.corpus import make_corpus, split
+from preprocess.corpus import Cleaning, make_corpus
+from preprocess.deduplicate import KEY, repeated
+from preprocess.formats import Source, find_source
 
 PAIRS = toy.sentences(300)
 
@@ -15,75 +21,143 @@ def read(folder, name, language):
     return (folder / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
 
 
-def test_no_sentence_of_either_side_is_in_two_splits():
+def make(folder, pairs, tmp_path, cleaning=None, **options):
+    """A corpus of pairs at hand."""
+    (tmp_path / "in.txt").write_text(str(pairs))
+    source = Source((tmp_path / "in.txt",), lambda dropped: iter(pairs))
+    return make_corpus(folder, ("en", "fr"), source, "toy", cleaning, **({"valid_size": 20, "test_size": 30} | options))
+
+
+def splits(folder):
+    return {
+        name: list(zip(read(folder, name, "en"), read(folder, name, "fr"), strict=True))
+        for name in ("train", "valid", "test")
+    }
+
+
+def test_no_sentence_of_either_side_is_in_two_splits(tmp_path):
     # alternative translations and repeated sentences, as real corpora have them
     pairs = (
         PAIRS + [(en.upper(), f"{fr} bis") for en, fr in PAIRS[:100]] + [(f"{en} too", fr) for en, fr in PAIRS[50:150]]
     )
-    dropped = Counter()
-    splits = split(pairs, 40, 60, seed=1, dropped=dropped)
-    assert [len(splits[name]) for name in ("valid", "test")] == [40, 60]
+    report = make(tmp_path / "corpus", pairs, tmp_path, valid_size=40, test_size=60)
+    found = splits(tmp_path / "corpus")
+    assert {name: len(kept) for name, kept in found.items()} == report["pairs"]
+    assert (report["pairs"]["valid"], report["pairs"]["test"]) == (40, 60)
     for side in (0, 1):
-        seen = [{comparable(pair[side]) for pair in splits[name]} for name in ("train", "valid", "test")]
+        seen = [{comparable(pair[side]) for pair in found[name]} for name in ("train", "valid", "test")]
         assert not seen[0] & seen[1]
         assert not seen[0] & seen[2]
         assert not seen[1] & seen[2]
-    assert sum(map(len, splits.values())) + dropped.total() == len(pairs)
-    assert dropped["held out in another pair"] > 0
+    assert sum(report["pairs"].values()) + sum(report["dropped"].values()) == len(pairs)
+    assert report["dropped"]["held out in another pair"] > 0
 
 
-def test_split_is_a_function_of_the_seed():
-    first, again, other = (split(PAIRS, 20, 30, seed, Counter()) for seed in (1, 1, 2))
+def test_split_is_a_function_of_the_seed(tmp_path):
+    for name, seed in (("first", 1), ("again", 1), ("other", 2)):
+        make(tmp_path / name, PAIRS, tmp_path, seed=seed)
+    first, again, other = (splits(tmp_path / name) for name in ("first", "again", "other"))
     assert first == again
     assert first != other
 
 
-@pytest.mark.parametrize("form", ["plain", "gz", "tsv", "tsv.gz"])
+def test_processes_change_nothing(tmp_path, monkeypatch):
+    pairs = [(f"{en} {toy.sentences(1, seed=i)[0][0]}", fr) for i, (en, fr) in enumerate(PAIRS * 40)]
+    cleaning = Cleaning({"length": {"longest": 12}, "language": {}}, keep_dropped=True)
+    for workers in (1, 2):
+        make(tmp_path / str(workers), pairs, tmp_path, cleaning, workers=workers)
+    for path in (tmp_path / "1").iterdir():
+        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("form", ["plain", "gz", "xz", "zst", "tsv", "tsv.gz"])
 def test_own_files_in_every_form_give_the_same_corpus(tmp_path, form):
+    zstd = pytest.importorskip("backports.zstd")
+    pack = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstd.compress}
     toy.write(tmp_path / "text", PAIRS)
     data = tmp_path / "text"
-    if form == "gz":
+    if form in pack:
         for language in ("en", "fr"):
             path = tmp_path / f"text.{language}"
-            (tmp_path / f"packed.{language}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            (tmp_path / f"packed.{language}.{form}").write_bytes(pack[form](path.read_bytes()))
         data = tmp_path / "packed"
     if form.startswith("tsv"):
         data, content = tmp_path / f"text.{form}", "".join(f"{en}\t{fr}\tnote\n" for en, fr in PAIRS).encode()
         data.write_bytes(gzip.compress(content) if form.endswith("gz") else content)
-    report = make_corpus(tmp_path / "corpus", "en", "fr", str(data), valid_size=20, test_size=30)
-    assert report["pairs"] == {"train": 250, "valid": 20, "test": 30}
-    expected = split(PAIRS, 20, 30, 1, Counter())
-    assert read(tmp_path / "corpus", "train", "en") == [pair[0] for pair in expected["train"]]
-    assert read(tmp_path / "corpus", "test", "fr") == [pair[1] for pair in expected["test"]]
+    assert list(find_source(str(data), "en", "fr").read(Counter())) == PAIRS
 
 
-def test_pairs_with_an_empty_side_are_counted(tmp_path):
-    toy.write(tmp_path / "text", [*PAIRS, ("", "vide"), ("empty", " ")])
-    report = make_corpus(tmp_path / "corpus", "en", "fr", str(tmp_path / "text"), valid_size=20, test_size=30)
-    assert report["dropped"] == {"empty side": 2}
+def test_what_is_dropped_is_counted_and_kept_with_the_reason(tmp_path):
+    bad = [
+        ("", "vide"),
+        ("empty", " "),
+        PAIRS[3],
+        (PAIRS[4][0].upper(), PAIRS[4][1] + "!"),
+        ("same words", "Same words"),
+    ]
+    cleaning = Cleaning({"identical": {}}, keep_dropped=True)
+    report = make(tmp_path / "corpus", PAIRS + bad, tmp_path, cleaning)
+    assert report["dropped"] == {"empty side": 2, "identical": 1, "repeated": 2}
+    kept = gzip.decompress((tmp_path / "corpus" / "dropped.tsv.gz").read_bytes()).decode().splitlines()
+    assert kept[:3] == ["empty side\t\tvide", "empty side\tempty\t", "identical\tsame words\tSame words"]
+    assert sorted(line.split("\t")[0] for line in kept[3:]) == ["repeated", "repeated"]
+
+
+def test_evaluation_text_is_excluded(tmp_path):
+    (tmp_path / "eval.txt").write_text(f"{PAIRS[5][0].upper()}!\n\n{PAIRS[9][1]}\n")
+    cleaning = Cleaning(exclude=(str(tmp_path / "eval.txt"),))
+    report = make(tmp_path / "corpus", [*PAIRS, ("...", "!!!")], tmp_path, cleaning)
+    known = {comparable(PAIRS[5][0]), comparable(PAIRS[9][1])}
+    expected = sum(not known.isdisjoint(map(comparable, pair)) for pair in PAIRS)
+    assert report["dropped"] == {"excluded": expected}
+    text = [comparable(side) for kept in splits(tmp_path / "corpus").values() for pair in kept for side in pair]
+    assert known.isdisjoint(text)
+
+
+@pytest.mark.parametrize("part", [10**6, 7])
+def test_repetitions_are_those_of_a_plain_search(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(deduplicate, "PART", part)
+    monkeypatch.setattr(deduplicate, "ROWS", 10)
+    keys = np.zeros(200, dtype=KEY)
+    rng = np.random.default_rng(0)
+    keys["source"], keys["target"] = rng.integers(2**64, size=30, dtype=np.uint64)[rng.integers(30, size=(2, 200))]
+    (tmp_path / "keys").write_bytes(keys.tobytes())
+    rows = keys.tolist()
+    expected = {
+        "pair": [row in rows[:i] for i, row in enumerate(rows)],
+        "side": [any(row[0] == a or row[1] == b for a, b in rows[:i]) for i, row in enumerate(rows)],
+        "keep": [False] * len(rows),
+    }
+    for what, marks in expected.items():
+        assert repeated(tmp_path / "keys", what).tolist() == marks
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
 
 
 def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_path, capsys):
-    toy.write(tmp_path / "text", PAIRS)
-
-    def make(**options):
-        make_corpus(
-            tmp_path / "corpus", "en", "fr", str(tmp_path / "text"), **({"valid_size": 20, "test_size": 30} | options)
-        )
+    def again(pairs=PAIRS, **options):
+        make(tmp_path / "corpus", pairs, tmp_path, **options)
         return "unchanged, kept" in capsys.readouterr().out
 
-    assert not make()
-    assert make()
-    assert not make(seed=2)  # another option
-    toy.write(tmp_path / "text", PAIRS[:-1])
-    assert not make(seed=2)  # other input
+    assert not again()
+    assert again()
+    assert again(workers=2)
+    assert not again(seed=2)  # another option
+    assert not again(PAIRS[:-1], seed=2)  # other input
     (tmp_path / "corpus" / "train.en").write_text("spoilt\n")
-    assert not make(seed=2)  # an output that was touched
-    assert make(seed=2)
+    assert not again(PAIRS[:-1], seed=2)  # an output that was touched
+    assert again(PAIRS[:-1], seed=2)
+    manifest = json.loads((tmp_path / "corpus" / "stage.json").read_text())
+    assert set(manifest) == {"key", "version", "options", "inputs", "report", "files"}
 
 
-def test_too_little_text_says_what_is_needed(tmp_path):
-    toy.write(tmp_path / "text", PAIRS)
-    with pytest.raises(InputError, match="300 usable sentence pairs; expected at least 420"):
-        make_corpus(tmp_path / "corpus", "en", "fr", str(tmp_path / "text"), valid_size=10, test_size=200)
+@pytest.mark.parametrize("sizes", [(10, 200), (299, 1), (150, 151)])
+def test_too_little_text_says_what_is_needed(tmp_path, sizes):
+    valid, test = sizes
+    with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs; expected at least {2 * (valid + test)}"):
+        make(tmp_path / "corpus", PAIRS, tmp_path, valid_size=valid, test_size=test)
     assert not (tmp_path / "corpus").exists()
+
+
+def test_nothing_left_after_filtering(tmp_path):
+    with pytest.raises(InputError, match="0 usable sentence pairs"):
+        make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning({"length": {"longest": 0, "shortest": 0}}))

@@ -6,7 +6,9 @@ from collections import Counter
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from preprocess.gettext_harvest import harvest, input_files
+from preprocess.corpus import make_corpus
+from preprocess.formats import find_source
+from preprocess.messages import harvest, input_files
 
 
 def write_catalogue(path, messages, charset="UTF-8"):
@@ -39,17 +41,64 @@ def locale(tmp_path):
     return (tmp_path,)
 
 
-def test_messages_in_order_of_program_cleaned_and_one_to_one(locale):
+def test_messages_in_order_of_program(locale):
     dropped = Counter()
     assert list(harvest("en", "fr", dropped, locale)) == [
         ("Close the window", "Fermer la fenêtre"),
         ("open the file", "ouvrir un fichier"),
+        ("Open the file", "Ouvrir le fichier"),
+        ("not translated here", ""),
+        ("too short", "court"),
     ]
-    assert dropped == {"length": 2, "repeated side": 1}
+    assert not +dropped
+
+
+def test_they_are_cleaned_and_each_is_used_once(locale, tmp_path):
+    more = {f"Message of the {'x' * i}": f"Le message du {'x' * i}" for i in range(1, 9)}
+    write_catalogue(tmp_path / "fr" / "LC_MESSAGES" / "more.mo", more)
+    source = find_source(None, "en", "fr", locale)
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, "catalogues", valid_size=1, test_size=2)
+    assert report["dropped"] == {"empty side": 1, "length": 1, "repeated": 1}
+
+
+PO = """
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+msgctxt "menu"
+msgid "Close the _window"
+msgstr "Fermer la _fenêtre"
+
+#, fuzzy
+msgid "Open the file"
+msgstr "Fermer le fichier"
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] "%d fichier"
+msgstr[1] "%d fichiers"
+
+msgid "not yet"
+msgstr ""
+
+#~ msgid "long ago"
+#~ msgstr "il y a longtemps"
+"""
+
+
+@pytest.mark.parametrize("name", ["po/fr.po", "locale/fr/LC_MESSAGES/app.po", "deep/po/fr.po"])
+def test_catalogues_of_a_source_tree(tmp_path, name):
+    pytest.importorskip("polib")
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text(PO, encoding="utf-8")
+    dropped = Counter()
+    assert list(find_source(str(tmp_path), "en", "fr").read(dropped)) == [("Close the window", "Fermer la fenêtre")]
+    assert dropped == {"fuzzy": 1, "plural": 1, "untranslated": 1, "obsolete": 1}
 
 
 def test_two_languages_that_are_not_english_meet_in_the_message(locale):
-    assert list(harvest("fr", "de", Counter(), locale)) == [("Ouvrir le fichier", "Die Datei jetzt öffnen")]
+    dropped = Counter()
+    assert list(harvest("fr", "de", dropped, locale)) == [("Ouvrir le fichier", "Die Datei jetzt öffnen")]
 
 
 def test_english_may_stand_second_and_other_charsets_are_read(locale):

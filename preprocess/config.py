@@ -1,0 +1,115 @@
+"""`lxsr prepare CONFIG.yaml`: every option of every stage in one file, checked before anything runs."""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from fairseq_lxsr.errors import InputError
+from preprocess.corpus import Cleaning
+
+
+@dataclass(frozen=True)
+class SubwordOptions:
+    """See `subwords.train_subwords`."""
+
+    vocab_size: int = 16_000
+    lowercase: bool = True
+    character_coverage: float = 1.0
+    max_sentences: int = 1_000_000
+    model_type: str = "bpe"
+    byte_fallback: bool = False
+    normalisation: str = "nmt_nfkc"
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """The whole preparation.
+
+    Args:
+        pairs: language pairs as SRC-TGT, each with its text as `formats.find_source` takes it, or null for the gettext
+            catalogues of this machine.
+        work: folder that gets corpus/SRC-TGT, subwords and data-bin.
+        cleaning: null for what suits the text, see `corpus.make_corpus`.
+        shards: parts of the training data, see `binarise.binarise`.
+    """
+
+    pairs: Mapping[str, str | None]
+    work: str = "work"
+    cleaning: Cleaning | None = None
+    subwords: SubwordOptions = field(default_factory=SubwordOptions)
+    valid_size: int = 1000
+    test_size: int = 2000
+    seed: int = 1
+    workers: int = 2
+    shards: int = 1
+
+    def __post_init__(self):
+        for name, least in (("valid_size", 1), ("test_size", 1), ("workers", 1), ("shards", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} {getattr(self, name)}; expected {least} or more")
+        if not self.pairs:
+            raise InputError("pairs: none; expected for example {en-fr: PREFIX}")
+        for pair in self.pairs:
+            split_pair(pair)
+
+
+def split_pair(text: str) -> tuple[str, str]:
+    """SRC-TGT as its two languages."""
+    source, _, target = text.strip().partition("-")
+    if not source or not target or "-" in target or source == target:
+        raise InputError(f"{text.strip()!r}; expected SRC-TGT, for example en-fr")
+    return source, target
+
+
+def read_config(path: Path) -> PrepareConfig:
+    """A YAML file with the fields of `PrepareConfig`; file names in it are relative to the current folder.
+
+    Raises: InputError for anything unknown, missing or of another type.
+    """
+    if importlib.util.find_spec("yaml") is None:
+        raise InputError(f"{path}: needs PyYAML, which is not installed: pip install 'fairseq-lxsr[prepare]'")
+    import yaml
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected a YAML file")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
+    try:
+        options = _checked(content, PrepareConfig, "the file")
+        if options.get("cleaning") is not None:
+            cleaning = _checked(options["cleaning"], Cleaning, "cleaning")
+            filters = {name: given or {} for name, given in cleaning.get("filters", {}).items()}
+            options["cleaning"] = Cleaning(
+                **(cleaning | {"filters": filters, "exclude": tuple(cleaning.get("exclude", ()))})
+            )
+        if "subwords" in options:
+            options["subwords"] = SubwordOptions(**_checked(options["subwords"], SubwordOptions, "subwords"))
+        return PrepareConfig(**options)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _checked(content: Any, kind: type, where: str) -> dict[str, Any]:
+    """A mapping with fields of a dataclass, those of plain types with values of their type."""
+    known = {item.name: item for item in fields(kind)}
+    if not isinstance(content, dict):
+        raise InputError(f"{where} is {content!r:.40}; expected a mapping with some of {', '.join(known)}")
+    for name, value in content.items():
+        if name not in known:
+            raise InputError(f"{where} has {name!r}; expected some of {', '.join(known)}")
+        default = known[name].default
+        plain = isinstance(default, bool | int | float | str)
+        fitting = (int, float) if isinstance(default, float) else (type(default),)
+        if plain and type(value) not in fitting:
+            raise InputError(f"{name} is {value!r}; expected {type(default).__name__}, for example {default!r}")
+    for name, item in known.items():
+        if item.default is MISSING and item.default_factory is MISSING and name not in content:
+            raise InputError(f"{where} has no {name!r}")
+    for name, kind_of in (("pairs", dict), ("filters", dict), ("exclude", list)):
+        if name in content and not isinstance(content[name], kind_of):
+            raise InputError(f"{name} is {content[name]!r:.40}; expected a {'list' if kind_of is list else 'mapping'}")
+    return dict(content)

@@ -1,0 +1,123 @@
+"""Files from the network: resumed, retried, checked; what is under its name is whole."""
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import naming, sha256
+
+ATTEMPTS = 5  # without any progress
+BLOCK = 1 << 20
+TIMEOUT = 60  # seconds without an answer
+BACK_OFF = 1.0  # seconds before the second attempt; twice as long before each further one
+CHANGED = "the file on the server has changed"
+
+
+class InterruptedDownloadError(Exception):
+    """A download that may go on in another attempt."""
+
+
+def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
+    """Fetch a file, unless it is there; what an earlier run left in PATH.part is gone on from.
+
+    Args:
+        size, checksum: bytes and SHA-256 that the file must have, where they are known.
+    Raises: InputError for an address that does not exist, for no answer to several attempts, another size or checksum.
+    """
+    if path.is_file():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.part")
+    failures = 0
+    while True:
+        before = _length(partial)
+        try:
+            _fetch(url, partial)
+            break
+        except (InterruptedDownloadError, urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+                raise InputError(f"{url}: {error.code} {error.reason}; check the name, it may have moved") from None
+            is_of_disk = isinstance(error, OSError) and not isinstance(error, urllib.error.URLError) and error.filename
+            if is_of_disk:
+                raise
+            failures = 0 if _length(partial) > before else failures + 1
+            if failures == ATTEMPTS:
+                raise InputError(
+                    f"{url}: {str(error) or type(error).__name__} ({ATTEMPTS} attempts); try again later, "
+                    f"{_length(partial):,} bytes are kept"
+                ) from None
+            time.sleep(BACK_OFF * 2**failures)
+    _check(url, partial, size, checksum)
+    partial.replace(path)
+    _tag_file(partial).unlink(missing_ok=True)
+
+
+def _length(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _tag_file(partial: Path) -> Path:
+    """Holds the server's mark (ETag) of the version that the partial file is from."""
+    return partial.with_name(f"{partial.name}.etag")
+
+
+def _fetch(url: str, partial: Path) -> None:
+    """Append what is missing to the partial file; from the beginning where the server cannot give a part."""
+    tag_file, have = _tag_file(partial), _length(partial)
+    request = urllib.request.Request(url, headers={"User-Agent": "fairseq-lxsr", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+        if tag_file.is_file():
+            request.add_header("If-Range", tag_file.read_text(encoding="ascii"))
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # there is nothing after what we have
+            raise
+        if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(have):
+            return
+        partial.unlink()
+        raise InterruptedDownloadError(CHANGED) from None
+    with answer:
+        tag = answer.headers.get("ETag", "")
+        if answer.status == 200:
+            have = 0
+            tag_file.unlink(missing_ok=True)
+            if tag and not tag.startswith("W/"):
+                tag_file.write_text(tag, encoding="ascii", errors="ignore")
+        elif (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0] != str(have):
+            partial.unlink()
+            raise InterruptedDownloadError("the server gave another part than the one asked for")
+        announced = answer.headers.get("Content-Length")
+        total = have + int(announced) if announced else None
+        with naming(partial), open(partial, "r+b" if have else "wb") as stream:
+            stream.seek(have)
+            with tqdm(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
+                for block in _blocks(answer):
+                    stream.write(block)
+                    bar.update(len(block))
+    if total is not None and _length(partial) < total:
+        raise InterruptedDownloadError(f"the connection ended after {_length(partial):,} of {total:,} bytes")
+
+
+def _blocks(answer) -> Iterator[bytes]:
+    while block := answer.read(BLOCK):
+        yield block
+
+
+def _check(url: str, partial: Path, size: int | None, checksum: str | None) -> None:
+    found = _length(partial)
+    wrong = None
+    if size is not None and found != size:
+        wrong = f"{found:,} bytes, expected {size:,}"
+    elif checksum is not None and sha256(partial) != checksum.lower():
+        wrong = f"SHA-256 {sha256(partial)}, expected {checksum}"
+    if wrong:
+        partial.unlink()
+        raise InputError(f"{url}: {wrong}; the file has changed or was spoilt on its way, it was not kept")

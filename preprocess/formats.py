@@ -1,0 +1,136 @@
+"""Sentence pairs from the files that people have: aligned text, TSV, TMX, gettext catalogues; packed or not."""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree.ElementTree import ParseError
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import PACKED, open_binary, read_lines, read_parallel, reading
+from preprocess.clean import Pair
+from preprocess.messages import LOCALE_FOLDERS, harvest, input_files
+
+ENDINGS = ("", ".txt")
+XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Text of one language pair.
+
+    Args:
+        files: all that it is read from.
+        read: gives the pairs, and counts what it leaves out in the counter.
+        is_messages: whether they are program messages.
+    """
+
+    files: tuple[Path, ...]
+    read: Callable[[Counter], Iterator[Pair]]
+    is_messages: bool = False
+
+
+def find_source(data: str | None, source: str, target: str, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> Source:
+    """What a name stands for.
+
+    Args:
+        data: FILE.tsv, FILE.tmx, FILE.po, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each
+            file may end in .gz, .xz or .zst. None for the catalogues of this machine.
+    Raises: InputError where it stands for nothing.
+    """
+    if data is None or Path(data).is_dir():
+        folders = tuple(locale_folders) if data is None else (Path(data),)
+        files = tuple(input_files(source, target, folders))
+        return Source(files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True)
+    kind = _unpacked_name(data).rpartition(".")[2]
+    if kind in ("tsv", "tmx"):
+        path = Path(data)
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; expected a .{kind} of {source} and {target}")
+        if kind == "tsv":
+            return Source((path,), lambda dropped: read_tsv(path))
+        return Source((path,), lambda dropped: read_tmx(path, source, target, dropped))
+    files = (_one_side(data, source, source, target), _one_side(data, target, source, target))
+    return Source(files, lambda dropped: read_parallel(*files, max_words=None))
+
+
+def _unpacked_name(name: str) -> str:
+    return next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
+
+
+def _one_side(prefix: str, language: str, source: str, target: str) -> Path:
+    for ending in ENDINGS:
+        for packed in ("", *PACKED):
+            path = Path(f"{prefix}.{language}{ending}{packed}")
+            if path.is_file():
+                return path
+    raise InputError(
+        f"{prefix}.{language}: no such file (nor with .txt, {', '.join(PACKED)}); expected PREFIX.{source} and "
+        f"PREFIX.{target}, one .tsv or .tmx file, or a folder of gettext catalogues"
+    )
+
+
+def read_tsv(path: Path) -> Iterator[Pair]:
+    """Two tab-separated columns; further columns are left out.
+
+    Raises: InputError for a line with fewer, and as `read_lines`.
+    """
+    count = 0
+    for count, line in enumerate(read_lines(path, max_words=None), start=1):
+        columns = line.split("\t")
+        if len(columns) < 2:
+            raise InputError(f"{path}, line {count}: {line[:60]!r} has no tab; expected `source<TAB>target`")
+        yield columns[0], columns[1]
+    if not count:
+        raise InputError(f"{path}: empty file; expected `source<TAB>target` lines")
+
+
+def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator[Pair]:
+    """Translation units of a TMX file (ISO 639 codes; en stands for en-US too), one at a time; mark-up inside is text.
+
+    Units without both languages are counted.
+    Raises: InputError for a file that is no XML, or defines entities (they could fill the memory).
+    """
+    if importlib.util.find_spec("defusedxml") is None:
+        raise InputError(f"{path}: TMX needs defusedxml, which is not installed: pip install 'fairseq-lxsr[prepare]'")
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import iterparse
+
+    units = 0
+    try:
+        with reading(path), open_binary(path) as stream:
+            events = iter(iterparse(stream, ("start", "end")))
+            _, root = next(events)
+            for event, element in events:
+                if event == "start" or element.tag != "tu":
+                    continue
+                units += 1
+                sides = _languages(element)
+                element.clear()
+                if units % 1000 == 0:  # what is read stays in the tree, unless it is emptied
+                    for child in root:
+                        child.clear()
+                if source in sides and target in sides:
+                    yield sides[source], sides[target]
+                else:
+                    dropped["language missing"] += 1
+    except DefusedXmlException as error:
+        raise InputError(
+            f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which could unfold without "
+            "end; remove its DOCTYPE"
+        ) from None
+    except (ParseError, UnicodeError) as error:
+        raise InputError(f"{path}: not a TMX file ({error}); expected XML with <tu> elements") from None
+    if not units:
+        raise InputError(f"{path}: no translation units; expected <tu> elements")
+
+
+def _languages(unit) -> dict[str, str]:
+    sides: dict[str, str] = {}
+    for variant in unit.iter("tuv"):
+        code = (variant.get(XML_LANGUAGE) or variant.get("lang") or "").lower().replace("_", "-").partition("-")[0]
+        segment = variant.find("seg")
+        if segment is not None:
+            sides.setdefault(code, " ".join("".join(segment.itertext()).split()))
+    return sides

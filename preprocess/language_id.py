@@ -1,0 +1,86 @@
+"""Is a sentence in the language it should be in? By a fastText model, by py3langid, or by stop words."""
+
+import importlib.util
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+
+METHODS = ("stopwords", "py3langid", "FILE of a fastText model")
+# frequent words that tell a language from its neighbours
+STOP_WORDS = {
+    "bg": "и на да се за от че не са това което като по към",
+    "ca": "i la les els dels amb per que no és una aquesta com més",
+    "cs": "a se na je že to pro jsou které ale nebo jako při být",
+    "da": "og at det er en som på af til ikke der med jeg blev",
+    "de": "der die das und ist nicht ein eine zu den mit für auf sich von werden wird",
+    "el": "και το να του της η με που για την είναι από δεν",
+    "en": "the of and to is in that for it with this not are be you was on",
+    "es": "el la los las de que y en un una por con para es no se del",
+    "et": "ja on ei et see kui ka oma mis aga või ning selle",
+    "fi": "ja on ei että se oli hän mutta ovat joka kun myös tai",
+    "fr": "le la les des et est une pour dans que qui pas vous avec sur par du au",
+    "hr": "i je da se na za su koji nije od kao ili što",
+    "hu": "a az és hogy nem is egy ez van volt meg de csak",
+    "id": "yang dan di ini itu dengan untuk tidak dari dalam akan pada",
+    "it": "il la di che e per un una non del con sono della gli le alla nel",
+    "lt": "ir kad yra į iš su tai kaip bet ar buvo nuo",
+    "lv": "un ir ka no par ar uz tas kas bet vai nav",
+    "nb": "og det er som på til av for ikke en jeg med har",
+    "nl": "de het een van en is dat niet op te zijn voor met aan die wordt",
+    "pl": "i w na nie się z że do to jest jak są lub dla",
+    "pt": "o a os as de que e do da em um uma para com não é no na por",
+    "ro": "și de la în nu cu pe care este un o din pentru mai sunt",
+    "ru": "и в не на что с как это по для но от или из",
+    "sk": "a sa na je že to pre sú ktoré ale alebo ako pri byť",
+    "sl": "in je da se na za so ki ne kot tudi pri ali",
+    "sv": "och att det är som en på av för inte med till den har",
+    "tr": "ve bir bu için ile de da olarak değil olan daha ne gibi",
+    "uk": "і в не на що з як це до та для але від або",
+}
+
+
+@cache
+def _words(language: str) -> frozenset[str]:
+    return frozenset(STOP_WORDS.get(language, "").split())
+
+
+def by_stop_words(text: str, language: str, other: str) -> bool:
+    """Whether a sentence has at least as many stop words of its language as of the other one of its pair."""
+    words = text.lower().split()
+    own, theirs = _words(language), _words(other)
+    if not own or not theirs:
+        return True
+    return sum(word in own for word in words) >= sum(word in theirs for word in words)
+
+
+def _by_py3langid(text: str, language: str, other: str) -> bool:
+    import py3langid
+
+    return py3langid.classify(text)[0] in (language, "no" if language == "nb" else language)
+
+
+@cache
+def _fasttext(path: str):
+    import fasttext
+
+    return fasttext.load_model(path)
+
+
+def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
+    return _fasttext(path).predict(text.replace("\n", " "))[0][0] == f"__label__{language}"
+
+
+def language_check(method: str) -> Callable[[str, str, str], bool]:
+    """The check (text, its language, the other language of the pair) -> is it in its language.
+
+    Raises: InputError for an unknown method or a package that is not installed.
+    """
+    package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
+    if package == "fasttext" and not Path(method).is_file():
+        raise InputError(f"language identification {method!r}: no such file; expected one of {', '.join(METHODS)}")
+    if package and importlib.util.find_spec(package) is None:
+        raise InputError(f"language identification needs {package}; install it with `pip install {package}`")
+    known: dict[str, Callable] = {"stopwords": by_stop_words, "py3langid": _by_py3langid}
+    return known.get(method) or partial(_by_fasttext, path=method)

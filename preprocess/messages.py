@@ -1,0 +1,116 @@
+"""Real bitext from gettext catalogues: messages of programs and their translations, compiled (.mo) or not (.po).
+
+Every Linux machine has some; the same kind of text as the GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
+"""
+
+import gettext
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+from preprocess.clean import Pair, strip_message
+
+LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
+CATALOGUE_LANGUAGE = "en"  # what the messages themselves are written in
+ALTERNATIVES = (
+    "give your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with translations "
+    "(for example git, glib, gtk, bash, coreutils and their language packs)"
+)
+# the layouts of an installed machine and of a source checkout
+PATTERNS = ("{0}/LC_MESSAGES/*.mo", "{0}.po", "**/{0}/LC_MESSAGES/*.[mp]o", "**/po/{0}.po", "**/locale/{0}/**/*.po")
+
+
+def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
+    """The catalogues of a language by program name; of a program with several, the first found.
+
+    Raises: InputError where the folders have none, with the languages of the installed ones.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for pattern in PATTERNS:
+            for path in sorted(folder.glob(pattern.format(language))):
+                found.setdefault(_program(path, language, folder), path)
+    if not found:
+        known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/LC_MESSAGES/*.mo")})
+        where = "this machine" if tuple(folders) == LOCALE_FOLDERS else ", ".join(map(str, folders))
+        listed = f"it has {', '.join(known)}" if known else "it has no catalogues at all"
+        raise InputError(f"{language!r}: {where} has no gettext catalogues of it ({listed}); {ALTERNATIVES}")
+    return found
+
+
+def _program(path: Path, language: str, folder: Path) -> str:
+    """The same for all languages: the file's name, or the folder of files that are named by language."""
+    return path.stem if path.stem != language else str(path.parent.relative_to(folder))
+
+
+def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
+    """Message (after its context and \\x04) to translation; plural forms, fuzzy and untranslated ones are counted.
+
+    A file that cannot be read is counted.
+    """
+    try:
+        return _read_po(path, dropped) if path.suffix == ".po" else _read_mo(path, dropped)
+    except (UnicodeDecodeError, OSError, LookupError, ValueError):
+        dropped["unreadable catalogue"] += 1
+        return {}
+
+
+def _read_mo(path: Path, dropped: Counter) -> dict[str, str]:
+    with open(path, "rb") as stream:
+        # the parsed catalogue has no public name, but this one since Python 2.3
+        entries = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
+    dropped["plural"] += len({key[0] for key in entries if isinstance(key, tuple)})
+    return {key: text for key, text in entries.items() if isinstance(key, str) and key and isinstance(text, str)}
+
+
+def _read_po(path: Path, dropped: Counter) -> dict[str, str]:
+    if importlib.util.find_spec("polib") is None:
+        raise InputError(
+            f"{path}: reading .po needs polib, which is not installed: pip install 'fairseq-lxsr[prepare]'"
+        )
+    import polib
+
+    kept = {}
+    for entry in polib.pofile(str(path)):
+        reason = next(
+            (
+                name
+                for name, holds in (
+                    ("obsolete", entry.obsolete),
+                    ("fuzzy", entry.fuzzy),
+                    ("plural", entry.msgid_plural),
+                    ("untranslated", not entry.msgstr),
+                )
+                if holds
+            ),
+            None,
+        )
+        if reason:
+            dropped[reason] += 1
+        else:
+            kept[f"{entry.msgctxt}\x04{entry.msgid}" if entry.msgctxt else entry.msgid] = entry.msgstr
+    return kept
+
+
+def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
+    """The catalogues that a harvest of this pair reads."""
+    languages = [language for language in (source, target) if language != CATALOGUE_LANGUAGE]
+    if len(languages) != len({source, target}) - (CATALOGUE_LANGUAGE in (source, target)) or not languages:
+        raise InputError(f"{source}-{target}: expected two different languages")
+    return sorted(path for language in languages for path in catalogues(language, folders).values())
+
+
+def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS) -> Iterator[Pair]:
+    """Messages as sentences, program by program; English is the language of the keys."""
+    sides = [None if language == CATALOGUE_LANGUAGE else catalogues(language, folders) for language in (source, target)]
+    translated = [side for side in sides if side is not None]
+    for program in sorted(set.intersection(*(set(side) for side in translated))):
+        texts = [None if side is None else read_catalogue(side[program], dropped) for side in sides]
+        keys = next(text for text in texts if text is not None)
+        for key in keys:
+            if all(text is None or key in text for text in texts):
+                english = key.rpartition("\x04")[2]  # a context stands before \x04
+                left, right = (english if text is None else text[key] for text in texts)
+                yield strip_message(left), strip_message(right)

@@ -1,0 +1,105 @@
+"""Corpora that anyone can get: where they lie, in which languages and form, under which licence."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+from preprocess.download import download
+from preprocess.unpack import unpack
+
+REGISTRY_FILE = Path(__file__).with_name("sources.json")
+TWO_LETTERS, OTHER_CODES = "de es fr it nl pt ru sv tr zh", "deu spa fra ita nld por rus swe tur cmn"
+THREE_LETTERS = dict(zip(TWO_LETTERS.split(), OTHER_CODES.split(), strict=True))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A row of the registry.
+
+    Args:
+        name: of the corpus, with its version where there are several.
+        format: `moses.zip`, `moses.tgz` (a file a language), `tsv.zip`; others are local and have no url.
+        url, member: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order,
+            {other} is the one that is not English, {other3} its three letters, {language} the one wanted.
+        languages: all pairs of them, or of them with `partner` only.
+        size, sha256: of the archive of a pair, by SRC-TGT, where its publisher tells.
+    """
+
+    name: str
+    format: str
+    licence: str
+    about: str
+    url: str | None = None
+    member: str = ""
+    languages: tuple[str, ...] = ()
+    partner: str | None = None
+    size: dict[str, int] | None = None
+    sha256: dict[str, str] | None = None
+
+    def has(self, source: str, target: str) -> bool:
+        known = {*self.languages, self.partner}
+        return source != target and {source, target} <= known and self.partner in (None, source, target)
+
+    def fill(self, template: str, source: str, target: str, language: str = "") -> str:
+        first, second = sorted((source, target))
+        other = source if target == (self.partner or "en") else target
+        return template.format(
+            first=first, second=second, other=other, other3=THREE_LETTERS.get(other, other), language=language
+        )
+
+
+@cache
+def registry(path: Path = REGISTRY_FILE) -> dict[str, Corpus]:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    found = {}
+    for row in rows:
+        languages, partner = tuple(row.pop("languages", "").split()), row.pop("with", None)
+        found[row["name"]] = Corpus(languages=languages, partner=partner, **row)
+    return found
+
+
+def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] | None = None) -> Corpus:
+    """A corpus to download.
+
+    Raises: InputError for an unknown one, or one without the language pair, naming what there is.
+    """
+    corpora = registry() if corpora is None else corpora
+    corpus = corpora.get(name)
+    if corpus is None or corpus.url is None:
+        remote = [known.name for known in corpora.values() if known.url and known.has(source, target)]
+        raise InputError(
+            f"{name!r}: no corpus to download; of {source}-{target} there are {', '.join(remote) or 'none'}"
+        )
+    if not corpus.has(source, target):
+        partner = f" with {corpus.partner}" if corpus.partner else ""
+        raise InputError(f"{name} has no {source}-{target}; it has {', '.join(corpus.languages)}{partner}")
+    return corpus
+
+
+def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
+    """Download and unpack the text of a language pair; an interrupted download goes on where it was.
+
+    Args: corpus: one with a url; see `find_corpus`.
+    Returns: the files as `formats.find_source` takes them: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
+    Raises: InputError where the server gives something else than the registry or the archive promises.
+    """
+    if corpus.format.startswith("tsv") and source != corpus.partner:
+        source, target = target, source  # its columns stand in one order
+    pair = f"{source}-{target}"
+    archive = folder / f"{corpus.name}.{pair}.{corpus.format.rpartition('.')[2]}"
+    if corpus.format.startswith("tsv"):
+        wanted = {corpus.fill(corpus.member, source, target): folder / f"{corpus.name}.{pair}.tsv"}
+    else:
+        wanted = {
+            corpus.fill(corpus.member, source, target, language): folder / f"{corpus.name}.{pair}.{language}"
+            for language in (source, target)
+        }
+    if not all(path.is_file() for path in wanted.values()):
+        size, sha256 = (corpus.size or {}).get(pair), (corpus.sha256 or {}).get(pair)
+        download(corpus.fill(corpus.url or "", source, target), archive, size, sha256)
+        unpack(archive, wanted)
+        if not keep_archive:
+            archive.unlink()
+    return list(wanted.values())

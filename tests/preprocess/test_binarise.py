@@ -1,0 +1,91 @@
+"""The files are those of fairseq-preprocess, byte for byte, whatever the number of processes and shards."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import toy
+
+from fairseq_lxsr.errors import InputError
+from preprocess.binarise import binarise, shard_folders, shard_numbers
+from preprocess.corpus import make_corpus
+from preprocess.formats import find_source
+from preprocess.subwords import train_subwords
+
+SPLITS = ("train", "valid", "test")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    work = tmp_path_factory.mktemp("prepared")
+    toy.write(work / "text", toy.sentences(400))
+    source = find_source(str(work / "text"), "en", "fr")
+    make_corpus(work / "corpus", ("en", "fr"), source, "text", valid_size=20, test_size=30)
+    train_subwords(work / "subwords", [work / "corpus"], 200)
+    return work
+
+
+def build(prepared, folder, **options):
+    binarise(folder, {("en", "fr"): prepared / "corpus"}, prepared / "subwords", **options)
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.suffix in (".bin", ".idx")
+    }
+
+
+def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
+    from fairseq_lxsr.text import TextOptions, Tokenizer
+
+    subwords = prepared / "subwords"
+    tokenizer = Tokenizer(subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json"))
+    for path in (prepared / "corpus").glob("*.??"):
+        pieces = tokenizer.pieces(path.read_text(encoding="utf-8").splitlines())
+        (tmp_path / path.name).write_text("".join(" ".join(line) + "\n" for line in pieces), encoding="utf-8")
+    prefixes = [argument for split in SPLITS for argument in (f"--{split}pref", tmp_path / split)]
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", "en", "--target-lang", "fr", *prefixes]
+    options = ["--srcdict", subwords / "dict.txt", "--joined-dictionary", "--destdir", tmp_path / "theirs"]
+    subprocess.run(list(map(str, [*command, *options])), check=True, capture_output=True, timeout=300)
+    ours = build(prepared, tmp_path / "ours")
+    assert len(ours) == 12
+    for name, content in ours.items():
+        assert content == (tmp_path / "theirs" / name).read_bytes(), name
+    dictionary = (tmp_path / "ours" / "dict.en.txt").read_bytes()
+    assert dictionary == (tmp_path / "theirs" / "dict.en.txt").read_bytes()
+
+
+def test_processes_change_nothing(prepared, tmp_path):
+    assert build(prepared, tmp_path / "one", workers=1) == build(prepared, tmp_path / "two", workers=2)
+
+
+def test_shards_hold_every_pair_once_side_by_side(prepared, tmp_path):
+    from fairseq.data import data_utils
+
+    def lines(folder, language):
+        return [
+            tuple(row.tolist()) for row in data_utils.load_indexed_dataset(f"{folder}/train.en-fr.{language}", None)
+        ]
+
+    build(prepared, tmp_path / "whole")
+    build(prepared, tmp_path / "parts", shards=3)
+    folders = list(shard_folders(tmp_path / "parts"))
+    assert [folder.name for folder in folders] == ["0", "1", "2"]
+    parts = [pair for folder in folders for pair in zip(lines(folder, "en"), lines(folder, "fr"), strict=True)]
+    assert sorted(parts) == sorted(zip(lines(tmp_path / "whole", "en"), lines(tmp_path / "whole", "fr"), strict=True))
+    assert (folders[0] / "valid.en-fr.en.bin").is_file()
+    assert not (folders[1] / "valid.en-fr.en.bin").exists()
+
+
+def test_shards_are_of_one_size_and_do_not_depend_on_blocks():
+    numbers = shard_numbers(0, 30_000, 4)
+    assert np.abs(np.bincount(numbers) - 7_500).max() < 100
+    assert (
+        np.concatenate([shard_numbers(start, 10_000, 4) for start in (0, 10_000, 20_000)]).tolist() == numbers.tolist()
+    )
+
+
+def test_a_missing_text_is_named(prepared, tmp_path):
+    with pytest.raises(InputError, match=r"none/train\.en: no such file"):
+        binarise(tmp_path / "out", {("en", "fr"): tmp_path / "none"}, prepared / "subwords")
+    assert not (tmp_path / "out").exists()

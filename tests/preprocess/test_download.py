@@ -1,0 +1,252 @@
+"""Real downloads from a server of our own that behaves as badly as those of the world."""
+
+import hashlib
+import http.server
+import io
+import os
+import tarfile
+import threading
+import zipfile
+
+import pytest
+import toy
+
+from fairseq_lxsr.errors import InputError
+from preprocess import download as downloads
+from preprocess import unpack as unpacking
+from preprocess.download import download
+from preprocess.sources import Corpus, find_corpus, get_corpus, registry
+from preprocess.unpack import unpack
+
+CONTENT = bytes(range(256)) * 2000  # half a megabyte
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `content` at any path; `troubles` are consumed one a request."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content, self.tag, self.ranges, self.troubles, self.requests = CONTENT, '"1"', True, [], []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/corpus"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server, trouble = self.server, (self.server.troubles or [None]).pop(0)
+        asked = self.headers.get("Range")
+        server.requests.append(asked)
+        if isinstance(trouble, int):
+            self.send_error(trouble)
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.ranges else 0
+        if self.headers.get("If-Range", server.tag) != server.tag:
+            start = 0
+        if start and start >= len(server.content):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(server.content)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = server.content[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            wrong = 7 if trouble == "wrong part" else 0
+            last = len(server.content) - 1
+            self.send_header("Content-Range", f"bytes {start + wrong}-{last}/{len(server.content)}")
+        self.send_header("ETag", server.tag)
+        self.send_header("Content-Length", str(len(body) + (1000 if trouble == "longer" else 0)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if trouble == "drop" else body)
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(downloads, "BACK_OFF", 0.001)
+    server = Server()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    "troubles", [[], ["drop"], ["drop", "drop", "drop"], [503, "drop", 500], ["drop", "wrong part"], ["longer"]]
+)
+def test_the_file_arrives_whole_after_any_trouble(server, tmp_path, troubles):
+    server.troubles = list(troubles)
+    download(server.url, tmp_path / "x", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    assert (tmp_path / "x").read_bytes() == CONTENT
+    assert os.listdir(tmp_path) == ["x"]
+    assert len(server.requests) > len(troubles) or troubles == ["longer"]
+
+
+def test_a_dropped_connection_is_gone_on_from(server, tmp_path):
+    server.troubles = ["drop", "drop"]
+    download(server.url, tmp_path / "x")
+    half = len(CONTENT) // 2
+    assert server.requests == [None, f"bytes={half}-", f"bytes={half + half // 2}-"]
+
+
+def test_an_interrupted_run_is_gone_on_from(server, tmp_path):
+    (tmp_path / "x.part").write_bytes(CONTENT[:1000])
+    download(server.url, tmp_path / "x")
+    assert server.requests == ["bytes=1000-"]
+    assert (tmp_path / "x").read_bytes() == CONTENT
+    download(server.url, tmp_path / "x")
+    assert len(server.requests) == 1  # there already
+
+
+def test_a_server_without_parts_gives_all_of_it_again(server, tmp_path):
+    server.troubles, server.ranges = ["drop"], False
+    download(server.url, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
+def test_parts_of_two_versions_are_never_mixed(server, tmp_path):
+    server.troubles = ["drop", *[503] * 5]
+    with pytest.raises(InputError, match=r"503.*\(5 attempts\); try again later, 256,000 bytes are kept"):
+        download(server.url, tmp_path / "x")
+    server.content, server.tag = CONTENT[::-1], '"2"'
+    download(server.url, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == CONTENT[::-1]
+
+
+@pytest.mark.parametrize(("left", "asked"), [(len(CONTENT), 1), (len(CONTENT) + 5, 2)])
+def test_nothing_is_left_to_fetch_or_too_much_is_there(server, tmp_path, left, asked):
+    (tmp_path / "x.part").write_bytes((CONTENT + b"12345")[:left])
+    download(server.url, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == CONTENT
+    assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"size": 7}, "512,000 bytes, expected 7"),
+        ({"checksum": "0" * 64}, f"SHA-256 {hashlib.sha256(CONTENT).hexdigest()}"),
+    ],
+)
+def test_another_size_or_checksum_is_not_kept(server, tmp_path, expected, message):
+    with pytest.raises(InputError, match=message):
+        download(server.url, tmp_path / "x", **expected)
+    assert not any(path.name == "x" or path.suffix == ".part" for path in tmp_path.iterdir())
+
+
+def test_an_address_that_does_not_exist(server, tmp_path):
+    server.troubles = [404]
+    with pytest.raises(InputError, match=r"/corpus: 404 Not Found; check the name"):
+        download(server.url, tmp_path / "x")
+    assert len(server.requests) == 1
+
+
+def test_nobody_answers(server, tmp_path):
+    server.server_close()
+    with pytest.raises(InputError, match=r"refused.*\(5 attempts\)"):
+        download(server.url, tmp_path / "x")
+
+
+ENGLISH, FRENCH = (("\n".join(side) + "\n").encode() for side in zip(*toy.sentences(50), strict=True))
+
+
+def zipped(files):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in files.items():
+            packed.writestr(name, content)
+    return stream.getvalue()
+
+
+def tarred(files, link=None):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as packed:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            packed.addfile(info, io.BytesIO(content))
+        if link:
+            info = tarfile.TarInfo(link)
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            packed.addfile(info)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["moses.zip", "moses.tgz", "tsv.zip"])
+def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
+    names = {
+        "README": b"read me",
+        "deep/../../Toy.en-fr.en": ENGLISH,
+        "x/Toy.en-fr.fr": FRENCH,
+        "fra.txt": b"a\tb\tc\n",
+    }
+    server.content, server.troubles = (tarred if form.endswith("tgz") else zipped)(names), ["drop"]
+    member = "{other3}.txt" if form.startswith("tsv") else "Toy.{first}-{second}.{language}"
+    corpus = Corpus("Toy", form, "none", "", server.url + "/{first}-{second}", member, ("fr", "de"), "en")
+    files = get_corpus(corpus, "fr", "en", tmp_path / "out")
+    if form.startswith("tsv"):
+        assert [path.name for path in files] == ["Toy.en-fr.tsv"]
+        assert files[0].read_bytes() == b"a\tb\tc\n"
+    else:
+        assert [path.name for path in files] == ["Toy.fr-en.fr", "Toy.fr-en.en"]
+        assert [path.read_bytes() for path in files] == [FRENCH, ENGLISH]
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(path.name for path in files)
+    asked = len(server.requests)
+    assert get_corpus(corpus, "fr", "en", tmp_path / "out") == files
+    assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.zip", zipped({"other.txt": b"x"}), "no wanted in it"),
+        ("x.tgz", tarred({}, link="wanted"), "no wanted in it"),
+        ("x.zip", zipped({"wanted": b"x" * 1000})[:-30], "not a whole archive"),
+        ("x.tgz", tarred({"wanted": os.urandom(50_000)})[:-20_000], "not a whole archive"),
+        ("x.zip", zipped({"wanted": b"\0" * 20_000_000}), "unfolds to more than 100 times"),
+        ("x.tgz", tarred({"wanted": b"\0" * 20_000_000}), "unfolds to more than 100 times"),
+        ("x.zip", b"<html>", "not a whole archive"),
+        ("x.tgz", b"<html>", "not a whole archive"),
+    ],
+)
+def test_archives_that_are_not_what_they_should_be(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        unpack(tmp_path / name, {"wanted": tmp_path / "out"})
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_bomb_of_many_members_is_counted_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpacking, "FREE", 0)
+    (tmp_path / "x.zip").write_bytes(zipped({"a": b"\0" * 100_000, "b": b"\0" * 100_000}))
+    ratio = 200_000 / (tmp_path / "x.zip").stat().st_size
+    monkeypatch.setattr(unpacking, "MAX_RATIO", int(ratio * 0.75))
+    with pytest.raises(InputError, match="unfolds"):
+        unpack(tmp_path / "x.zip", {"a": tmp_path / "a", "b": tmp_path / "b"})
+
+
+def test_the_registry_is_sound():
+    corpora = registry()
+    assert len(corpora) >= 15
+    for corpus in corpora.values():
+        assert corpus.licence
+        assert corpus.about
+        if corpus.url:
+            assert corpus.languages
+            partner = corpus.partner or "en"
+            language = next(code for code in corpus.languages if code != partner)
+            assert corpus.has(language, partner)
+            filled = corpus.fill(corpus.url, partner, language)
+            assert filled.startswith("https://")
+            assert "{" not in filled
+            assert language in corpus.fill(corpus.member, partner, language, language) or corpus.format == "tsv.zip"
+    assert find_corpus("Europarl-v7", "en", "fr").fill("{other}", "en", "fr") == "fr"
+    with pytest.raises(InputError, match=r"ParaCrawl-v5 has no fr-de; it has bg, cs, .* with en"):
+        find_corpus("ParaCrawl-v5", "fr", "de")
+    with pytest.raises(InputError, match=r"'nope': no corpus to download; of fr-de there are Europarl-v8, Tatoeba"):
+        find_corpus("nope", "fr", "de")

@@ -1,0 +1,89 @@
+"""TMX as translation memories have it, and every way in which files of pairs are spoilt."""
+
+import gzip
+from collections import Counter
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from preprocess.formats import find_source, read_tmx
+
+TMX = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+<tu><tuv xml:lang="en-US"><seg>The <bpt i="1">b</bpt> dog &amp; cat</seg></tuv>
+<tuv xml:lang="FR"><seg>Le chien</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>Alone</seg></tuv><tuv xml:lang="de"><seg>Allein</seg></tuv></tu>
+<tu><tuv lang="fr"><seg>Deux
+ lignes</seg></tuv><tuv lang="en"><seg>Two lines</seg></tuv></tu>
+</body></tmx>
+"""
+BOMB = """<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
+<tmx><body><tu><tuv xml:lang="en"><seg>&b;</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv></tu></body></tmx>"""
+
+
+@pytest.fixture(autouse=True)
+def _needed():
+    pytest.importorskip("defusedxml")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_tmx(tmp_path, packed):
+    path = tmp_path / ("x.tmx.gz" if packed else "x.tmx")
+    path.write_bytes(gzip.compress(TMX.encode()) if packed else TMX.encode())
+    dropped = Counter()
+    source = find_source(str(path), "en", "fr")
+    assert list(source.read(dropped)) == [("The b dog & cat", "Le chien"), ("Two lines", "Deux lignes")]
+    assert dropped == {"language missing": 1}
+    assert next(read_tmx(path, "fr", "en", Counter())) == ("Le chien", "The b dog & cat")
+
+
+def test_a_large_tmx_takes_little_memory(tmp_path):
+    import tracemalloc
+
+    unit = '<tu><tuv xml:lang="en"><seg>{0} words</seg></tuv><tuv xml:lang="fr"><seg>{0} mots</seg></tuv></tu>\n'
+    path = tmp_path / "x.tmx"
+    path.write_text("<tmx><body>" + "".join(unit.format(i) for i in range(30_000)) + "</body></tmx>")
+    tracemalloc.start()
+    assert sum(1 for _ in read_tmx(path, "en", "fr", Counter())) == 30_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fragments"),
+    [
+        ("x.tmx", BOMB.encode(), ("defines an entity",)),
+        ("x.tmx", TMX[:300].encode(), ("not a TMX file", "line 6")),
+        ("x.tmx", b"<tmx><body/></tmx>", ("no translation units",)),
+        ("x.tmx.gz", gzip.compress(TMX.encode())[:-20], ("not a whole packed file",)),
+        ("x.tsv", b"a\tb\nonly one\n", ("x.tsv, line 2", "'only one' has no tab")),
+        ("x.tsv", "a\tdéjà\n".encode("latin-1"), ("x.tsv, line 1", "bytes e9 6a e0 0a at byte 4 are not UTF-8")),
+        ("x.tsv", b"", ("empty file",)),
+    ],
+)
+def test_spoilt_files(tmp_path, name, content, fragments):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(find_source(str(tmp_path / name), "en", "fr").read(Counter()))
+    for fragment in (name, *fragments):
+        assert fragment in str(caught.value)
+
+
+def test_carriage_returns_and_byte_order_marks_go(tmp_path):
+    (tmp_path / "x.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    (tmp_path / "x.fr").write_bytes(b"un\ndeux\n")
+    assert list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter())) == [("one", "un"), ("two", "deux")]
+
+
+def test_unequal_files_name_the_line_that_stands_alone(tmp_path):
+    (tmp_path / "x.en").write_text("one\ntwo\nthree\n")
+    (tmp_path / "x.fr").write_text("un\ndeux\n")
+    with pytest.raises(InputError, match=r"3 lines and .*x\.fr has 2; .* line 3 stands alone in .*x\.en: 'three'"):
+        list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter()))
+
+
+def test_a_line_of_any_length_is_left_to_the_filters(tmp_path):
+    (tmp_path / "x.tsv").write_text("word " * 20_000 + "\tmot\n")
+    assert len(list(find_source(str(tmp_path / "x.tsv"), "en", "fr").read(Counter()))) == 1
