@@ -36,6 +36,8 @@ setup(
         "st": ["sentence-transformers>=5", "protobuf"],
         # `lxsr export-model --to onnx`
         "onnx": ["onnx", "onnxruntime", "onnxscript", "protobuf", "tokenizers"],
+        # `lxsr prepare CONFIG.yaml`, .tmx, .po
+        "prepare": ["defusedxml", "polib", "pyyaml"],
         # reading .zst
         "zst": ["backports.zstd; python_version < '3.14'"],
         # `lxsr embed --format parquet`
@@ -46,6 +48,7 @@ setup(
         "report": ["plotly>=6", "scikit-learn"],
         "dev": [
             "backports.zstd",
+            "defusedxml",
             "hypothesis",
             "mteb",
             "mypy",
@@ -54,16 +57,22 @@ setup(
             "onnxscript",
             "playwright",
             "plotly",
+            "polib",
             "protobuf",
+            "py3langid",
             "pyarrow",
             "pytest",
+            "pyyaml",
             "ruff",
             "scikit-learn",
             "sentence-transformers",
             "tensorboardX",
         ],
     },
-    package_data={"fairseq_lxsr.evaluation": ["published.json"]},
+    package_data={
+        "fairseq_lxsr.evaluation": ["published.json"],
+        "preprocess": ["alphabets.json", "sources.json"],
+    },
     entry_points={"console_scripts": ["lxsr = fairseq_lxsr.cli.main:main"]},
     classifiers=[
         "License :: OSI Approved :: MIT License",

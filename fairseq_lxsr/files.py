@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import glob
 import gzip
 import hashlib
 import importlib
@@ -9,6 +10,7 @@ import io
 import lzma
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import zlib
@@ -166,12 +168,14 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
     if path.exists() and not (path / marker).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{path}: exists and has no {marker}, so it is not replaced; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    _remove_left_behind(path)
+    prefix = f".{path.name}.{socket.gethostname()}.{os.getpid()}."
+    work = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
     try:
         yield work
         work.chmod(0o777 & ~_umask())
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+            old = Path(tempfile.mkdtemp(prefix=prefix, suffix=".old", dir=path.parent))
             os.replace(path, old)
             os.replace(work, path)
             shutil.rmtree(old)
@@ -180,6 +184,25 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
         raise _named(error, path) from None
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Folders that processes of this machine worked in for `path` when they were killed."""
+    start = f".{path.name}.{socket.gethostname()}."
+    for folder in path.parent.glob(f"{glob.escape(start)}*"):
+        process = folder.name.removeprefix(start).partition(".")[0]
+        if folder.suffix in (".tmp", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """Work on blocks in several processes; what comes out never depends on their number."""
 
 import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 In = TypeVar("In")
@@ -29,18 +31,20 @@ def ordered_map(
 
     Args:
         function: a function of a module; so is `start`, which every process calls once.
-        workers: 1 works in this process.
+        workers: 1 works in this process, and so does any number where there is one item only.
     """
-    if workers == 1:
+    iterator = iter(items)
+    few = list(islice(iterator, 2))
+    if workers == 1 or len(few) < 2:  # a process takes a second to start
         if start:
             start(*start_arguments)
-        yield from map(function, items)
+        yield from map(function, chain(few, iterator))
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy threads that hold locks
-    with ProcessPoolExecutor(workers, context, start, start_arguments) as pool:
+    with ProcessPoolExecutor(workers, context, _begin, (start, start_arguments)) as pool:
         pending: deque = deque()
         try:
-            for item in items:
+            for item in chain(few, iterator):
                 pending.append(pool.submit(function, item))
                 if len(pending) > 2 * workers:
                     yield pending.popleft().result()
@@ -49,3 +53,17 @@ def ordered_map(
         finally:
             for future in pending:
                 future.cancel()
+
+
+def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    """In a new process: end with the one that started it, which may be killed, then prepare."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if start:
+        start(*arguments)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

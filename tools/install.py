@@ -32,8 +32,11 @@ EXTRAS = [
     "onnxruntime",
     "onnxscript",
     "pyarrow",
+    "defusedxml",
+    "polib",
+    "pyyaml",
 ]
-DEVELOP = ["hypothesis", "mteb", "pytest", "ruff", "mypy", "playwright", "tensorboardX"]
+DEVELOP = ["hypothesis", "mteb", "py3langid", "pytest", "ruff", "mypy", "playwright", "tensorboardX"]
 
 
 def stop(sentence):

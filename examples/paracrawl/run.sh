@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The recipe of Mao et al. 2021 with its settings: ParaCrawl v5.0, English with French, German, Spanish or Italian.
 #
+#   lxsr corpus get ParaCrawl-v5 --lang-pair en-fr --output text      (fetches it, PREFIX is text/ParaCrawl-v5.en-fr)
 #   bash examples/paracrawl/run.sh fr PREFIX     PREFIX.en and PREFIX.fr: ParaCrawl, aligned, .gz or not
 #   SMOKE=1 bash examples/paracrawl/run.sh ...   the same commands, a tiny model and few updates: does it run at all?
 set -euo pipefail
@@ -18,7 +19,7 @@ ARCH=lxsr_base VOCAB=50000 VALID=10000 TEST=10000 BATCH=128
 [ -n "${SMOKE:-}" ] && ARCH=lxsr_tiny VOCAB=200 VALID=50 TEST=50 EPOCHS=2 WARMUP_EPOCHS=1 BATCH=32
 
 lxsr prepare --work "$WORK" --lang-pairs "en-$TGT" --data "$PREFIX" --vocab-size "$VOCAB" \
-    --valid-size "$VALID" --test-size "$TEST" --lowercase
+    --valid-size "$VALID" --test-size "$TEST" --lowercase --filters characters
 PAIRS=$(wc -l < "$WORK/corpus/en-$TGT/train.en")
 UPDATES_PER_EPOCH=$(((PAIRS + BATCH - 1) / BATCH))
 

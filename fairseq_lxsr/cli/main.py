@@ -1,34 +1,41 @@
 """The `lxsr` command."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.cli import compare, corpus, embed, evaluate, export_model, mine, prepare, report, search
 from fairseq_lxsr.errors import exit_on_input_error
 
 INTERRUPTED = 130
+# the module of each verb; only that of the verb at hand is imported, torch takes seconds and 250 MB
+MODULES = {
+    "corpus": "corpus",
+    "clean": "prepare",
+    "subwords": "prepare",
+    "binarise": "prepare",
+    "prepare": "prepare",
+    "export-model": "export_model",
+    "embed": "embed",
+    "eval": "evaluate",
+    "compare": "compare",
+    "mine": "mine",
+    "index": "search",
+    "search": "search",
+    "report": "report",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb; bad input ends with one line and exit status 2."""
+    arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
     parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for add_parser in (
-        corpus.add_parser,
-        prepare.add_parser,
-        export_model.add_parser,
-        embed.add_parser,
-        evaluate.add_parser,
-        compare.add_parser,
-        mine.add_parser,
-        search.add_index_parser,
-        search.add_search_parser,
-        report.add_parser,
-    ):
-        add_parser(verbs)
+    needed = MODULES.get(arguments[0]) if arguments else None
+    for module in [needed] if needed else dict.fromkeys(MODULES.values()):
+        importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)
     args = parser.parse_args(arguments)
     with exit_on_input_error("lxsr"):
         try:

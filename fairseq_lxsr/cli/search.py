@@ -14,7 +14,12 @@ from fairseq_lxsr.retrieval.index import KINDS
 from fairseq_lxsr.search import CorpusIndex, Hit
 
 
-def add_index_parser(verbs) -> None:
+def add_parser(verbs) -> None:
+    _add_index_parser(verbs)
+    _add_search_parser(verbs)
+
+
+def _add_index_parser(verbs) -> None:
     parser = verbs.add_parser("index", help="make an index of a corpus", description="Make an index of a corpus.")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
     add_batch_options(parser)
@@ -31,7 +36,7 @@ def add_index_parser(verbs) -> None:
     parser.set_defaults(run=run_index, untrained=False)
 
 
-def add_search_parser(verbs) -> None:
+def _add_search_parser(verbs) -> None:
     parser = verbs.add_parser("search", help="search an index", description="Search an index with sentences.")
     parser.add_argument("queries", nargs="*", metavar="SENTENCE", help="of any language the model knows")
     parser.add_argument("--index", required=True, type=Path, metavar="FOLDER", help="index folder of `lxsr index`")

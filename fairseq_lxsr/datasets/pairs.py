@@ -10,6 +10,7 @@ from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.datasets import sampling
 from fairseq_lxsr.datasets.masking import MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
+from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 MASKINGS = ("one", "tokens", "none")
 SIDES = ("source", "target")
@@ -32,6 +33,7 @@ class SentencePairDataset(FairseqDataset):
         masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
         shuffle: draw a new order every epoch, a function of (seed, epoch) alone; off for validation.
         temperature: how language pairs share an epoch, see `sampling.samples_per_corpus`.
+        subword_dropout: where given, other segmentations every epoch; batches are made by the usual lengths.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class SentencePairDataset(FairseqDataset):
         seed: int = 1,
         shuffle: bool = True,
         temperature: float = 1.0,
+        subword_dropout: SubwordDropout | None = None,
     ):
         if masking not in MASKINGS:
             raise ValueError(f"masking is {masking!r}; expected one of {MASKINGS}")
@@ -55,6 +58,7 @@ class SentencePairDataset(FairseqDataset):
         self.seed = seed
         self.shuffle = shuffle
         self.temperature = temperature
+        self.subword_dropout = subword_dropout
         self.epoch = 1
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
         full = np.concatenate(
@@ -71,11 +75,15 @@ class SentencePairDataset(FairseqDataset):
         which = int(np.searchsorted(self.offsets, index, side="right")) - 1
         local = index - self.offsets[which]
         corpus = self.corpora[which]
-        return {"id": index, "source": self._strip(corpus.source[local]), "target": self._strip(corpus.target[local])}
+        sides = [self._strip(side[local]) for side in (corpus.source, corpus.target)]
+        if self.subword_dropout:
+            sides = [self.subword_dropout(ids, self.epoch, index, side) for side, ids in enumerate(sides)]
+        source, target = (ids[: self.max_positions] for ids in sides)
+        return {"id": index, "source": source, "target": target}
 
     def _strip(self, tokens: torch.Tensor) -> np.ndarray:
         ids = tokens.numpy()
-        return (ids[:-1] if ids[-1] == self.eos_idx else ids)[: self.max_positions]
+        return ids[:-1] if ids[-1] == self.eos_idx else ids
 
     # -- order and batches
 

@@ -19,6 +19,7 @@ from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable
 from fairseq_lxsr.criterions import xling_sent_loss  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
+from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError, install_excepthook
 from fairseq_lxsr.losses import OBJECTIVES
 from fairseq_lxsr.modules.cpu import tune_cpu
@@ -50,6 +51,10 @@ class XlingSentConfig(FairseqDataclass):
     sampling_temperature: float = field(
         default=1.0,
         metadata={"help": "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly"},
+    )
+    subword_dropout: float = field(
+        default=0.0,
+        metadata={"help": "probability with which a piece of the training text is replaced by the two it is made of"},
     )
     persistent_workers: bool = field(
         default=False,
@@ -87,6 +92,7 @@ class XlingSentTask(FairseqTask):
         self.dictionary = joined_dictionary(self.shards[0], self.pairs)
         self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols)})
         punctuation = [is_punctuation(symbol) for symbol in self.dictionary.symbols]
+        self.subword_dropout = self._make_subword_dropout()
         mask_idx = self.dictionary.add_symbol(MASK)
         self.vocabulary = MaskingVocabulary(
             padding_idx=self.dictionary.pad(),
@@ -95,6 +101,14 @@ class XlingSentTask(FairseqTask):
             is_punctuation=np.array([*punctuation, False]),
         )
         logger.info(f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}")
+
+    def _make_subword_dropout(self) -> SubwordDropout | None:
+        probability = self.cfg.subword_dropout
+        if not 0 <= probability < 1:
+            raise InputError(f"--subword-dropout {probability}; expected 0 up to 1, for example 0.1")
+        if not probability:
+            return None
+        return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -118,6 +132,7 @@ class XlingSentTask(FairseqTask):
             seed=self.cfg.seed,
             shuffle=split == "train",
             temperature=self.cfg.sampling_temperature,
+            subword_dropout=self.subword_dropout if split == "train" else None,
         )
         if dataset.num_empty == len(dataset):
             raise InputError(f"{folder}: every pair of {split} has an empty side; look at the text it was made from")

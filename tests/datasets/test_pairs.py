@@ -7,6 +7,7 @@ from fairseq.data import ListDataset
 
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
+from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 PAD, EOS, MASK = 1, 2, 60
 
@@ -118,3 +119,25 @@ def test_masking_does_not_depend_on_the_batch():
 def test_unknown_masking_is_refused():
     with pytest.raises(ValueError, match="'words'"):
         dataset(corpus("x-y", 3), masking="words")
+
+
+def test_subword_dropout_gives_other_pieces_every_epoch_and_never_too_many():
+    symbols = [chr(0x4E00 + number) for number in range(MASK)]
+    symbols[30:MASK] = [symbols[4 + number % 5] + symbols[10 + number % 7] for number in range(MASK - 30)]
+    drop = SubwordDropout(symbols, 4, 0.5)
+    plain, data = (dataset(corpus("en-fr", 20), max_positions=14, subword_dropout=way) for way in (None, drop))
+
+    def spelt(item, side):
+        return "".join(symbols[piece] for piece in item[side])
+
+    seen = []
+    for epoch in (1, 2):
+        data.set_epoch(epoch)
+        items = [data[index] for index in range(20)]
+        assert all(len(item[side]) <= 14 for item in items for side in ("source", "target"))
+        for item, whole in zip(items, map(plain.__getitem__, range(20)), strict=True):
+            assert spelt(whole, "source").startswith(spelt(item, "source"))
+        seen.append([item["source"].tolist() for item in items])
+    assert seen[0] != seen[1]
+    assert any(len(long) > len(plain[index]["source"]) for index, long in enumerate(seen[0]))
+    assert data.collater(items)["nsentences"] == 20

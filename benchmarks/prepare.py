@@ -1,0 +1,231 @@
+"""Pairs per second and memory of preparing text: ours in several processes, and the same work as a plain script.
+
+python benchmarks/prepare.py --data DIR --output benchmarks/results/prepare.json
+
+DIR has aligned text as NAME.SRC.txt.gz and NAME.TGT.txt.gz. It is repeated until there are enough pairs; each
+repetition has a word of its own at the end of both sides, in letters, because sentences are compared without their
+digits. The plain script does in one process what `lxsr clean` and `lxsr binarise` do, with the same filters and pieces:
+it remembers all sentences in memory, writes the pieces as text and calls `fairseq-preprocess --workers 1`. The rest is
+ours, at sizes up to --largest: is the time a straight line, does the memory stay? Memory is the sum over all processes,
+shared pages counted for each.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from machine import machine
+
+from fairseq_lxsr.files import read_lines, read_parallel
+from fairseq_lxsr.text import TextOptions, Tokenizer
+from preprocess.clean import comparable, first_objection, make_filters
+
+PAIR = ("en", "fr")
+FILTERS = ("characters", "length", "ratio", "letters", "identical", "numbers")
+HELD_OUT = 2000
+
+
+def corpus(folder: Path) -> list[tuple[str, str]]:
+    """The pairs of all aligned files of a folder."""
+    pairs: list[tuple[str, str]] = []
+    for path in sorted(folder.glob(f"*.{PAIR[0]}.txt.gz")):
+        other = path.with_name(path.name.removesuffix(f"{PAIR[0]}.txt.gz") + f"{PAIR[1]}.txt.gz")
+        if other.is_file():
+            pairs.extend(read_parallel(path, other))
+    return pairs
+
+
+def letters(number: int) -> str:
+    """A number as a word."""
+    word = ""
+    while number:
+        number, digit = divmod(number, 26)
+        word += chr(ord("a") + digit)
+    return f"q{word}"
+
+
+def repeat(pairs: list[tuple[str, str]], count: int) -> Iterator[tuple[str, str]]:
+    for repetition in itertools.count():
+        mark = letters(repetition)
+        for source, target in pairs:
+            if not count:
+                return
+            count -= 1
+            yield f"{source} {mark}", f"{target} {mark}"
+
+
+def write_text(pairs: list[tuple[str, str]], count: int, prefix: Path) -> None:
+    with open(f"{prefix}.{PAIR[0]}", "w") as left, open(f"{prefix}.{PAIR[1]}", "w") as right:
+        for source, target in repeat(pairs, count):
+            left.write(f"{source}\n")
+            right.write(f"{target}\n")
+
+
+def tree_memory(root: int) -> int:
+    """Bytes that a process and those it started hold now (Linux)."""
+    total = 0
+    for process in [root, *map(int, children(root))]:
+        try:
+            status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+            total += 1024 * int(status.split("VmRSS:")[1].split()[0])
+        except (OSError, IndexError):
+            continue  # it has just ended
+    return total
+
+
+def children(process: int) -> list[str]:
+    try:
+        return Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return []
+
+
+def measured(*command: str | Path) -> tuple[float, int]:
+    """Seconds that a command took and the most memory it held."""
+    start, peak = time.perf_counter(), 0
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr
+        said: list[bytes] = []
+        reader = threading.Thread(target=lambda: said.extend(process.stderr))
+        reader.start()
+        while process.poll() is None:
+            peak = max(peak, tree_memory(process.pid))
+            time.sleep(0.05)
+        reader.join()
+    if process.returncode:
+        raise SystemExit(b"".join(said).decode())
+    return time.perf_counter() - start, peak
+
+
+def ours(work: Path, prefix: Path, count: int, workers: int) -> dict:
+    """Every stage of `lxsr prepare`, timed."""
+    lxsr = (sys.executable, "-m", "fairseq_lxsr.cli.main")
+    common = ("--work", work, "--lang-pairs", "-".join(PAIR), "--workers", workers)
+    sizes = ("--valid-size", HELD_OUT, "--test-size", HELD_OUT)
+    stages = {
+        "clean": ("--data", prefix, "--filters", ",".join(FILTERS), *sizes),
+        "subwords": ("--vocab-size", 16_000),
+        "binarise": (),
+    }
+    result: dict = {"pairs": count, "workers": workers}
+    for stage, options in stages.items():
+        seconds, memory = measured(*lxsr, stage, *common, *options)
+        result[stage] = {"seconds": seconds, "peak bytes": memory}
+        print(f"{count:,} pairs, {stage}: {seconds:.1f} s, {memory / 2**20:.0f} MiB", file=sys.stderr)
+    return result
+
+
+def plain(work: Path, prefix: Path, subwords: Path) -> dict:
+    """The same work in one process, as one writes it when one is in a hurry."""
+    work.mkdir()
+    start = time.perf_counter()
+    filters = make_filters({name: {} for name in FILTERS}, PAIR)
+    known, kept = set(), []
+    for source, target in read_parallel(f"{prefix}.{PAIR[0]}", f"{prefix}.{PAIR[1]}"):
+        pair = " ".join(source.split()), " ".join(target.split())
+        if all(pair) and first_objection(pair, filters) is None:
+            key = comparable(pair[0]), comparable(pair[1])
+            if key not in known:
+                known.add(key)
+                kept.append((pair, key))
+    random.Random(1).shuffle(kept)
+    held, rest = kept[: 2 * HELD_OUT], kept[2 * HELD_OUT :]
+    sides = [{key[side] for _, key in held} for side in (0, 1)]
+    splits = {
+        "valid": held[:HELD_OUT],
+        "test": held[HELD_OUT:],
+        "train": [(pair, key) for pair, key in rest if key[0] not in sides[0] and key[1] not in sides[1]],
+    }
+    cleaned = time.perf_counter()
+    tokenizer = Tokenizer(subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json"))
+    for split, pairs in splits.items():
+        for side, language in enumerate(PAIR):
+            with open(work / f"{split}.{language}", "w") as stream:
+                for start_at in range(0, len(pairs), 10_000):
+                    lines = [pair[side] for pair, _ in pairs[start_at : start_at + 10_000]]
+                    stream.writelines(" ".join(pieces) + "\n" for pieces in tokenizer.pieces(lines))
+    prefixes = [part for split in splits for part in (f"--{split}pref", work / split)]
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", PAIR[0], "--target-lang", PAIR[1]]
+    dictionary = [
+        "--srcdict",
+        subwords / "dict.txt",
+        "--joined-dictionary",
+        "--destdir",
+        work / "bin",
+        "--workers",
+        "1",
+    ]
+    measured(*command, *prefixes, *dictionary)
+    end = time.perf_counter()
+    return {"clean": cleaned - start, "binarise": end - cleaned, "kept": len(kept)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of aligned text")
+    parser.add_argument("--pairs", type=int, default=300_000, help="of the comparison (default: 300,000)")
+    parser.add_argument("--repeats", type=int, default=3, help="of the comparison (default: 3)")
+    parser.add_argument("--largest", type=int, nargs="*", default=[1_000_000, 10_000_000], help="further sizes")
+    parser.add_argument("--workers", type=int, default=2, help="default: 2")
+    parser.add_argument("--output", type=Path, help="write the results here as JSON")
+    args = parser.parse_args()
+    pairs = corpus(args.data)
+    results: dict = {
+        "machine": machine(),
+        "source pairs": len(pairs),
+        "filters": FILTERS,
+        "comparison": [],
+        "sizes": [],
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        write_text(pairs, args.pairs, work / "text")
+        for run in range(args.repeats):
+            mine = ours(work / f"ours{run}", work / "text", args.pairs, args.workers)
+            theirs = plain(work / f"plain{run}", work / "text", work / f"ours{run}" / "subwords")
+            kept = sum(
+                1
+                for split in ("train", "valid", "test")
+                for _ in read_lines(work / f"ours{run}/corpus/en-fr/{split}.en")
+            )
+            results["comparison"].append({"ours": mine, "plain": theirs, "kept by ours": kept})
+            print(f"plain script: {theirs}", file=sys.stderr)
+        for count in args.largest:
+            write_text(pairs, count, work / "text")
+            results["sizes"].append(ours(work / f"size{count}", work / "text", count, args.workers))
+    report(results)
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def report(results: dict) -> None:
+    for run in results["comparison"]:
+        count = run["ours"]["pairs"]
+        mine = {stage: run["ours"][stage]["seconds"] for stage in ("clean", "binarise")}
+        row = ", ".join(
+            f"{stage} {count / mine[stage]:,.0f} pairs/s ({run['plain'][stage] / mine[stage]:.1f} x the plain script)"
+            for stage in mine
+        )
+        whole = (run["plain"]["clean"] + run["plain"]["binarise"]) / sum(mine.values())
+        print(f"{count:,} pairs: {row}; together {count / sum(mine.values()):,.0f} pairs/s, {whole:.1f} x")
+    for size in results["sizes"]:
+        stages = {stage: size[stage] for stage in ("clean", "subwords", "binarise")}
+        row = ", ".join(
+            f"{stage} {found['seconds']:.0f} s ({size['pairs'] / found['seconds']:,.0f} pairs/s), "
+            f"{found['peak bytes'] / 2**20:.0f} MiB"
+            for stage, found in stages.items()
+        )
+        print(f"{size['pairs']:,} pairs: {row}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from fairseq_lxsr.datasets.subword_dropout import SubwordDropout, merged_from
+
+SYMBOLS = [
+    "<s>",
+    "<pad>",
+    "</s>",
+    "<unk>",
+    "th",
+    "the",
+    "er",
+    "ther",
+    "there",
+    "t",
+    "h",
+    "e",
+    "r",
+    "▁",
+    "▁t",
+    "▁the",
+    "<mask>",
+]
+ID = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+
+
+def spell(ids):
+    return "".join(SYMBOLS[i] for i in ids)
+
+
+def test_pieces_come_from_the_earliest_merges():
+    halves = merged_from(SYMBOLS[:-1], 4)
+    assert [SYMBOLS[i] for i in halves[ID["the"]]] == ["th", "e"]
+    assert [SYMBOLS[i] for i in halves[ID["ther"]]] == ["the", "r"]  # th + er was possible, er is later than the
+    assert [SYMBOLS[i] for i in halves[ID["there"]]] == ["ther", "e"]
+    assert [SYMBOLS[i] for i in halves[ID["▁the"]]] == ["▁", "the"]
+    for alone in ("t", "▁", "<s>", "<unk>"):
+        assert halves[ID[alone]].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+def test_the_text_stays_the_same(probability):
+    drop = SubwordDropout(SYMBOLS[:-1], 4, probability)
+    ids = np.array([ID["▁the"], ID["▁"], ID["there"], ID["<unk>"], ID["er"]] * 20)
+    lengths = set()
+    for index in range(20):
+        longer = drop(ids, 1, index, 0)
+        assert spell(longer) == spell(ids)
+        lengths.add(len(longer))
+    if probability == 0:
+        assert lengths == {100}
+    elif probability == 1:
+        assert lengths == {len(spell(ids).replace("<unk>", "u"))}  # characters only
+    else:
+        assert len(lengths) > 5
+
+
+def test_a_function_of_seed_epoch_index_and_side():
+    drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.5), np.array([ID["there"], ID["▁the"]] * 30)
+    same = drop(ids, 3, 7, 1)
+    assert drop(ids, 3, 7, 1).tolist() == same.tolist()
+    others = [
+        drop(ids, 4, 7, 1),
+        drop(ids, 3, 8, 1),
+        drop(ids, 3, 7, 0),
+        SubwordDropout(SYMBOLS, 4, 0.5, seed=2)(ids, 3, 7, 1),
+    ]
+    assert all(other.tolist() != same.tolist() for other in others)
+
+
+def test_as_often_as_asked():
+    drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.1), np.full(20_000, ID["er"])
+    assert len(drop(ids, 1, 0, 0)) - len(ids) == pytest.approx(2_000, abs=150)

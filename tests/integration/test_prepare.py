@@ -1,0 +1,94 @@
+"""`lxsr prepare CONFIG.yaml` as a user runs it: killed at any moment, again with another text, and what it leaves."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import toy
+from conftest import ROOT, lxsr_here, refused
+
+pytest.importorskip("yaml")
+
+CONFIG = """
+pairs: {en-fr: text/one, en-de: text/two.tsv}
+cleaning: {filters: {length: {longest: 40}}, exclude: [text/eval.en], keep_dropped: true}
+subwords: {vocab_size: 200}
+valid_size: 50
+test_size: 60
+shards: 2
+"""
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two folders with the same text; the first sentences are evaluation text."""
+    pairs = toy.sentences(3000)
+    for name in ("killed", "whole"):
+        toy.write(tmp_path / name / "text" / "one", pairs * 8)
+        (tmp_path / name / "text" / "two.tsv").write_text("".join(f"{en}\tdas {fr}\n" for en, fr in pairs))
+        (tmp_path / name / "text" / "eval.en").write_text("".join(f"{en}\n" for en, _ in pairs[:20]))
+        (tmp_path / name / "config.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def start(folder):
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "prepare", "config.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_killed_at_any_moment_the_same_bytes(folders):
+    begin = time.monotonic()
+    whole = start(folders / "whole")
+    out, error = whole.communicate(timeout=300)
+    seconds = time.monotonic() - begin
+    assert whole.returncode == 0, error
+    assert "fairseq-train work/data-bin/0:work/data-bin/1 --user-dir" in out
+    dice = random.Random(3)
+    for _ in range(4):
+        process = start(folders / "killed")
+        time.sleep(dice.uniform(0.2, 0.9) * seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    last = start(folders / "killed")
+    assert last.wait(timeout=300) == 0
+    found = contents(folders / "killed" / "work")
+    assert found == contents(folders / "whole" / "work")
+    assert {name.split("/")[0] for name in found} == {"corpus", "subwords", "data-bin", "prepare.json"}
+    summary = json.loads(found["prepare.json"])
+    assert set(summary) == {"en-fr", "en-de", "subwords", "data-bin"}
+    assert summary["en-fr"]["report"]["dropped"]["repeated"] > 10_000
+    assert summary["en-fr"]["report"]["dropped"]["excluded"] == 160
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(300))
+    config = (
+        f"pairs: {{en-fr: {tmp_path / 'text'}}}\nwork: {tmp_path / 'work'}\ncleaning: {{filters: {{lenght: {{}}}}}}\n"
+    )
+    (tmp_path / "c.yaml").write_text(config)
+    refused(lxsr_here("prepare", tmp_path / "c.yaml", check=False), "filter 'lenght'; expected some of length")
+    options = ("--work", tmp_path / "work", "--data", tmp_path / "text", "--exclude", tmp_path / "none.txt")
+    refused(lxsr_here("prepare", *options, check=False), "none.txt: no such file")
+    assert not (tmp_path / "work").exists()
+
+
+def test_corpora_are_listed_and_shown():
+    listed = lxsr_here("corpus", "list", "--lang-pair", "fr-de").stdout
+    assert "Europarl-v8" in listed
+    assert "ParaCrawl" not in listed
+    shown = lxsr_here("corpus", "show", "ParaCrawl-v5").stdout
+    assert "each with en" in shown
+    assert "licence    CC0" in shown
+    refused(lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False), "'nope': no corpus to download")

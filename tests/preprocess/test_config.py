@@ -1,0 +1,69 @@
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from preprocess.config import read_config, split_pair
+from preprocess.corpus import Cleaning
+
+pytest.importorskip("yaml")
+
+GOOD = """
+pairs: {en-fr: text/en-fr, en-de: null}
+work: somewhere
+cleaning:
+  filters:
+    characters:
+    length: {shortest: 1, longest: 200}
+  repeats: side
+  exclude: [eval.en, eval.fr]
+  keep_dropped: true
+subwords: {vocab_size: 50000, character_coverage: 1, model_type: unigram}
+valid_size: 10
+shards: 3
+"""
+
+
+def test_every_option(tmp_path):
+    (tmp_path / "c.yaml").write_text(GOOD)
+    config = read_config(tmp_path / "c.yaml")
+    assert config.pairs == {"en-fr": "text/en-fr", "en-de": None}
+    filters = {"characters": {}, "length": {"shortest": 1, "longest": 200}}
+    assert config.cleaning == Cleaning(filters, "side", ("eval.en", "eval.fr"), True)
+    assert (config.subwords.vocab_size, config.subwords.model_type, config.subwords.lowercase) == (
+        50_000,
+        "unigram",
+        True,
+    )
+    assert (config.work, config.valid_size, config.test_size, config.shards) == ("somewhere", 10, 2000, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("pairs: {en-fr: x}\nvocab_size: 5", "the file has 'vocab_size'; expected some of pairs, work"),
+        ("work: x", "the file has no 'pairs'"),
+        ("pairs: [en-fr]", r"pairs is \['en-fr'\]; expected a mapping"),
+        ("pairs: {}", "pairs: none; expected for example"),
+        ("pairs: {english: x}", "'english'; expected SRC-TGT"),
+        ("pairs: {en-fr: x}\nworkers: two", "workers is 'two'; expected int, for example 2"),
+        ("pairs: {en-fr: x}\nworkers: true", "workers is True; expected int"),
+        ("pairs: {en-fr: x}\nshards: 0", "shards 0; expected 1 or more"),
+        ("pairs: {en-fr: x}\nsubwords: {size: 5}", "subwords has 'size'; expected some of vocab_size"),
+        ("pairs: {en-fr: x}\ncleaning: {repeats: all}", "repeats 'all'; expected one of pair, side, keep"),
+        ("pairs: {en-fr: x}\ncleaning: {exclude: x}", "exclude is 'x'; expected a list"),
+        ("pairs: {en-fr: x", "not a YAML file"),
+        ("- a", r"the file is \['a'\]; expected a mapping"),
+        ("pairs: !!python/object/apply:os.getcwd []", "not a YAML file"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, content, message):
+    (tmp_path / "c.yaml").write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_config(tmp_path / "c.yaml")
+    assert str(tmp_path / "c.yaml") in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["en", "en-", "-fr", "en-en", "en-fr-de"])
+def test_language_pairs(text):
+    assert split_pair(" en-fr ") == ("en", "fr")
+    with pytest.raises(InputError, match="expected SRC-TGT"):
+        split_pair(text)
