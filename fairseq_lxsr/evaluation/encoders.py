@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -63,15 +64,17 @@ class StoredEmbeddings:
     """A folder of embeddings made elsewhere: for a text file NAME, NAME.npy or LASER-raw NAME.raw (float32).
 
     The text's own .gz or .txt may be left out of the name. Row i belongs to line i of the text as it is in its file.
+    Where `lxsr embed` described files in FILE.json, they must be of one model.
 
     Args:
-        raw_width: D of LASER-raw files, which do not say it.
+        raw_width: D of LASER-raw files that nothing describes.
     """
 
     def __init__(self, folder: str | Path, raw_width: int = 1024):
         self.folder = Path(folder)
         self.raw_width = raw_width
         self.text_of: dict[Path, str] = {}
+        self.model_of: dict[Path, str] = {}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -84,7 +87,10 @@ class StoredEmbeddings:
         known = self.text_of.setdefault(path, text.file)
         if known != text.file:
             raise InputError(f"{path} would stand for {known} and for {text.file}; give the text files different names")
-        stored = read_embeddings(path, self.raw_width)
+        about = read_description(path)
+        if "model" in about:
+            self._check_model(path, about["model"])
+        stored = read_embeddings(path, about.get("dimension", self.raw_width), about.get("dtype", "float32"))
         rows = np.arange(len(text)) if text.rows is None else text.rows
         total = len(text) if text.total is None else text.total
         if len(stored) != total:
@@ -92,6 +98,15 @@ class StoredEmbeddings:
                 f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
             )
         return np.asarray(stored[rows], dtype=np.float32)
+
+    def _check_model(self, path: Path, model: str) -> None:
+        for other, known in self.model_of.items():
+            if known != model:
+                raise InputError(
+                    f"{path} is of model {model}, {other} of model {known}; their vectors do not share a space: embed "
+                    "both texts with one model"
+                )
+        self.model_of[path] = model
 
     def _find(self, file: str) -> Path:
         name = Path(file).name
@@ -103,8 +118,23 @@ class StoredEmbeddings:
         raise InputError(f"{self.folder / name}.npy: no such file, nor .raw; expected the embeddings of {file}")
 
 
-def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any]:
-    """Embeddings [N, D], memory-mapped: .npy of float32 or float16, anything else as LASER-raw float32.
+def read_description(path: Path) -> dict[str, Any]:
+    """What `lxsr embed` wrote beside a file of embeddings: model, dimension, dtype; empty where there is nothing.
+
+    Raises: InputError for a description that is something else.
+    """
+    beside = path.with_name(f"{path.name}.json")
+    if not beside.is_file():
+        return {}
+    try:
+        index = json.loads(beside.read_text(encoding="utf-8"))
+        return {"model": str(index["model"]), "dimension": int(index["dimension"]), "dtype": str(index["dtype"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{beside}: does not describe {path.name} ({error!r}); embed the text again") from None
+
+
+def read_embeddings(path: str | Path, raw_width: int = 1024, raw_dtype: str = "float32") -> np.ndarray[Any, Any]:
+    """Embeddings [N, D], memory-mapped: .npy of float32 or float16, anything else as LASER-raw.
 
     Raises: InputError where the file is something else.
     """
@@ -115,9 +145,11 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
         raise InputError(f"--raw-dim {raw_width}; expected the width of the embeddings")
     if path.suffix != ".npy":
         size = path.stat().st_size
-        if not size or size % (4 * raw_width):
-            raise InputError(f"{path}: {size:,} bytes, not rows of {raw_width} float32; set --raw-dim to their width")
-        return np.memmap(path, dtype="<f4", mode="r").reshape(-1, raw_width)
+        if not size or size % (np.dtype(raw_dtype).itemsize * raw_width):
+            raise InputError(
+                f"{path}: {size:,} bytes, not rows of {raw_width} {raw_dtype}; set --raw-dim to their width"
+            )
+        return np.memmap(path, dtype=raw_dtype, mode="r").reshape(-1, raw_width)
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

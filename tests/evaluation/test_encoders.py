@@ -1,6 +1,7 @@
 """Adapters of other systems, each on files that it would meet."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -170,3 +171,26 @@ def test_folders_that_do_not_load_are_refused(bert, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'fairseq-lxsr\[st\]'"):
         sentence_transformers_folder(bert)
+
+
+def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    about = {"model": "aaaa", "dimension": 3, "dtype": "float16"}
+    rows.astype(np.float16).tofile(tmp_path / "en.raw")
+    np.save(tmp_path / "fr.npy", rows)
+    (tmp_path / "en.raw.json").write_text(json.dumps(about))
+    (tmp_path / "fr.npy.json").write_text(json.dumps(about | {"dtype": "float32"}))
+    system = StoredEmbeddings(tmp_path)  # width and type of raw files are in the description
+    english, french = (Text(["x"] * 4, file=name) for name in ("en", "fr"))
+    np.testing.assert_array_equal(system.embed(english), rows)
+    np.testing.assert_array_equal(system.embed(french), rows)
+    (tmp_path / "fr.npy.json").write_text(json.dumps(about | {"model": "bbbb"}))
+    system = StoredEmbeddings(tmp_path)
+    system.embed(english)
+    with pytest.raises(
+        InputError, match=r"fr\.npy is of model bbbb, .*en\.raw of model aaaa; their vectors do not share"
+    ):
+        system.embed(french)
+    (tmp_path / "fr.npy.json").write_text("[]")
+    with pytest.raises(InputError, match=r"fr\.npy\.json: does not describe fr\.npy"):
+        system.embed(french)
