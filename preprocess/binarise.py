@@ -137,11 +137,15 @@ class MMapWriter:
 
     def close(self) -> None:
         self.stream.close()
-        lengths = np.concatenate([*self.lengths, np.zeros(0, np.int32)])
-        pointers = (lengths.cumsum(dtype=np.int64) - lengths) * self.dtype.itemsize
+        count = sum(map(len, self.lengths))
         with open(self.place.with_name(f"{self.place.name}.idx"), "wb") as stream:
-            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], len(lengths)))
-            stream.write(lengths.tobytes() + pointers.tobytes())
+            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], count))
+            stream.writelines(lengths.tobytes() for lengths in self.lengths)
+            end = 0
+            for lengths in self.lengths:
+                ends = end + lengths.cumsum(dtype=np.int64) * self.dtype.itemsize
+                stream.write((ends - lengths * self.dtype.itemsize).tobytes())
+                end = int(ends[-1]) if len(ends) else end
 
 
 def shard_folders(folder: Path) -> Iterator[Path]:

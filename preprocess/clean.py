@@ -3,6 +3,7 @@
 import functools
 import html
 import inspect
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -14,13 +15,16 @@ from preprocess.language_id import language_check
 
 Pair = tuple[str, str]
 
-# scripts that are written without blanks count a word per character
-_WORD = re.compile(
-    r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0eff]|[^\s\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff]+"
-)
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-_NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
-_NOT_DIGIT, _DIGIT, _NOT_WORD = re.compile(r"\D"), re.compile(r"\d"), re.compile(r"[\W_]+")
+# scripts that are written without blanks, and how many of their characters make about one word
+_UNSPACED = {
+    re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
+    re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"): 5,  # Thai, Lao, Burmese, Khmer, with their vowel signs
+}
+# vowel signs and accents, which belong to their letters
+_MARKS = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
+_MARK = re.compile(f"[{_MARKS}]")
+_NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
+_NOT_DIGIT, _DIGIT, _NOT_WORD = re.compile(r"\D"), re.compile(r"\d"), re.compile(rf"(?:[^\w{_MARKS}]|_)+")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
     r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
@@ -33,8 +37,13 @@ _BLANKS = re.compile(r"\s+")
 
 
 def count_words(text: str) -> int:
-    """Words of a sentence; every character of a script without blanks is one."""
-    return len(_WORD.findall(text)) if _UNSPACED.search(text) else len(text.split())
+    """Words of a sentence; in scripts without blanks, about: by the number of characters."""
+    count = 0.0
+    if not text.isascii():
+        for script, size in _UNSPACED.items():
+            text, characters = script.subn(" ", text)
+            count += characters / size
+    return len(text.split()) + math.ceil(count)
 
 
 def strip_message(text: str) -> str:
@@ -58,7 +67,11 @@ def lengths_differ(pair: Pair, ratio: float = 2.5) -> bool:
 
 def mostly_not_letters(pair: Pair, share: float = 0.6) -> bool:
     """A side with fewer letters than `share` of its characters, blanks not counted."""
-    return not all(sum(map(str.isalpha, side)) >= share * len(side.replace(" ", "")) > 0 for side in pair)
+    return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in pair)
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalpha, text)) + (0 if text.isascii() else len(_MARK.findall(text)))
 
 
 def identical(pair: Pair) -> bool:
@@ -66,9 +79,12 @@ def identical(pair: Pair) -> bool:
 
 
 def comparable(text: str) -> str:
-    """What two sentences have in common when they are the same but for case, punctuation and digits."""
+    """What two sentences have in common when they are the same but for case, punctuation and digits.
+
+    One without letters and digits is compared as it is.
+    """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return _NOT_WORD.sub(" ", _DIGIT.sub("0", folded)).strip()
+    return _NOT_WORD.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 
 
 def numbers_differ(pair: Pair) -> bool:
@@ -116,17 +132,30 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any]], languages: Pair) -> Fi
         if name not in FILTERS:
             raise InputError(f"filter {name!r}; expected some of {', '.join(FILTERS)}")
         options = dict(given)
+        _check_options(name, options)
         if name == "characters":
             options["find"] = foreign_letter(*languages)
         elif name == "language":
             method = options.pop("method", "stopwords")
             options |= {"languages": languages, "is_in": language_check(method)}
-        known = list(inspect.signature(FILTERS[name]).parameters)[1:]
-        for option in options:
-            if option not in known:
-                raise InputError(f"filter {name!r}: no option {option!r}; it has {', '.join(known) or 'none'}")
         filters[name] = functools.partial(FILTERS[name], **options)
     return filters
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Options that a filter has, of the type of their defaults."""
+    parameters = list(inspect.signature(FILTERS[name]).parameters.values())[1:]
+    known = {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+    if name == "language":
+        known = {"method": "stopwords"}
+    for option, value in options.items():
+        if option not in known:
+            raise InputError(f"filter {name!r}: no option {option!r}; it has {', '.join(known) or 'none'}")
+        default = known[option]
+        if not isinstance(value, (int, float) if isinstance(default, float) else type(default)):
+            raise InputError(f"filter {name!r}: {option} is {value!r}; expected for example {default!r}")
+    if options.get("shortest", 0) > options.get("longest", math.inf):
+        raise InputError(f"filter {name!r}: shortest {options['shortest']} is more than longest {options['longest']}")
 
 
 def first_objection(pair: Pair, filters: Filters) -> str | None:

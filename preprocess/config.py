@@ -8,6 +8,7 @@ from typing import Any
 
 from fairseq_lxsr.errors import InputError
 from preprocess.corpus import Cleaning
+from preprocess.subwords import MODEL_TYPES, NORMALISATIONS
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,15 @@ class SubwordOptions:
     byte_fallback: bool = False
     normalisation: str = "nmt_nfkc"
 
+    def __post_init__(self):
+        if self.vocab_size < 1 or self.max_sentences < 1:
+            raise InputError(f"vocab_size {self.vocab_size}, max_sentences {self.max_sentences}; expected 1 or more")
+        if not 0 < self.character_coverage <= 1:
+            raise InputError(f"character_coverage {self.character_coverage}; expected a share, above 0 and at most 1")
+        for name, known in (("model_type", MODEL_TYPES), ("normalisation", NORMALISATIONS)):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
+
 
 @dataclass(frozen=True)
 class PrepareConfig:
@@ -31,13 +41,13 @@ class PrepareConfig:
         pairs: language pairs as SRC-TGT, each with its text as `formats.find_source` takes it, or null for the gettext
             catalogues of this machine.
         work: folder that gets corpus/SRC-TGT, subwords and data-bin.
-        cleaning: null for what suits the text, see `corpus.make_corpus`.
+        cleaning: see `corpus.Cleaning`.
         shards: parts of the training data, see `binarise.binarise`.
     """
 
     pairs: Mapping[str, str | None]
     work: str = "work"
-    cleaning: Cleaning | None = None
+    cleaning: Cleaning = field(default_factory=Cleaning)
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
     valid_size: int = 1000
     test_size: int = 2000
@@ -46,13 +56,15 @@ class PrepareConfig:
     shards: int = 1
 
     def __post_init__(self):
-        for name, least in (("valid_size", 1), ("test_size", 1), ("workers", 1), ("shards", 1)):
+        for name, least in (("valid_size", 1), ("test_size", 1), ("workers", 1), ("shards", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} {getattr(self, name)}; expected {least} or more")
         if not self.pairs:
             raise InputError("pairs: none; expected for example {en-fr: PREFIX}")
-        for pair in self.pairs:
-            split_pair(pair)
+        for pair, text in self.pairs.items():
+            split_pair(str(pair))
+            if not isinstance(text, str | None):
+                raise InputError(f"pairs: {pair} is {text!r}; expected the name of its text, or null")
 
 
 def split_pair(text: str) -> tuple[str, str]:
@@ -80,17 +92,26 @@ def read_config(path: Path) -> PrepareConfig:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
     try:
         options = _checked(content, PrepareConfig, "the file")
-        if options.get("cleaning") is not None:
-            cleaning = _checked(options["cleaning"], Cleaning, "cleaning")
-            filters = {name: given or {} for name, given in cleaning.get("filters", {}).items()}
-            options["cleaning"] = Cleaning(
-                **(cleaning | {"filters": filters, "exclude": tuple(cleaning.get("exclude", ()))})
-            )
+        if "cleaning" in options:
+            options["cleaning"] = _cleaning(options["cleaning"])
         if "subwords" in options:
             options["subwords"] = SubwordOptions(**_checked(options["subwords"], SubwordOptions, "subwords"))
         return PrepareConfig(**options)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _cleaning(content: Any) -> Cleaning:
+    given = _checked(content, Cleaning, "cleaning")
+    if "filters" in given:
+        for name, options in given["filters"].items():
+            if not isinstance(options, dict | None):
+                raise InputError(f"filter {name!r} is {options!r}; expected its options, for example {{longest: 80}}")
+        given["filters"] = {name: options or {} for name, options in given["filters"].items()}
+    exclude = given.pop("exclude", [])
+    if not all(isinstance(path, str) for path in exclude):
+        raise InputError(f"exclude is {exclude!r}; expected a list of file names")
+    return Cleaning(**given, exclude=tuple(exclude))
 
 
 def _checked(content: Any, kind: type, where: str) -> dict[str, Any]:

@@ -6,11 +6,12 @@ not their text, are looked at together. The result does not depend on the number
 
 import hashlib
 import itertools
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,12 +19,12 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines
+from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines, read_parallel
 from preprocess.clean import MESSAGE_FILTERS, Filters, Pair, comparable, first_objection, make_filters
 from preprocess.deduplicate import KEY, REPEATS, repeated
 from preprocess.formats import Source
 from preprocess.messages import ALTERNATIVES
-from preprocess.stages import run_stage
+from preprocess.stages import MANIFEST, run_stage
 from preprocess.workers import blocks, ordered_map
 
 SPLITS = ("train", "valid", "test")
@@ -37,26 +38,28 @@ class Cleaning:
     """What is left out before a corpus is split.
 
     Args:
-        filters: by name, each with its options; see `clean.FILTERS`.
+        filters: by name, each with its options; see `clean.FILTERS`. None for what suits the text: program messages are
+            filtered, one's own text is not.
         repeats: what counts as a repetition (sentences compared without case, punctuation and digits): a `pair`, a
-            `side`, or nothing (`keep`).
+            `side`, or nothing (`keep`). None for what suits the text: each side of a message is used once, each pair of
+            one's own text.
         exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is left out.
         keep_dropped: write what is left out, with the reason, to `dropped.tsv.gz`.
     """
 
-    filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    repeats: str = "pair"
+    filters: Mapping[str, Mapping[str, Any]] | None = None
+    repeats: str | None = None
     exclude: tuple[str, ...] = ()
     keep_dropped: bool = False
 
     def __post_init__(self):
-        if self.repeats not in REPEATS:
+        if self.repeats not in (None, *REPEATS):
             raise InputError(f"repeats {self.repeats!r}; expected one of {', '.join(REPEATS)}")
 
-    @classmethod
-    def suiting(cls, is_messages: bool) -> "Cleaning":
-        """Program messages are filtered, each is used once; one's own text only loses repeated pairs."""
-        return cls(MESSAGE_FILTERS, "side") if is_messages else cls()
+    def suited(self, is_messages: bool) -> "Cleaning":
+        """The same with everything decided."""
+        filters = self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
+        return replace(self, filters=filters, repeats=self.repeats or ("side" if is_messages else "pair"))
 
 
 @dataclass
@@ -91,7 +94,7 @@ def clean_block(pairs: list[Pair]) -> Cleaned:
     keys: list[tuple[int, int]] = []
     dropped: list[tuple[str, Pair]] = []
     for source, target in pairs:
-        pair = " ".join(source.split()), " ".join(target.split())
+        pair = _single_blanks(source), _single_blanks(target)
         reason = _no_sentence(pair) or first_objection(pair, _filters)
         if reason is None:
             key = sentence_key(pair[0]), sentence_key(pair[1])
@@ -106,6 +109,10 @@ def clean_block(pairs: list[Pair]) -> Cleaned:
     return Cleaned(left, right, np.array(keys, dtype=KEY), dropped)
 
 
+def _single_blanks(text: str) -> str:
+    return " ".join(text.replace("\0", " ").split())
+
+
 def _no_sentence(pair: Pair) -> str | None:
     if not all(pair):
         return "empty side"
@@ -117,7 +124,7 @@ def make_corpus(
     languages: Pair,
     source: Source,
     name: str,
-    cleaning: Cleaning | None = None,
+    cleaning: Cleaning = Cleaning(),
     valid_size: int = 1000,
     test_size: int = 2000,
     seed: int = 1,
@@ -127,13 +134,13 @@ def make_corpus(
 
     Args:
         source: the text; `name` stands for it in messages.
-        cleaning: None for what suits the text.
         workers: processes; the result does not depend on it.
     Returns: a report with the size of every split and how many pairs were dropped, by reason.
     Raises: InputError where less text is left for training than is held out.
     """
-    cleaning = cleaning or Cleaning.suiting(source.is_messages)
-    make_filters(cleaning.filters, languages)  # complains before anything is read
+    cleaning = cleaning.suited(source.is_messages)
+    filters, repeats = cleaning.filters or {}, cleaning.repeats or ""
+    make_filters(filters, languages)  # complains before anything is read
     excluded = excluded_keys(cleaning.exclude)
 
     def build(work: Path) -> dict:
@@ -143,15 +150,15 @@ def make_corpus(
         with ExitStack() as stack:
             bin_ = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
             pairs = tqdm(source.read(dropped), desc="-".join(languages), unit=" pairs", disable=None)
-            _clean(pairs, parts, languages, cleaning.filters, excluded, workers, dropped, bin_)
-            fates = _fates(parts / "keys", cleaning.repeats, valid_size, test_size, seed)
-            counts = np.bincount(fates, minlength=5)
+            _clean(pairs, parts, languages, filters, excluded, workers, dropped, bin_)
+            fates = _fates(parts / "keys", repeats, valid_size, test_size, seed)
+            counts = np.array([np.count_nonzero(fates == fate) for fate in range(5)])
             _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {name}", source.is_messages)
             _write(parts, work, languages, fates, bin_)
         shutil.rmtree(parts)
-        repeats = {"repeated": REPEATED, "held out in another pair": HELD_OUT}
-        dropped.update({reason: int(counts[fate]) for reason, fate in repeats.items() if counts[fate]})
-        return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": dict(+dropped)}
+        for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
+            dropped[reason] += int(counts[fate])
+        return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": _sorted(dropped)}
 
     options = {
         "pair": list(languages),
@@ -161,18 +168,85 @@ def make_corpus(
         "seed": seed,
         "cleaning": asdict(cleaning),
     }
-    report = run_stage(folder, options, [*source.files, *map(Path, cleaning.exclude)], build)
+    models = [Path(given["method"]) for given in filters.values() if Path(given.get("method", "")).is_file()]
+    report = run_stage(folder, options, [*source.files, *models, *map(Path, cleaning.exclude)], build)
+    _say(folder, languages, report)
+    return report
+
+
+def _sorted(dropped: Counter) -> dict[str, int]:
+    """In an order that does not depend on which process was first."""
+    return dict(sorted((+dropped).items()))
+
+
+def _say(folder: Path, languages: Pair, report: dict) -> None:
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
     print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}")
+
+
+def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pair, Path], workers: int = 1) -> dict:
+    """The stage after cleaning, where several pairs share a language: no held-out sentence of one pair trains another.
+
+    Args:
+        cleaned: the corpus folder of this pair; everything but its training text is copied.
+        others: the corpus folders of the other pairs.
+    """
+    held_files = {
+        language: [
+            other / f"{split}.{language}" for pair, other in others.items() if language in pair for split in SPLITS[1:]
+        ]
+        for language in languages
+    }
+    texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
+
+    def build(work: Path) -> dict:
+        for path in cleaned.iterdir():
+            if path.name not in (MANIFEST, *(f"train.{language}" for language in languages)):
+                shutil.copyfile(path, work / path.name)
+        held = [excluded_keys(list(map(str, held_files[language]))) for language in languages]
+        report = json.loads((cleaned / MANIFEST).read_text(encoding="utf-8"))["report"]
+        source, target = (cleaned / f"train.{language}" for language in languages)
+        pairs = read_parallel(source, target, max_words=None)
+        kept = 0
+        with ExitStack() as stack:
+            outputs = [
+                stack.enter_context(open(work / f"train.{language}", "w", newline="\n")) for language in languages
+            ]
+            for block in ordered_map(_without_leaks, blocks(pairs), workers, _start_held, (held,)):
+                kept += len(block)
+                for side, output in enumerate(outputs):
+                    output.writelines(f"{pair[side]}\n" for pair in block)
+        leaks = Counter({"held out in another language pair": report["pairs"]["train"] - kept})
+        return {"pairs": report["pairs"] | {"train": kept}, "dropped": _sorted(Counter(report["dropped"]) + leaks)}
+
+    inputs = [*texts, *itertools.chain.from_iterable(held_files.values())]
+    report = run_stage(
+        folder, {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}, inputs, build
+    )
+    _say(folder, languages, report)
     return report
+
+
+_held: list[frozenset[int]] = []
+
+
+def _start_held(held: list[frozenset[int]]) -> None:
+    global _held
+    _held = held
+
+
+def _without_leaks(pairs: list[Pair]) -> list[Pair]:
+    return [
+        pair for pair in pairs if not any(sentence_key(side) in known for side, known in zip(pair, _held, strict=True))
+    ]
 
 
 def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
     """Keys of the lines of text files; of .tsv files, of all columns."""
     lines = itertools.chain.from_iterable(read_lines(path) for path in paths)
-    texts = itertools.chain.from_iterable(line.split("\t") for line in lines)
-    return frozenset(sentence_key(text) for text in texts if comparable(text))
+    texts = itertools.chain.from_iterable({line, *line.split("\t")} for line in lines)
+    return frozenset(sentence_key(text) for text in texts if text.strip())
 
 
 def _dropped_file(work: Path) -> AbstractContextManager[IO]:
@@ -202,7 +276,7 @@ def _fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int)
     Held-out pairs are drawn at random; no sentence of theirs, on its side, is in another split.
     """
     marked = repeated(keys, repeats)
-    fates = np.where(marked, REPEATED, TRAIN).astype(np.uint8)
+    fates = marked.astype(np.uint8) * np.uint8(REPEATED)
     if not len(fates):
         return fates
     rows = np.memmap(keys, dtype=KEY, mode="r")
@@ -236,9 +310,10 @@ def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str,
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
     if counts[TRAIN] < valid_size + test_size or counts[VALID] < valid_size or counts[TEST] < test_size:
         raise InputError(
-            f"{where}: {usable:,} usable sentence pairs; expected at least {2 * (valid_size + test_size):,} to hold "
-            f"out {valid_size:,} for validation and {test_size:,} for testing: give more text, milder filters, or "
-            f"smaller --valid-size and --test-size{f'; {ALTERNATIVES}' if is_messages else ''}"
+            f"{where}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} without a sentence of the held-out ones; "
+            f"expected at least {2 * (valid_size + test_size):,} to hold out {valid_size:,} for validation and "
+            f"{test_size:,} for testing: give more text, milder filters, or smaller --valid-size and --test-size"
+            f"{f'; {ALTERNATIVES}' if is_messages else ''}"
         )
 
 

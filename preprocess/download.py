@@ -14,6 +14,7 @@ from fairseq_lxsr.files import naming, sha256
 
 ATTEMPTS = 5  # without any progress
 BLOCK = 1 << 20
+BUSY = (408, 429)  # what a server answers that may have time later
 TIMEOUT = 60  # seconds without an answer
 BACK_OFF = 1.0  # seconds before the second attempt; twice as long before each further one
 CHANGED = "the file on the server has changed"
@@ -41,7 +42,7 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
             _fetch(url, partial)
             break
         except (InterruptedDownloadError, urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in BUSY:
                 raise InputError(f"{url}: {error.code} {error.reason}; check the name, it may have moved") from None
             is_of_disk = isinstance(error, OSError) and not isinstance(error, urllib.error.URLError) and error.filename
             if is_of_disk:
@@ -63,7 +64,7 @@ def _length(path: Path) -> int:
 
 
 def _tag_file(partial: Path) -> Path:
-    """Holds the server's mark (ETag) of the version that the partial file is from."""
+    """Holds the server's mark (ETag or date) of the version that the partial file is from."""
     return partial.with_name(f"{partial.name}.etag")
 
 
@@ -85,25 +86,30 @@ def _fetch(url: str, partial: Path) -> None:
         partial.unlink()
         raise InterruptedDownloadError(CHANGED) from None
     with answer:
-        tag = answer.headers.get("ETag", "")
         if answer.status == 200:
             have = 0
+            partial.unlink(missing_ok=True)  # before the mark of the new version is there
             tag_file.unlink(missing_ok=True)
-            if tag and not tag.startswith("W/"):
-                tag_file.write_text(tag, encoding="ascii", errors="ignore")
+            tag = answer.headers.get("ETag", "")
+            mark = answer.headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
+            if mark:
+                tag_file.write_text(mark, encoding="ascii", errors="ignore")
         elif (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0] != str(have):
             partial.unlink()
             raise InterruptedDownloadError("the server gave another part than the one asked for")
-        announced = answer.headers.get("Content-Length")
-        total = have + int(announced) if announced else None
-        with naming(partial), open(partial, "r+b" if have else "wb") as stream:
-            stream.seek(have)
-            with tqdm(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
-                for block in _blocks(answer):
-                    stream.write(block)
-                    bar.update(len(block))
+        announced = answer.headers.get("Content-Length") or ""
+        total = have + int(announced) if announced.isdecimal() else None
+        with tqdm(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
+            for block in _blocks(answer):
+                _append(partial, block)
+                bar.update(len(block))
     if total is not None and _length(partial) < total:
         raise InterruptedDownloadError(f"the connection ended after {_length(partial):,} of {total:,} bytes")
+
+
+def _append(partial: Path, block: bytes) -> None:
+    with naming(partial), open(partial, "ab") as stream:  # only errors of the disk get its name
+        stream.write(block)
 
 
 def _blocks(answer) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ def find_source(data: str | None, source: str, target: str, locale_folders: Sequ
     """What a name stands for.
 
     Args:
-        data: FILE.tsv, FILE.tmx, FILE.po, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each
+        data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each
             file may end in .gz, .xz or .zst. None for the catalogues of this machine.
     Raises: InputError where it stands for nothing.
     """
@@ -100,17 +100,17 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
     units = 0
     try:
         with reading(path), open_binary(path) as stream:
-            events = iter(iterparse(stream, ("start", "end")))
-            _, root = next(events)
-            for event, element in events:
-                if event == "start" or element.tag != "tu":
+            parents = []
+            for event, element in iterparse(stream, ("start", "end")):
+                if event == "start":
+                    parents.append(element)
+                    continue
+                parents.pop()
+                if _name(element) != "tu":
                     continue
                 units += 1
                 sides = _languages(element)
-                element.clear()
-                if units % 1000 == 0:  # what is read stays in the tree, unless it is emptied
-                    for child in root:
-                        child.clear()
+                parents[-1].remove(element)  # what is read does not fill the memory
                 if source in sides and target in sides:
                     yield sides[source], sides[target]
                 else:
@@ -120,17 +120,23 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
             f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which could unfold without "
             "end; remove its DOCTYPE"
         ) from None
-    except (ParseError, UnicodeError) as error:
+    except (ParseError, ValueError, LookupError, IndexError) as error:
         raise InputError(f"{path}: not a TMX file ({error}); expected XML with <tu> elements") from None
     if not units:
         raise InputError(f"{path}: no translation units; expected <tu> elements")
 
 
+def _name(element) -> str:
+    """Without the namespace that some programs give."""
+    return element.tag.rpartition("}")[2]
+
+
 def _languages(unit) -> dict[str, str]:
     sides: dict[str, str] = {}
-    for variant in unit.iter("tuv"):
-        code = (variant.get(XML_LANGUAGE) or variant.get("lang") or "").lower().replace("_", "-").partition("-")[0]
-        segment = variant.find("seg")
-        if segment is not None:
-            sides.setdefault(code, " ".join("".join(segment.itertext()).split()))
+    for variant in unit:
+        if _name(variant) == "tuv":
+            code = (variant.get(XML_LANGUAGE) or variant.get("lang") or "").lower().replace("_", "-").partition("-")[0]
+            segment = next((child for child in variant if _name(child) == "seg"), None)
+            if segment is not None:
+                sides.setdefault(code, " ".join("".join(segment.itertext()).split()))
     return sides

@@ -58,7 +58,11 @@ def by_stop_words(text: str, language: str, other: str) -> bool:
 def _by_py3langid(text: str, language: str, other: str) -> bool:
     import py3langid
 
-    return py3langid.classify(text)[0] in (language, "no" if language == "nb" else language)
+    return py3langid.classify(text)[0] in (language, _macro_language(language))
+
+
+def _macro_language(language: str) -> str:
+    return "no" if language in ("nb", "nn") else language
 
 
 @cache
@@ -69,7 +73,7 @@ def _fasttext(path: str):
 
 
 def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
-    return _fasttext(path).predict(text.replace("\n", " "))[0][0] == f"__label__{language}"
+    return _fasttext(path).predict(text)[0][0].removeprefix("__label__") == _macro_language(language)
 
 
 def language_check(method: str) -> Callable[[str, str, str], bool]:
@@ -81,6 +85,8 @@ def language_check(method: str) -> Callable[[str, str, str], bool]:
     if package == "fasttext" and not Path(method).is_file():
         raise InputError(f"language identification {method!r}: no such file; expected one of {', '.join(METHODS)}")
     if package and importlib.util.find_spec(package) is None:
-        raise InputError(f"language identification needs {package}; install it with `pip install {package}`")
+        # the package fasttext itself fails with numpy 2
+        name = "fasttext-predict" if package == "fasttext" else package
+        raise InputError(f"language identification needs {name}, which is not installed: pip install {name}")
     known: dict[str, Callable] = {"stopwords": by_stop_words, "py3langid": _by_py3langid}
     return known.get(method) or partial(_by_fasttext, path=method)

@@ -5,6 +5,7 @@ Every Linux machine has some; the same kind of text as the GNOME, KDE4 and Ubunt
 
 import gettext
 import importlib.util
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,8 +42,9 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
 
 def _program(path: Path, language: str, folder: Path) -> str:
-    """The same for all languages: the file's name, or the folder of files that are named by language."""
-    return path.stem if path.stem != language else str(path.parent.relative_to(folder))
+    """The same for all languages: the path inside the folder, but for the parts that are the language."""
+    parts = path.relative_to(folder).with_suffix("").parts
+    return "/".join(part for part in parts if part not in (language, "LC_MESSAGES"))
 
 
 def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
@@ -52,7 +54,7 @@ def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     """
     try:
         return _read_po(path, dropped) if path.suffix == ".po" else _read_mo(path, dropped)
-    except (UnicodeDecodeError, OSError, LookupError, ValueError):
+    except (UnicodeDecodeError, OSError, LookupError, ValueError, struct.error):
         dropped["unreadable catalogue"] += 1
         return {}
 

@@ -1,7 +1,8 @@
 """Corpora that anyone can get: where they lie, in which languages and form, under which licence."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Corpus:
         url, member: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order,
             {other} is the one that is not English, {other3} its three letters, {language} the one wanted.
         languages: all pairs of them, or of them with `partner` only.
-        size, sha256: of the archive of a pair, by SRC-TGT, where its publisher tells.
+        size, sha256: of the archive of a pair, by SRC-TGT or TGT-SRC, where its publisher tells.
     """
 
     name: str
@@ -35,8 +36,8 @@ class Corpus:
     member: str = ""
     languages: tuple[str, ...] = ()
     partner: str | None = None
-    size: dict[str, int] | None = None
-    sha256: dict[str, str] | None = None
+    size: Mapping[str, int] = field(default_factory=dict)
+    sha256: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, source: str, target: str) -> bool:
         known = {*self.languages, self.partner}
@@ -97,7 +98,9 @@ def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_arch
             for language in (source, target)
         }
     if not all(path.is_file() for path in wanted.values()):
-        size, sha256 = (corpus.size or {}).get(pair), (corpus.sha256 or {}).get(pair)
+        either = pair, f"{target}-{source}"
+        size = next((corpus.size[name] for name in either if name in corpus.size), None)
+        sha256 = next((corpus.sha256[name] for name in either if name in corpus.sha256), None)
         download(corpus.fill(corpus.url or "", source, target), archive, size, sha256)
         unpack(archive, wanted)
         if not keep_archive:

@@ -29,16 +29,26 @@ def run_stage(
     key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     manifest = folder / MANIFEST
-    if manifest.is_file():
-        done = json.loads(manifest.read_text(encoding="utf-8"))
-        if done["key"] == digest and all(
-            (folder / name).is_file() and sha256(folder / name) == value for name, value in done["files"].items()
-        ):
-            say(f"{folder}: unchanged, kept")
-            return done["report"]
+    done = _read_manifest(manifest)
+    if done is not None and done["key"] == digest and _untouched(folder, done["files"]):
+        say(f"{folder}: unchanged, kept")
+        return done["report"]
     with atomic_folder(folder, MANIFEST) as work:
         report = build(work)
         files = {str(path.relative_to(work)): sha256(path) for path in sorted(work.rglob("*")) if path.is_file()}
         record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
         (work / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return report
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    """None for one that is missing or damaged: the stage is built again."""
+    try:
+        done = json.loads(path.read_text(encoding="utf-8"))
+        return done if {"key", "files", "report"} <= done.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _untouched(folder: Path, files: dict[str, str]) -> bool:
+    return all((folder / name).is_file() and sha256(folder / name) == value for name, value in files.items())

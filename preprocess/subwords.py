@@ -19,6 +19,7 @@ from preprocess.workers import blocks
 
 DICTIONARY_FILE = "dict.txt"
 MODEL_TYPES = ("bpe", "unigram")
+NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
 def train_subwords(
@@ -42,8 +43,6 @@ def train_subwords(
         byte_fallback: characters without a piece become bytes instead of <unk>.
         normalisation: a rule of SentencePiece (nmt_nfkc, nfkc, identity, ...); it lies in its model.
     """
-    if model_type not in MODEL_TYPES:
-        raise InputError(f"model type {model_type!r}; expected one of {', '.join(MODEL_TYPES)}")
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     text = TextOptions(lowercase=lowercase)
     options = {

@@ -1,9 +1,10 @@
 """Named files out of .zip and .tgz archives; nothing else of an archive is trusted."""
 
+import gzip
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -28,15 +29,24 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
     """
     missing = dict(wanted)
     budget = min(MAX_BYTES, FREE + MAX_RATIO * archive.stat().st_size)
-    with _opening(archive) as members:
+    with _removed_unless_whole(wanted.values()), _opening(archive) as members:
         for name, stream in members:
             output = missing.pop(PurePosixPath(name).name, None)
             if output is not None:
                 budget -= _copy(stream, output, budget, archive)
-            if not missing:
-                break
     if missing:
         raise InputError(f"{archive}: no {', '.join(missing)} in it; expected the text of the language pair")
+
+
+@contextmanager
+def _removed_unless_whole(outputs: Iterable[Path]) -> Iterator[None]:
+    """Sums at the end of an archive may tell that what was unpacked is wrong."""
+    try:
+        yield
+    except BaseException:
+        for output in outputs:
+            output.unlink(missing_ok=True)
+        raise
 
 
 def _copy(stream: IO[bytes], output: Path, budget: int, archive: Path) -> int:
@@ -56,13 +66,23 @@ def _copy(stream: IO[bytes], output: Path, budget: int, archive: Path) -> int:
 
 @contextmanager
 def _opening(archive: Path) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
-    """The regular files of an archive, one after the other."""
+    """The regular files of an archive, one after the other; gzip checks its sums at the end."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
                 yield ((info.filename, packed.open(info)) for info in packed.infolist() if not info.is_dir())
         else:
-            with tarfile.open(archive, "r|gz") as tar:
+            with gzip.open(archive) as stream, tarfile.open(mode="r|", fileobj=stream) as tar:
                 yield ((info.name, tar.extractfile(info)) for info in tar if info.isfile())  # type: ignore[misc]
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+                while stream.read(BLOCK):
+                    pass
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        EOFError,
+        gzip.BadGzipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         raise InputError(f"{archive}: not a whole archive ({error}); remove it and fetch it again") from None

@@ -6,8 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from typing import Any, TypeVar
+
+from fairseq_lxsr.errors import InputError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -50,6 +53,11 @@ def ordered_map(
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
+        except BrokenProcessPool:
+            raise InputError(
+                "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer "
+                "--workers"
+            ) from None
         finally:
             for future in pending:
                 future.cancel()

@@ -50,8 +50,8 @@ def describe(corpus: Corpus) -> dict[str, str]:
         "format": corpus.format,
         "address": corpus.url or "local",
         "licence": corpus.licence,
-        "size": ", ".join(f"{pair} {size:,} bytes" for pair, size in (corpus.size or {}).items()) or "not published",
-        "SHA-256": ", ".join(f"{pair} {value}" for pair, value in (corpus.sha256 or {}).items()) or "not published",
+        "size": ", ".join(f"{pair} {size:,} bytes" for pair, size in corpus.size.items()) or "not published",
+        "SHA-256": ", ".join(f"{pair} {value}" for pair, value in corpus.sha256.items()) or "not published",
     }
 
 

@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> None:
         "model": encoder.fingerprint + ("-untrained" if args.untrained else ""),
         "input": [name if name == "-" else Path(name).name for name in args.input],
         "first_line": first + 1,
+        "shard": args.shard,
         "computed_in": args.dtype,
         "normalize": args.normalize,
         "on_long": args.on_long,

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             print("lxsr: interrupted; nothing half-written was left", file=sys.stderr)
             sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # what reads our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

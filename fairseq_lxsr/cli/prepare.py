@@ -2,15 +2,15 @@
 
 import argparse
 import json
-from dataclasses import replace
+from collections import Counter
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write
 from preprocess.binarise import binarise, shard_folders
-from preprocess.clean import FILTERS
+from preprocess.clean import FILTERS, make_filters
 from preprocess.config import PrepareConfig, SubwordOptions, read_config, split_pair
-from preprocess.corpus import Cleaning, make_corpus
+from preprocess.corpus import Cleaning, drop_leaks, make_corpus
 from preprocess.deduplicate import REPEATS
 from preprocess.formats import find_source
 from preprocess.messages import LOCALE_FOLDERS
@@ -43,7 +43,7 @@ def add_parser(verbs) -> None:
         )
         parser.add_argument(
             "--lang-pairs",
-            default="en-fr",
+            default=["en-fr"],
             type=language_pairs,
             metavar="PAIRS",
             help="for example en-fr or en-fr,en-de (default: en-fr)",
@@ -51,7 +51,7 @@ def add_parser(verbs) -> None:
         parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default: 2)")
         for add in options:
             add(parser)
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, defaults=parser.get_default)
 
 
 def config_option(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def config_option(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=Path,
         metavar="CONFIG.yaml",
-        help="all options in one file, see examples/prepare; takes the place of all others but --locale-dir",
+        help="all options in one file, see examples/prepare; only --locale-dir may stand beside it",
     )
 
 
@@ -153,10 +153,20 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     """The configuration that the options of a command line spell; options that it does not have keep their defaults."""
     given = vars(args)
     if given.get("config"):
+        others = [
+            name
+            for name in given
+            if name not in ("config", "locale_dir", "defaults") and given[name] != args.defaults(name)
+        ]
+        if others:
+            raise InputError(f"--{others[0].replace('_', '-')} beside {args.config}; expected it in the file")
         return read_config(args.config)
     data = given.get("data")
     if data and len(args.lang_pairs) > 1 and "{pair}" not in data:
         raise InputError(f"--data {data}: expected {{pair}} in it, there are {len(args.lang_pairs)} language pairs")
+    cleaning = {"exclude": tuple(given.get("exclude", ())), "keep_dropped": given.get("keep_dropped", False)}
+    if given.get("filters") is not None:
+        cleaning["filters"] = {name: {} for name in args.filters.split(",") if name}
     subwords = {
         name: given[name]
         for name in ("vocab_size", "lowercase", "character_coverage", "model_type", "byte_fallback")
@@ -166,7 +176,8 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     return PrepareConfig(
         {pair: data and data.replace("{pair}", pair) for pair in args.lang_pairs},
         args.work,
-        subwords=SubwordOptions(**subwords),
+        Cleaning(repeats=given.get("repeats"), **cleaning),
+        SubwordOptions(**subwords),
         **sizes,
     )
 
@@ -176,30 +187,33 @@ def run_clean(args: argparse.Namespace) -> None:
 
 
 def clean(config: PrepareConfig, args: argparse.Namespace) -> None:
-    for pair, data in config.pairs.items():
-        languages = split_pair(pair)
-        source = find_source(data, *languages, tuple(args.locale_dir or LOCALE_FOLDERS))
+    """Where two pairs share a language, text that is held out in one is taken out of the other's training text."""
+    locale_folders = tuple(args.locale_dir or LOCALE_FOLDERS)
+    names = {split_pair(pair): text for pair, text in config.pairs.items()}
+    sources = {pair: find_source(text, *pair, locale_folders) for pair, text in names.items()}
+    for pair, source in sources.items():
+        make_filters(
+            config.cleaning.suited(source.is_messages).filters or {}, pair
+        )  # complains before anything is done
+    languages = Counter(language for pair in names for language in pair)
+    shared = any(count > 1 for count in languages.values())
+    folders = {pair: Path(config.work) / ("cleaned" if shared else "corpus") / "-".join(pair) for pair in names}
+    for pair, source in sources.items():
         make_corpus(
-            corpus_folder(config, pair),
-            languages,
+            folders[pair],
+            pair,
             source,
-            data or "gettext catalogues",
-            config.cleaning or cleaning_of(args, source.is_messages),
+            names[pair] or "gettext catalogues",
+            config.cleaning,
             config.valid_size,
             config.test_size,
             config.seed,
             config.workers,
         )
-
-
-def cleaning_of(args: argparse.Namespace, is_messages: bool) -> Cleaning:
-    """What suits the text, but for the options that were given."""
-    given: dict = {"exclude": tuple(args.exclude), "keep_dropped": args.keep_dropped}
-    if args.filters is not None:
-        given["filters"] = {name: {} for name in args.filters.split(",") if name}
-    if args.repeats:
-        given["repeats"] = args.repeats
-    return replace(Cleaning.suiting(is_messages), **given)
+    if shared:
+        for pair, folder in folders.items():
+            others = {other: folders[other] for other in folders if other != pair}
+            drop_leaks(corpus_folder(config, "-".join(pair)), pair, folder, others, config.workers)
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:

@@ -1,6 +1,7 @@
 """Embeddings of any number of lines into one file, in constant memory; an interrupted run goes on where it was."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections import Counter
@@ -93,16 +94,16 @@ def embed_lines(
     Raises: InputError where what was left is from other settings, and for input without lines.
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
-    if resume and output.exists():
-        return _complete(output, settings)
     partial, progress = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress"))
+    if resume and output.exists() and not partial.exists():
+        return _complete(output, settings, total)
     output.parent.mkdir(parents=True, exist_ok=True)
-    counts = _counts_so_far(progress, settings) if resume and partial.exists() else Counter[str]()
+    counts, text = _so_far(progress, settings) if resume and partial.exists() else (Counter[str](), "")
     with naming(partial), _removed_if_useless(partial, counts):
         with open(partial, "r+b" if counts["lines"] else "wb") as stream:
-            for _ in _append(stream, lines, encode, layout, counts, total, show_progress):
+            for seen in _append(stream, lines, encode, layout, counts, text, total, show_progress):
                 with atomic_write(progress) as record:
-                    record.write(json.dumps({"settings": settings, "counts": counts}))
+                    record.write(json.dumps({"settings": settings, "counts": counts, "text": seen}))
             stream.seek(0)
             stream.write(layout.header(counts["lines"]))
         if not counts["lines"]:
@@ -115,29 +116,41 @@ def embed_lines(
         **{name: counts[name] for name in ("empty", "long")},
         "sha256": sha256(whole),
     }
+    whole.replace(output)
     with atomic_write(index_path(output)) as record:
         record.write(json.dumps(index, indent=2) + "\n")
-    whole.replace(output)
     for path in (partial, progress):
         path.unlink(missing_ok=True)
     return index
 
 
 def _append(
-    stream: BinaryIO, lines: Iterable[str], encode: Encode, layout: Layout, counts: Counter[str], total, progress: bool
-) -> Iterator[None]:
-    """Write the rows of what is not counted yet; gives way each time that all counted rows are safe on disk."""
+    stream: BinaryIO,
+    lines: Iterable[str],
+    encode: Encode,
+    layout: Layout,
+    counts: Counter[str],
+    text: str,
+    total: int | None,
+    progress: bool,
+) -> Iterator[str]:
+    """Write the rows of what is not counted yet.
+
+    Args: text: hash of the lines counted so far.
+    Returns: the hash of the lines, each time that all counted rows are safe on disk.
+    """
     size = len(layout.header(0)) + counts["lines"] * layout.row_size
     stream.truncate(size)
     stream.seek(size)
     with tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if progress else True) as bar:
-        remaining = _skip(lines, counts["lines"])
+        remaining = _skip(lines, counts["lines"], text)
         while window := list(islice(remaining, WINDOW)):
             stream.write(layout.row_bytes(encode(window, counts)))
             stream.flush()
             os.fsync(stream.fileno())
             counts["lines"] += len(window)
-            yield
+            text = _text_hash(text, window)
+            yield text
             bar.update(len(window))
 
 
@@ -170,36 +183,53 @@ def _removed_if_useless(partial: Path, counts: Counter[str]) -> Iterator[None]:
         raise
 
 
-def _skip(lines: Iterable[str], count: int) -> Iterator[str]:
-    remaining = iter(lines)
-    if sum(1 for _ in islice(remaining, count)) < count:
+def _text_hash(before: str, window: list[str]) -> str:
+    """Hash of all lines up to the end of a window, from that of the lines before it."""
+    joined = "\n".join([before, *window])
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
+    """What comes after `count` lines, which must be those with the hash `text`."""
+    remaining, seen = iter(lines), ""
+    for start in range(0, count, WINDOW):
+        window = list(islice(remaining, min(WINDOW, count - start)))
+        seen = _text_hash(seen, window)
+    if seen != text:
         raise InputError(
-            f"the input has fewer than the {count:,} lines that were embedded already; give the same input"
+            f"the first {count:,} lines of the input are not those that were embedded already; give the same input, or "
+            "run without --resume"
         )
     return remaining
 
 
-def _counts_so_far(progress: Path, settings: dict[str, Any]) -> Counter[str]:
+def _so_far(progress: Path, settings: dict[str, Any]) -> tuple[Counter[str], str]:
+    """What was counted, and the hash of the lines, when a run was interrupted."""
     if not progress.exists():
-        return Counter()
+        return Counter(), ""
     try:
         read = json.loads(progress.read_text(encoding="utf-8"))
-        found, counts = read["settings"], Counter(read["counts"])
+        found, counts, text = read["settings"], Counter(read["counts"]), str(read["text"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{progress}: not the progress of an earlier run ({error!r}); run without --resume") from None
     _check_settings(progress, found, settings)
-    return counts
+    return counts, text
 
 
-def _complete(output: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def _complete(output: Path, settings: dict[str, Any], total: int | None) -> dict[str, Any]:
     """The index of a file that is there already."""
     path = index_path(output)
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
         found = {name: index[name] for name in settings}
+        count, checksum = index["count"], index["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: does not describe {output} ({error!r}); run without --resume") from None
     _check_settings(path, found, settings)
+    if total is not None and count != total:
+        raise InputError(f"{output} has {count:,} embeddings, the input {total:,} lines; run without --resume")
+    if sha256(output) != checksum:
+        raise InputError(f"{output}: its checksum is not the one in {path.name}; run without --resume")
     return index
 
 

@@ -143,8 +143,10 @@ def test_what_was_left_must_fit(tmp_path):
     interrupted(tmp_path)
     with pytest.raises(InputError, match="from a run with model 'm', now 'other'; run without --resume"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
-    with pytest.raises(InputError, match="fewer than the 40 lines"):
+    with pytest.raises(InputError, match="first 40 lines of the input are not those"):
         embed_lines(LINES[:30], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    with pytest.raises(InputError, match="first 40 lines of the input are not those"):
+        embed_lines(["other", *LINES[1:]], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     (tmp_path / "x.npy.progress").write_text("{}")
     with pytest.raises(InputError, match="not the progress of an earlier run"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
@@ -154,3 +156,16 @@ def test_nothing_to_embed(tmp_path):
     with pytest.raises(InputError, match="no lines to embed"):
         embed_lines([], encode, tmp_path / "x.npy", NPY, {"model": "m"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
+    embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "m"})
+    with pytest.raises(InputError, match=r"x\.npy has 5 embeddings, the input 95 lines"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True, total=95)
+    interrupted(tmp_path)
+    embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    assert np.load(tmp_path / "x.npy").shape == (95, 3)
+    with open(tmp_path / "x.npy", "ab") as spoilt:
+        spoilt.write(b"x")
+    with pytest.raises(InputError, match=r"its checksum is not the one in x\.npy\.json"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)

@@ -65,7 +65,7 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     assert last.wait(timeout=300) == 0
     found = contents(folders / "killed" / "work")
     assert found == contents(folders / "whole" / "work")
-    assert {name.split("/")[0] for name in found} == {"corpus", "subwords", "data-bin", "prepare.json"}
+    assert {name.split("/")[0] for name in found} == {"cleaned", "corpus", "subwords", "data-bin", "prepare.json"}
     summary = json.loads(found["prepare.json"])
     assert set(summary) == {"en-fr", "en-de", "subwords", "data-bin"}
     assert summary["en-fr"]["report"]["dropped"]["repeated"] > 10_000
@@ -81,6 +81,10 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path):
     refused(lxsr_here("prepare", tmp_path / "c.yaml", check=False), "filter 'lenght'; expected some of length")
     options = ("--work", tmp_path / "work", "--data", tmp_path / "text", "--exclude", tmp_path / "none.txt")
     refused(lxsr_here("prepare", *options, check=False), "none.txt: no such file")
+    two = f"pairs: {{en-fr: {tmp_path / 'text'}, en-de: {tmp_path / 'none'}}}\nwork: {tmp_path / 'work'}\n"
+    (tmp_path / "c.yaml").write_text(two)
+    refused(lxsr_here("prepare", tmp_path / "c.yaml", check=False), "none.en: no such file")
+    refused(lxsr_here("prepare", tmp_path / "c.yaml", "--exclude", "x", check=False), "--exclude beside", "c.yaml")
     assert not (tmp_path / "work").exists()
 
 

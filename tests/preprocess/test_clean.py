@@ -38,9 +38,12 @@ def test_message_to_words(message, words):
     assert strip_message(message) == words
 
 
-def test_words_of_scripts_without_blanks_are_characters():
+def test_words_of_scripts_without_blanks_are_counted_by_characters():
     assert count_words("two words") == 2
-    assert count_words("日本語 abc") == 4
+    assert count_words("日本語 abc") == 3  # two characters a word
+    assert count_words("これは日本語です") == 4
+    assert count_words("ไม่มีอะไรจะพูด") == 3  # five signs a word
+    assert count_words("မင်္ဂလာပါ") == 2
     assert count_words("") == 0
 
 
@@ -53,12 +56,15 @@ def test_letters():
     assert mostly_not_letters(("0x1f 0x2e --", "some words here"))
     assert not mostly_not_letters(("some words here", "quelques mots ici"))
     assert mostly_not_letters(("", "words"))
+    assert not mostly_not_letters(("लड़की आती है", "ไม่มีอะไรจะพูด"))  # vowel signs belong to letters
 
 
 @pytest.mark.parametrize(
     ("pair", "expected"),
     [
-        (("1,000 files", "1 000 fichiers"), True),  # a blank may stand between two numbers
+        (("1,000 files", "1 000 fichiers"), False),
+        (("10,000,000.5 euros", "10 000 000,5 euros"), False),
+        (("4 of 12", "4 12"), False),
         (("1,000 files", "1.000 Dateien"), False),
         (("3.5 km in 2 days", "2 jours, 3,5 km"), False),
         (("page 12", "page 21"), True),
@@ -75,6 +81,8 @@ def test_identical_but_for_case_punctuation_and_digits():
     assert identical(("Firefox 3!", "firefox 4"))
     assert not identical(("Hand", "Main"))
     assert comparable("  Ｆull-width, É２ ") == "full width é0"
+    assert comparable("लड़की आती है!") != comparable("लड़का आता है")
+    assert comparable("...") != comparable("!!!")
 
 
 def test_alphabets_of_many_languages_hold_their_own_text():
@@ -149,6 +157,10 @@ def test_filters_in_order_with_options():
     [
         ({"lenght": {}}, "filter 'lenght'; expected some of length"),
         ({"length": {"min": 1}}, "no option 'min'; it has shortest"),
+        ({"length": {"longest": "80"}}, "longest is '80'; expected for example 60"),
+        ({"length": {"longest": 1, "shortest": 2}}, "shortest 2 is more than longest 1"),
+        ({"characters": {"find": "x"}}, "no option 'find'; it has none"),
+        ({"language": {"method": 5}}, "method is 5; expected for example 'stopwords'"),
     ],
 )
 def test_unknown_filters_and_options(chosen, message):

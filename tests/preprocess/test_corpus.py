@@ -10,7 +10,7 @@ import toy
 from fairseq_lxsr.errors import InputError
 from preprocess import deduplicate
 from preprocess.clean import comparable
-from preprocess.corpus import Cleaning, make_corpus
+from preprocess.corpus import Cleaning, drop_leaks, make_corpus
 from preprocess.deduplicate import KEY, repeated
 from preprocess.formats import Source, find_source
 
@@ -21,7 +21,7 @@ def read(folder, name, language):
     return (folder / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
 
 
-def make(folder, pairs, tmp_path, cleaning=None, **options):
+def make(folder, pairs, tmp_path, cleaning=Cleaning(), **options):  # noqa: B008
     """A corpus of pairs at hand."""
     (tmp_path / "in.txt").write_text(str(pairs))
     source = Source((tmp_path / "in.txt",), lambda dropped: iter(pairs))
@@ -153,7 +153,7 @@ def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_pat
 @pytest.mark.parametrize("sizes", [(10, 200), (299, 1), (150, 151)])
 def test_too_little_text_says_what_is_needed(tmp_path, sizes):
     valid, test = sizes
-    with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs; expected at least {2 * (valid + test)}"):
+    with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}"):
         make(tmp_path / "corpus", PAIRS, tmp_path, valid_size=valid, test_size=test)
     assert not (tmp_path / "corpus").exists()
 
@@ -161,3 +161,50 @@ def test_too_little_text_says_what_is_needed(tmp_path, sizes):
 def test_nothing_left_after_filtering(tmp_path):
     with pytest.raises(InputError, match="0 usable sentence pairs"):
         make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning({"length": {"longest": 0, "shortest": 0}}))
+
+
+def test_sentences_without_letters_are_not_all_the_same(tmp_path):
+    odd = [("." * i, "!" * i) for i in range(1, 40)]
+    report = make(tmp_path / "corpus", PAIRS + odd, tmp_path)
+    assert "repeated" not in report["dropped"]
+    assert sum(report["pairs"].values()) == len(PAIRS + odd)
+
+
+def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
+    third = [(fr, f"das {en}") for en, fr in reversed(PAIRS)]
+    shuffled = third[100:] + third[:100]
+    (tmp_path / "in.txt").write_text("x")
+    folders = {}
+    for pair, pairs in ((("en", "fr"), PAIRS), (("fr", "de"), shuffled)):
+        source = Source((tmp_path / "in.txt",), lambda dropped, pairs=pairs: iter(pairs))
+        folders[pair] = tmp_path / "-".join(pair)
+        make_corpus(folders[pair], pair, source, "toy", valid_size=20, test_size=30)
+    leaks = 0
+    for pair, folder in folders.items():
+        others = {other: path for other, path in folders.items() if other != pair}
+        final = tmp_path / "final" / folder.name
+        report = drop_leaks(final, pair, folder, others)
+        dropped = report["dropped"]["held out in another language pair"]
+        leaks += dropped
+        assert len(read(final, "train", pair[0])) == report["pairs"]["train"] == 250 - dropped
+        for path in others.values():
+            held = {line for name in ("valid", "test") for line in read(path, name, "fr")}
+            assert held.isdisjoint(read(final, "train", "fr"))
+        for name in ("valid.fr", "test.fr"):
+            assert (final / name).read_bytes() == (folder / name).read_bytes()
+    assert leaks > 60
+
+
+def test_a_damaged_manifest_only_costs_time(tmp_path, capsys):
+    make(tmp_path / "corpus", PAIRS, tmp_path)
+    for damage in ("", "[]", "{}"):
+        (tmp_path / "corpus" / "stage.json").write_text(damage)
+        make(tmp_path / "corpus", PAIRS, tmp_path)
+    assert "unchanged" not in capsys.readouterr().out
+
+
+def test_lines_of_evaluation_text_may_hold_tabs(tmp_path):
+    (tmp_path / "eval.txt").write_text(f"{PAIRS[5][0]}\t{PAIRS[6][0]}\nwith a\ttab\n")
+    cleaning = Cleaning(exclude=(str(tmp_path / "eval.txt"),))
+    report = make(tmp_path / "corpus", [*PAIRS, ("with a tab", "avec tab")], tmp_path, cleaning)
+    assert report["dropped"] == {"excluded": 3}

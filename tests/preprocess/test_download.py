@@ -4,8 +4,11 @@ import hashlib
 import http.server
 import io
 import os
+import socket
+import struct
 import tarfile
 import threading
+import time
 import zipfile
 
 import pytest
@@ -60,7 +63,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("ETag", server.tag)
         self.send_header("Content-Length", str(len(body) + (1000 if trouble == "longer" else 0)))
         self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if trouble == "drop" else body)
+        self.wfile.write(body[: len(body) // 2] if trouble in ("drop", "reset") else body)
+        if trouble == "reset":
+            time.sleep(0.1)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
         self.close_connection = True
 
     def log_message(self, *_):
@@ -77,7 +84,8 @@ def server(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "troubles", [[], ["drop"], ["drop", "drop", "drop"], [503, "drop", 500], ["drop", "wrong part"], ["longer"]]
+    "troubles",
+    [[], ["drop"], ["reset"], [429], ["drop", "drop", "drop"], [503, "drop", 500], ["drop", "wrong part"], ["longer"]],
 )
 def test_the_file_arrives_whole_after_any_trouble(server, tmp_path, troubles):
     server.troubles = list(troubles)
@@ -177,6 +185,10 @@ def tarred(files, link=None):
     return stream.getvalue()
 
 
+def flipped(content, place):
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
 @pytest.mark.parametrize("form", ["moses.zip", "moses.tgz", "tsv.zip"])
 def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
     names = {
@@ -210,6 +222,7 @@ def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
         ("x.tgz", tarred({"wanted": os.urandom(50_000)})[:-20_000], "not a whole archive"),
         ("x.zip", zipped({"wanted": b"\0" * 20_000_000}), "unfolds to more than 100 times"),
         ("x.tgz", tarred({"wanted": b"\0" * 20_000_000}), "unfolds to more than 100 times"),
+        ("x.tgz", flipped(tarred({"wanted": os.urandom(50_000)}), 20_000), "not a whole archive"),
         ("x.zip", b"<html>", "not a whole archive"),
         ("x.tgz", b"<html>", "not a whole archive"),
     ],

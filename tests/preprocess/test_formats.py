@@ -38,6 +38,17 @@ def test_tmx(tmp_path, packed):
     assert next(read_tmx(path, "fr", "en", Counter())) == ("Le chien", "The b dog & cat")
 
 
+def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
+    unit = '<tu><tuv xml:lang="en"><seg>{0} words</seg></tuv><tuv xml:lang="fr"><seg>{0} mots</seg></tuv></tu>\n'
+    units = "".join(unit.format(i) for i in range(3000))
+    for text in (f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{units}</body></tmx>', f"<tmx>{units}</tmx>"):
+        (tmp_path / "x.tmx").write_text(text)
+        dropped = Counter()
+        read = list(read_tmx(tmp_path / "x.tmx", "en", "fr", dropped))
+        assert read == [(f"{i} words", f"{i} mots") for i in range(3000)]
+        assert not dropped
+
+
 def test_a_large_tmx_takes_little_memory(tmp_path):
     import tracemalloc
 
@@ -57,6 +68,8 @@ def test_a_large_tmx_takes_little_memory(tmp_path):
         ("x.tmx", BOMB.encode(), ("defines an entity",)),
         ("x.tmx", TMX[:300].encode(), ("not a TMX file", "line 6")),
         ("x.tmx", b"<tmx><body/></tmx>", ("no translation units",)),
+        ("x.tmx", b'<?xml version="1.0" encoding="Shift_JIS"?><tmx/>', ("not a TMX file", "multi-byte")),
+        ("x.tmx", b'<?xml version="1.0" encoding="nonsense"?><tmx/>', ("not a TMX file", "nonsense")),
         ("x.tmx.gz", gzip.compress(TMX.encode())[:-20], ("not a whole packed file",)),
         ("x.tsv", b"a\tb\nonly one\n", ("x.tsv, line 2", "'only one' has no tab")),
         ("x.tsv", "a\tdéjà\n".encode("latin-1"), ("x.tsv, line 1", "bytes e9 6a e0 0a at byte 4 are not UTF-8")),

@@ -110,3 +110,21 @@ def test_language_that_is_not_there_is_named_with_those_that_are(locale):
         input_files("en", "it", locale)
     with pytest.raises(InputError, match="two different languages"):
         input_files("en", "en", locale)
+
+
+def test_catalogues_of_one_name_in_several_places(tmp_path):
+    pytest.importorskip("polib")
+    for app in ("one", "two", "three"):
+        path = tmp_path / app / "locale" / "fr" / "LC_MESSAGES" / "django.po"
+        path.parent.mkdir(parents=True)
+        path.write_text(PO.replace("Close", app.title()), encoding="utf-8")
+    read = find_source(str(tmp_path), "en", "fr").read(Counter())
+    assert sorted(source for source, _ in read) == ["One the window", "Three the window", "Two the window"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xde\x12\x04\x95\0\0"])
+def test_a_cut_off_catalogue_is_counted(locale, tmp_path, content):
+    (tmp_path / "fr" / "LC_MESSAGES" / "git.mo").write_bytes(content)
+    dropped = Counter()
+    assert len(list(harvest("en", "fr", dropped, locale))) == 2
+    assert dropped["unreadable catalogue"] == 1
