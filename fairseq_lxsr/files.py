@@ -139,7 +139,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    _remove_left_behind(path)
+    handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
@@ -169,7 +170,7 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
         raise InputError(f"{path}: exists and has no {marker}, so it is not replaced; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
-    prefix = f".{path.name}.{socket.gethostname()}.{os.getpid()}."
+    prefix = _own_prefix(path)
     work = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
     try:
         yield work
@@ -186,13 +187,21 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
         raise _named(error, path) from None
 
 
+def _own_prefix(path: Path) -> str:
+    """Of temporary names for `path`: they say which process of which machine they belong to."""
+    return f".{path.name}.{socket.gethostname()}.{os.getpid()}."
+
+
 def _remove_left_behind(path: Path) -> None:
-    """Folders that processes of this machine worked in for `path` when they were killed."""
+    """What processes of this machine were working on for `path` when they were killed."""
     start = f".{path.name}.{socket.gethostname()}."
-    for folder in path.parent.glob(f"{glob.escape(start)}*"):
-        process = folder.name.removeprefix(start).partition(".")[0]
-        if folder.suffix in (".tmp", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
+    for left in path.parent.glob(f"{glob.escape(start)}*"):
+        process = left.name.removeprefix(start).partition(".")[0]
+        if left.suffix in (".tmp", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:

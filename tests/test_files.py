@@ -87,3 +87,18 @@ def test_unequal_files_are_counted_to_the_end(tmp_path):
         list(read_parallel(tmp_path / "a", tmp_path / "b"))
     with pytest.raises(InputError, match=r"b has 1 lines and .*a has 3"):
         list(read_parallel(tmp_path / "b", tmp_path / "a"))
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    script = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom fairseq_lxsr.files import atomic_folder, atomic_write\n"
+        "with atomic_write(sys.argv[1] + '/file'), atomic_folder(sys.argv[1] + '/folder', 'marker') as work:\n"
+        "    (work / 'x').write_text('x')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60)
+    assert len(list(tmp_path.iterdir())) == 2
+    with atomic_write(tmp_path / "file") as stream, atomic_write(tmp_path / "file2"):
+        stream.write("whole")
+        with atomic_folder(tmp_path / "folder", "marker") as work:
+            (work / "marker").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file2", "folder"]
