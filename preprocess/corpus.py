@@ -148,13 +148,13 @@ def make_corpus(
         parts = work / "parts"
         parts.mkdir()
         with ExitStack() as stack:
-            bin_ = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
+            drops = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
             pairs = tqdm(source.read(dropped), desc="-".join(languages), unit=" pairs", disable=None)
-            _clean(pairs, parts, languages, filters, excluded, workers, dropped, bin_)
+            _clean(pairs, parts, languages, filters, excluded, workers, dropped, drops)
             fates = _fates(parts / "keys", repeats, valid_size, test_size, seed)
             counts = np.array([np.count_nonzero(fates == fate) for fate in range(5)])
             _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {name}", source.is_messages)
-            _write(parts, work, languages, fates, bin_)
+            _write(parts, work, languages, fates, drops)
         shutil.rmtree(parts)
         for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
             dropped[reason] += int(counts[fate])
@@ -253,7 +253,7 @@ def _dropped_file(work: Path) -> AbstractContextManager[IO]:
     return atomic_write(work / DROPPED_FILE)
 
 
-def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropped: Counter, bin_: IO | None) -> None:
+def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropped: Counter, drops: IO | None) -> None:
     """Write what is kept to parts/0 and parts/1, its keys to parts/keys."""
     results = ordered_map(clean_block, blocks(pairs), workers, _start, (filters, languages, excluded))
     with (
@@ -266,8 +266,8 @@ def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropp
             right.write(result.target)
             keys.write(result.keys.tobytes())
             dropped.update(reason for reason, _ in result.dropped)
-            if bin_:
-                bin_.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
+            if drops:
+                drops.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
 
 
 def _fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
@@ -317,7 +317,7 @@ def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str,
         )
 
 
-def _write(parts: Path, work: Path, languages: Pair, fates: np.ndarray, bin_: IO | None) -> None:
+def _write(parts: Path, work: Path, languages: Pair, fates: np.ndarray, drops: IO | None) -> None:
     """Distribute the kept pairs over the files of the splits, in their order."""
     for side, language in enumerate(languages):
         with ExitStack() as stack:
@@ -327,11 +327,11 @@ def _write(parts: Path, work: Path, languages: Pair, fates: np.ndarray, bin_: IO
                 here = fates[start : start + len(lines)]
                 for fate, output in enumerate(outputs):
                     output.writelines(itertools.compress(lines, here == fate))
-    if bin_:
+    if drops:
         texts = (read_lines(parts / str(side), max_words=None) for side in (0, 1))
         for fate, a, b in zip(fates, *texts, strict=True):
             if fate > TEST:
-                bin_.write(f"{'repeated' if fate == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
+                drops.write(f"{'repeated' if fate == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
 
 
 def _with_places(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
