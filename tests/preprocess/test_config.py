@@ -1,8 +1,11 @@
 import pytest
+from conftest import ROOT
 
 from fairseq_lxsr.errors import InputError
+from preprocess.clean import make_filters
 from preprocess.config import read_config, split_pair
 from preprocess.corpus import Cleaning
+from preprocess.sources import find_corpus
 
 pytest.importorskip("yaml")
 
@@ -76,3 +79,16 @@ def test_language_pairs(text):
     assert split_pair(" en-fr ") == ("en", "fr")
     with pytest.raises(InputError, match="expected SRC-TGT"):
         split_pair(text)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "prepare").glob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_are_valid(path):
+    config = read_config(path)
+    for pair, text in config.pairs.items():
+        assert (
+            make_filters(config.cleaning.filters or {}, split_pair(pair)).keys()
+            == (config.cleaning.filters or {}).keys()
+        )
+        name, _, languages = text.removeprefix("text/").rpartition(".")
+        assert languages == pair
+        assert find_corpus(name, *split_pair(pair))
