@@ -20,11 +20,12 @@ _UNSPACED = {
     re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
     re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"): 5,  # Thai, Lao, Burmese, Khmer, with their vowel signs
 }
-# vowel signs and accents, which belong to their letters
-_MARKS = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
+# vowel signs and accents, which belong to their letters; of the basic plane, beyond it `re` becomes ten times slower
+_MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
 _MARK = re.compile(f"[{_MARKS}]")
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
-_NOT_DIGIT, _DIGIT, _NOT_WORD = re.compile(r"\D"), re.compile(r"\d"), re.compile(rf"(?:[^\w{_MARKS}]|_)+")
+_NOT_DIGIT, _DIGIT, _NOT_WORD = re.compile(r"\D"), re.compile(r"\d"), re.compile(r"[\W_]+")
+_NOT_WORD_OR_MARK = re.compile(rf"(?:[^\w{_MARKS}]|_)+")  # the same where there are no marks, but ten times slower
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
     r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
@@ -84,7 +85,8 @@ def comparable(text: str) -> str:
     One without letters and digits is compared as it is.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return _NOT_WORD.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
+    blanks = _NOT_WORD if folded.isascii() or not _MARK.search(folded) else _NOT_WORD_OR_MARK
+    return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 
 
 def numbers_differ(pair: Pair) -> bool:
