@@ -102,7 +102,7 @@ class SentenceEncoder:
 
         Args:
             texts: N sentences: a list, a generator, an array of strings.
-            batch_size: sentences encoded together, at most.
+            batch_size: sentences encoded together; short ones that fill a row of 64 pieces may be more.
             device: `cpu` or `cuda`; None for the encoder's own.
             dtype: of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8` (the matrix products; scales
                 are those of a batch, so an embedding depends a little on the sentences beside it).

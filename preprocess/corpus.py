@@ -4,13 +4,15 @@ Any number of pairs: text passes through in blocks, worked on in several process
 not their text, are looked at together. The result does not depend on the number of processes.
 """
 
+import gzip
 import hashlib
+import io
 import itertools
 import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +33,7 @@ SPLITS = ("train", "valid", "test")
 TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)  # what becomes of a pair
 DRAWS = 2_000_000  # pairs that are candidates for the held-out splits, at most
 DROPPED_FILE = "dropped.tsv.gz"
+LEAK = "held out in another language pair"
 
 
 @dataclass(frozen=True)
@@ -211,14 +214,18 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
         kept = 0
         with ExitStack() as stack:
             outputs = [
-                stack.enter_context(open(work / f"train.{language}", "w", newline="\n")) for language in languages
+                stack.enter_context(open(work / f"train.{language}", "w", encoding="utf-8", newline="\n"))
+                for language in languages
             ]
-            for block in ordered_map(_without_leaks, blocks(pairs), workers, _start_held, (held,)):
+            drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
+            for block, leaks in ordered_map(_split_leaks, blocks(pairs), workers, _start_held, (held,)):
                 kept += len(block)
                 for side, output in enumerate(outputs):
                     output.writelines(f"{pair[side]}\n" for pair in block)
-        leaks = Counter({"held out in another language pair": report["pairs"]["train"] - kept})
-        return {"pairs": report["pairs"] | {"train": kept}, "dropped": _sorted(Counter(report["dropped"]) + leaks)}
+                if drops:
+                    drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in leaks)
+        dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
+        return {"pairs": report["pairs"] | {"train": kept}, "dropped": _sorted(dropped)}
 
     inputs = [*texts, *itertools.chain.from_iterable(held_files.values())]
     report = run_stage(
@@ -236,14 +243,32 @@ def _start_held(held: list[frozenset[int]]) -> None:
     _held = held
 
 
-def _without_leaks(pairs: list[Pair]) -> list[Pair]:
-    return [
-        pair for pair in pairs if not any(sentence_key(side) in known for side, known in zip(pair, _held, strict=True))
-    ]
+def _split_leaks(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+    """What may train, and what must not."""
+    sides: tuple[list[Pair], list[Pair]] = ([], [])
+    for pair in pairs:
+        is_leak = any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True))
+        sides[is_leak].append(pair)
+    return sides
+
+
+@contextmanager
+def _more_dropped(work: Path) -> Iterator[IO[str]]:
+    """To go on with a file of dropped pairs: packed files that follow each other are one."""
+    with open(work / DROPPED_FILE, "ab") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+        text = io.TextIOWrapper(packed, encoding="utf-8", newline="\n")
+        yield text
+        text.flush()
 
 
 def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
-    """Keys of the lines of text files; of .tsv files, of all columns."""
+    """Keys of the lines of text files, and of their columns where there are tabs.
+
+    Raises: InputError for files that are no lines of text.
+    """
+    for path in paths:
+        if Path(path).suffix in (".tmx", ".po", ".mo"):
+            raise InputError(f"{path}: cannot be excluded; expected text, one sentence a line, or columns with tabs")
     lines = itertools.chain.from_iterable(read_lines(path) for path in paths)
     texts = itertools.chain.from_iterable({line, *line.split("\t")} for line in lines)
     return frozenset(sentence_key(text) for text in texts if text.strip())

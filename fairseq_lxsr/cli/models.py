@@ -29,7 +29,7 @@ ANY_MODEL = (
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
     """How to encode."""
     parser.add_argument(
-        "--batch-size", type=int, default=256, metavar="N", help="sentences encoded together, at most (default: 256)"
+        "--batch-size", type=int, default=256, metavar="N", help="sentences encoded together (default: 256)"
     )
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
 

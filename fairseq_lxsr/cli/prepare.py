@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections import Counter
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
@@ -192,11 +191,9 @@ def clean(config: PrepareConfig, args: argparse.Namespace) -> None:
     names = {split_pair(pair): text for pair, text in config.pairs.items()}
     sources = {pair: find_source(text, *pair, locale_folders) for pair, text in names.items()}
     for pair, source in sources.items():
-        make_filters(
-            config.cleaning.suited(source.is_messages).filters or {}, pair
-        )  # complains before anything is done
-    languages = Counter(language for pair in names for language in pair)
-    shared = any(count > 1 for count in languages.values())
+        # complains before anything is done
+        make_filters(config.cleaning.suited(source.is_messages).filters or {}, pair)
+    shared = shares_a_language(config)
     folders = {pair: Path(config.work) / ("cleaned" if shared else "corpus") / "-".join(pair) for pair in names}
     for pair, source in sources.items():
         make_corpus(
@@ -214,6 +211,12 @@ def clean(config: PrepareConfig, args: argparse.Namespace) -> None:
         for pair, folder in folders.items():
             others = {other: folders[other] for other in folders if other != pair}
             drop_leaks(corpus_folder(config, "-".join(pair)), pair, folder, others, config.workers)
+
+
+def shares_a_language(config: PrepareConfig) -> bool:
+    """Whether two of the language pairs do."""
+    languages = [language for pair in config.pairs for language in split_pair(pair)]
+    return len(set(languages)) < len(languages)
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:
@@ -254,6 +257,7 @@ def summarise(config: PrepareConfig) -> None:
     """Say what there is now, and write the manifests of all stages into one file."""
     work = Path(config.work)
     stages = {pair: corpus_folder(config, pair) for pair in config.pairs}
+    stages |= {f"cleaned {pair}": work / "cleaned" / pair for pair in config.pairs if shares_a_language(config)}
     stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
     manifests = {name: json.loads((folder / MANIFEST).read_text(encoding="utf-8")) for name, folder in stages.items()}
     with atomic_write(work / SUMMARY_FILE) as stream:

@@ -67,7 +67,7 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     assert found == contents(folders / "whole" / "work")
     assert {name.split("/")[0] for name in found} == {"cleaned", "corpus", "subwords", "data-bin", "prepare.json"}
     summary = json.loads(found["prepare.json"])
-    assert set(summary) == {"en-fr", "en-de", "subwords", "data-bin"}
+    assert set(summary) == {"en-fr", "en-de", "cleaned en-fr", "cleaned en-de", "subwords", "data-bin"}
     assert summary["en-fr"]["report"]["dropped"]["repeated"] > 10_000
     assert summary["en-fr"]["report"]["dropped"]["excluded"] == 160
 

@@ -178,7 +178,7 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
     for pair, pairs in ((("en", "fr"), PAIRS), (("fr", "de"), shuffled)):
         source = Source((tmp_path / "in.txt",), lambda dropped, pairs=pairs: iter(pairs))
         folders[pair] = tmp_path / "-".join(pair)
-        make_corpus(folders[pair], pair, source, "toy", valid_size=20, test_size=30)
+        make_corpus(folders[pair], pair, source, "toy", Cleaning(keep_dropped=True), valid_size=20, test_size=30)
     leaks = 0
     for pair, folder in folders.items():
         others = {other: path for other, path in folders.items() if other != pair}
@@ -186,6 +186,9 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
         report = drop_leaks(final, pair, folder, others)
         dropped = report["dropped"]["held out in another language pair"]
         leaks += dropped
+        kept = gzip.decompress((final / "dropped.tsv.gz").read_bytes()).decode().splitlines()
+        assert sum(line.startswith("held out in another language pair\t") for line in kept) == dropped
+        assert len(kept) == sum(report["dropped"].values())
         assert len(read(final, "train", pair[0])) == report["pairs"]["train"] == 250 - dropped
         for path in others.values():
             held = {line for name in ("valid", "test") for line in read(path, name, "fr")}
@@ -208,3 +211,8 @@ def test_lines_of_evaluation_text_may_hold_tabs(tmp_path):
     cleaning = Cleaning(exclude=(str(tmp_path / "eval.txt"),))
     report = make(tmp_path / "corpus", [*PAIRS, ("with a tab", "avec tab")], tmp_path, cleaning)
     assert report["dropped"] == {"excluded": 3}
+
+
+def test_only_text_can_be_excluded(tmp_path):
+    with pytest.raises(InputError, match=r"x\.tmx: cannot be excluded; expected text"):
+        make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning(exclude=("x.tmx",)))
