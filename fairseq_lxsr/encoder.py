@@ -135,10 +135,7 @@ class SentenceEncoder:
             lengths = lengths.clip(max=longest)
             embeddings = self._encode_pieces(ids, starts, lengths, batch_size, device, dtype, show_progress)
         embeddings = embeddings[:, :truncate_dim]
-        if normalize:
-            norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-            embeddings = embeddings / np.where(norms > 0, norms, 1)
-        return embeddings
+        return to_unit_length(embeddings) if normalize else embeddings
 
     def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:
         if batch_size < 1:
@@ -197,6 +194,12 @@ class SentenceEncoder:
             if key not in self._copies:
                 self._copies[key] = _converted(self.model, *key)
         return self._copies[key]
+
+
+def to_unit_length(embeddings: np.ndarray) -> np.ndarray:
+    """[N, D] with rows of length one; zero rows stay zero."""
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings / np.where(norms > 0, norms, 1)
 
 
 def _converted(model: TransformerSentenceEncoder, device: torch.device, dtype: str) -> TransformerSentenceEncoder:

@@ -9,9 +9,10 @@ from fairseq_lxsr.files import atomic_write
 from preprocess.binarise import binarise, shard_folders
 from preprocess.clean import FILTERS, make_filters
 from preprocess.config import PrepareConfig, SubwordOptions, read_config, split_pair
-from preprocess.corpus import Cleaning, drop_leaks, make_corpus
+from preprocess.corpus import Cleaning, make_corpus
 from preprocess.deduplicate import REPEATS
 from preprocess.formats import find_source
+from preprocess.leaks import drop_leaks
 from preprocess.messages import LOCALE_FOLDERS
 from preprocess.stages import MANIFEST
 from preprocess.subwords import MODEL_TYPES, train_subwords

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
 
 
 class MtebEncoder:
@@ -69,6 +69,4 @@ class MtebEncoder:
 
 def _unit(embeddings: Any) -> np.ndarray:
     """To length one; zero vectors stay zero. Takes arrays and tensors, one vector or many."""
-    rows = np.atleast_2d(np.asarray(embeddings, dtype=np.float32))
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
+    return to_unit_length(np.atleast_2d(np.asarray(embeddings, dtype=np.float32)))

@@ -10,9 +10,10 @@ import toy
 from fairseq_lxsr.errors import InputError
 from preprocess import deduplicate
 from preprocess.clean import comparable
-from preprocess.corpus import Cleaning, drop_leaks, make_corpus
+from preprocess.corpus import Cleaning, make_corpus
 from preprocess.deduplicate import KEY, repeated
 from preprocess.formats import Source, find_source
+from preprocess.leaks import drop_leaks
 
 PAIRS = toy.sentences(300)
 

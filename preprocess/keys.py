@@ -1,0 +1,30 @@
+"""Which sentences are the same: 64 bits of each, cheap to keep and to compare."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import read_lines
+from preprocess.clean import comparable
+
+
+def sentence_key(text: str) -> int:
+    """64 bits that sentences share when they are the same but for case, punctuation and digits."""
+    return int.from_bytes(
+        hashlib.blake2b(comparable(text).encode("utf-8", "replace"), digest_size=8).digest(), "little"
+    )
+
+
+def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
+    """Keys of the lines of text files, and of their columns where there are tabs.
+
+    Raises: InputError for files that are no lines of text.
+    """
+    for path in paths:
+        if Path(path).suffix in (".tmx", ".po", ".mo"):
+            raise InputError(f"{path}: cannot be excluded; expected text, one sentence a line, or columns with tabs")
+    lines = itertools.chain.from_iterable(read_lines(path) for path in paths)
+    texts = itertools.chain.from_iterable({line, *line.split("\t")} for line in lines)
+    return frozenset(sentence_key(text) for text in texts if text.strip())

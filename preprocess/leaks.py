@@ -1,0 +1,94 @@
+"""Several language pairs for one model: what is held out in one of them must not train another."""
+
+import gzip
+import io
+import itertools
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+from fairseq_lxsr.files import read_parallel
+from preprocess.clean import Pair
+from preprocess.corpus import DROPPED_FILE, SPLITS, say, sort_reasons
+from preprocess.keys import excluded_keys, sentence_key
+from preprocess.stages import MANIFEST, run_stage
+from preprocess.workers import blocks, ordered_map
+
+LEAK = "held out in another language pair"
+
+
+def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pair, Path], workers: int = 1) -> dict:
+    """The stage after cleaning, where several pairs share a language: no held-out sentence of one pair trains another.
+
+    Args:
+        cleaned: the corpus folder of this pair; everything but its training text is copied.
+        others: the corpus folders of the other pairs.
+    """
+    held_files = {
+        language: [
+            other / f"{split}.{language}" for pair, other in others.items() if language in pair for split in SPLITS[1:]
+        ]
+        for language in languages
+    }
+    texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
+
+    def build(work: Path) -> dict:
+        for path in cleaned.iterdir():
+            if path.name not in (MANIFEST, *(f"train.{language}" for language in languages)):
+                shutil.copyfile(path, work / path.name)
+        held = [excluded_keys(list(map(str, held_files[language]))) for language in languages]
+        report = json.loads((cleaned / MANIFEST).read_text(encoding="utf-8"))["report"]
+        source, target = (cleaned / f"train.{language}" for language in languages)
+        pairs = read_parallel(source, target, max_words=None)
+        kept = 0
+        with ExitStack() as stack:
+            outputs = [
+                stack.enter_context(open(work / f"train.{language}", "w", encoding="utf-8", newline="\n"))
+                for language in languages
+            ]
+            drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
+            for block, leaks in ordered_map(_split_leaks, blocks(pairs), workers, _start_held, (held,)):
+                kept += len(block)
+                for side, output in enumerate(outputs):
+                    output.writelines(f"{pair[side]}\n" for pair in block)
+                if drops:
+                    drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in leaks)
+        dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
+        return {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
+
+    inputs = [*texts, *itertools.chain.from_iterable(held_files.values())]
+    report = run_stage(
+        folder, {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}, inputs, build
+    )
+    say(folder, languages, report)
+    return report
+
+
+_held: list[frozenset[int]] = []
+
+
+def _start_held(held: list[frozenset[int]]) -> None:
+    global _held
+    _held = held
+
+
+def _split_leaks(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+    """What may train, and what must not."""
+    sides: tuple[list[Pair], list[Pair]] = ([], [])
+    for pair in pairs:
+        is_leak = any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True))
+        sides[is_leak].append(pair)
+    return sides
+
+
+@contextmanager
+def _more_dropped(work: Path) -> Iterator[IO[str]]:
+    """To go on with a file of dropped pairs: packed files that follow each other are one."""
+    with open(work / DROPPED_FILE, "ab") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+        text = io.TextIOWrapper(packed, encoding="utf-8", newline="\n")
+        yield text
+        text.flush()

@@ -1,0 +1,50 @@
+"""What becomes of each pair of a corpus: train, valid, test, or nothing. Only keys of the pairs are looked at."""
+
+from pathlib import Path
+
+import numpy as np
+
+from preprocess.deduplicate import KEY, repeated
+
+FATES = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
+DRAWS = 2_000_000  # pairs that are candidates for the held-out splits, at most
+
+
+def decide_fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
+    """What becomes of each pair that the filters kept: uint8 [N].
+
+    Held-out pairs are drawn at random; no sentence of theirs, on its side, is in another split.
+
+    Args:
+        keys: file of `deduplicate.KEY` rows, one a pair.
+        repeats: see `deduplicate.repeated`.
+    """
+    marked = repeated(keys, repeats)
+    fates = marked.astype(np.uint8) * np.uint8(REPEATED)
+    if not len(fates):
+        return fates
+    rows = np.memmap(keys, dtype=KEY, mode="r")
+    held: tuple[set[int], set[int]] = (set(), set())
+    free = {TEST: test_size, VALID: valid_size}
+    for place in _draws(len(fates), seed):
+        fate = next((name for name, size in free.items() if size), None)
+        if fate is None:
+            break
+        key = rows[place].item()
+        if fates[place] == TRAIN and not any(side in known for side, known in zip(key, held, strict=True)):
+            fates[place] = fate
+            free[fate] -= 1
+            for side, known in zip(key, held, strict=True):
+                known.add(side)
+    for side, name in enumerate(KEY.names or ()):
+        held_keys = np.fromiter(held[side], dtype=np.uint64, count=len(held[side]))
+        for start in range(0, len(fates), DRAWS):
+            here = slice(start, start + DRAWS)
+            leaks = np.isin(rows[name][here], held_keys) & (fates[here] == TRAIN)
+            fates[here][leaks] = HELD_OUT
+    return fates
+
+
+def _draws(count: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.permutation(count) if count <= DRAWS else rng.permutation(np.unique(rng.integers(count, size=DRAWS)))
