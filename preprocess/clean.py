@@ -79,6 +79,7 @@ def identical(pair: Pair) -> bool:
     return comparable(pair[0]) == comparable(pair[1])
 
 
+@functools.lru_cache(maxsize=16)  # the filters and the keys ask for the same two sentences one after the other
 def comparable(text: str) -> str:
     """What two sentences have in common when they are the same but for case, punctuation and digits.
 
