@@ -4,18 +4,32 @@ import contextlib
 import pickle
 import re
 from argparse import Namespace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from fairseq_lxsr.encoder import DICTIONARY_FILE, save_folder
+from fairseq_lxsr.encoder import DICTIONARY_FILE, NETWORKS, save_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, hash_symbols, read_dictionary
 
-# under this name the task keeps the hash of its dictionary in every checkpoint
-DICTIONARY_HASH = "dictionary_sha256"
+# under these names a task keeps the hash of its dictionary and its target languages in every checkpoint
+DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
+
+ENCODER, NETWORK = "encoder.", "network."  # in front of the names of the encoder's weights; the second of (T-)LASER's
+TOKEN_EMBEDDINGS = "embed_tokens.weight"
+# a weight that only this kind of encoder has; and where fairseq keeps its sizes
+MARKERS = {"embed_positions.weight": "transformer", "tag": "tlaser", "layers.0.ahead.weight_hh_l0": "laser"}
+OPTIONS = {
+    "ffn_embed_dim": "encoder_ffn_embed_dim",
+    "hidden_size": "encoder_hidden_size",
+    "num_heads": "encoder_attention_heads",
+    "num_layers": "encoder_layers",
+    "max_positions": "max_positions",
+}
+PADDING_IDX = 1  # of every fairseq dictionary
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -58,18 +72,24 @@ def _other_checkpoint(path: Path) -> str:
     return "; there is no other checkpoint beside it"
 
 
-def check_resumable(path: Path, vocab_size: int, dictionary_hash: str) -> None:
+def check_resumable(path: Path, vocab_size: int, task_state: dict[str, Any]) -> None:
     """Refuse a checkpoint that training could not go on from, before fairseq tries.
 
-    Raises: InputError as `read_checkpoint`, and for a checkpoint of another dictionary.
+    Raises: InputError as `read_checkpoint`, and for a checkpoint of another dictionary or other languages.
     """
     state = read_checkpoint(path)
-    embeddings = state["model"].get("encoder.embed_tokens.weight")
-    found = state.get("task_state", {}).get(DICTIONARY_HASH)
-    if (embeddings is not None and len(embeddings) != vocab_size) or (found and found != dictionary_hash):
+    entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS)]
+    found = state.get("task_state", {})
+    dictionary = found.get(DICTIONARY_HASH, task_state[DICTIONARY_HASH])
+    if any(count != vocab_size for count in entries) or dictionary != task_state[DICTIONARY_HASH]:
         raise InputError(
-            f"{path}: trained with another dictionary ({len(embeddings):,} entries; the data's has {vocab_size:,}); "
+            f"{path}: trained with another dictionary ({entries[0]:,} entries; the data's has {vocab_size:,}); "
             "use the data it was trained on, or another --save-dir"
+        )
+    if found.get(LANGUAGES) != task_state.get(LANGUAGES):
+        raise InputError(
+            f"{path}: trained to translate into {found.get(LANGUAGES)}, not {task_state.get(LANGUAGES)}; "
+            "name the same languages, or another --save-dir"
         )
 
 
@@ -80,7 +100,7 @@ def export_checkpoint(
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
 ) -> Path:
-    """Turn a fairseq checkpoint of `--arch lxsr*` into a model folder.
+    """Turn a fairseq checkpoint of this plugin into a model folder.
 
     Args:
         data: folder that fairseq-preprocess wrote, for the dictionary; default: the one the checkpoint names.
@@ -123,30 +143,30 @@ def find_dictionary(data: Path) -> Path:
     return found[0]
 
 
-def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) -> TransformerSentenceEncoder:
+def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) -> nn.Module:
     """The encoder of a checkpoint, after checking that the dictionary is its own."""
-    prefix = "encoder."
-    weights = {name.removeprefix(prefix): value for name, value in state["model"].items() if name.startswith(prefix)}
+    weights = {
+        name.removeprefix(ENCODER).removeprefix(NETWORK): value
+        for name, value in state["model"].items()
+        if name.startswith(ENCODER)
+    }
     cfg = state["cfg"]["model"]
+    kind = next((kind for marker, kind in MARKERS.items() if marker in weights), None)
+    if kind is None:
+        known = "lxsr*, laser* or tlaser*"
+        raise InputError(f"{checkpoint}: a checkpoint of {cfg.get('_name')!r}; expected one of --arch {known}")
+    vocab_size, embed_dim = weights[TOKEN_EMBEDDINGS].shape
     symbols = read_dictionary(dictionary)
-    vocab_size = len(symbols) + 1  # and <mask>
-    if "embed_tokens.weight" not in weights or "embed_positions.weight" not in weights:
-        raise InputError(f"{checkpoint}: a checkpoint of {cfg.get('_name')!r}; expected one of --arch lxsr*")
+    expected = len(symbols) + (kind == "transformer")  # and <mask>
     trained = state.get("task_state", {}).get(DICTIONARY_HASH)
-    if len(weights["embed_tokens.weight"]) != vocab_size or (trained and trained != hash_symbols(symbols)):
+    if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
         raise InputError(
-            f"{dictionary}: {vocab_size:,} entries with <mask>, not the dictionary that {checkpoint} was trained with "
-            f"({len(weights['embed_tokens.weight']):,}); name the right folder with --data"
+            f"{dictionary}: {expected:,} entries{' with <mask>' if expected > len(symbols) else ''}, not the "
+            f"dictionary that {checkpoint} was trained with ({vocab_size:,}); name the right folder with --data"
         )
-    config = TransformerConfig(
-        vocab_size=vocab_size,
-        padding_idx=1,
-        embed_dim=cfg["encoder_embed_dim"],
-        ffn_embed_dim=cfg["encoder_ffn_embed_dim"],
-        num_heads=cfg["encoder_attention_heads"],
-        num_layers=cfg["encoder_layers"],
-        max_positions=len(weights["embed_positions.weight"]),
-    )
-    model = TransformerSentenceEncoder(config)
+    config_class, network_class = NETWORKS[kind]
+    names = {field.name for field in fields(config_class)}
+    sizes = {name: cfg[option] for name, option in OPTIONS.items() if name in names}
+    model = network_class(config_class(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes))
     model.load_state_dict(weights)
     return model.eval()

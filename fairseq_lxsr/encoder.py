@@ -19,14 +19,29 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, sha256
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.packing import Rows, pack
+from fairseq_lxsr.modules import (
+    LaserConfig,
+    LaserSentenceEncoder,
+    TLaserConfig,
+    TLaserSentenceEncoder,
+    TransformerConfig,
+    TransformerSentenceEncoder,
+)
+from fairseq_lxsr.modules.packing import Rows, batches_by_length, pack
 from fairseq_lxsr.text import SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
 CONFIG_FILE, WEIGHTS_FILE, DICTIONARY_FILE = "config.json", "model.safetensors", "dict.txt"
 FORMAT_VERSION = 1
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 ON_LONG = ("cut", "split-mean", "error")
+NO_LIMIT = np.iinfo(np.int64).max
+# what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
+NETWORKS: dict[str, tuple[Any, Any]] = {
+    "transformer": (TransformerConfig, TransformerSentenceEncoder),
+    "laser": (LaserConfig, LaserSentenceEncoder),
+    "tlaser": (TLaserConfig, TLaserSentenceEncoder),
+}
+DEFAULT_ARCHITECTURE = "transformer"  # of folders that do not say
 PIECES = 2048  # of a batch; more is not faster, the states of these lie in the processor's cache
 
 
@@ -37,20 +52,18 @@ class SentenceEncoder:
         embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
 
     Args:
-        model: the encoder network.
+        model: the encoder network, one of `NETWORKS`.
         tokenizer: text to dictionary ids.
         config: the content of config.json.
         device: where to compute, `cuda` or `cpu`; None takes CUDA where there is one.
     """
 
-    def __init__(
-        self, model: TransformerSentenceEncoder, tokenizer: Tokenizer, config: dict[str, Any], device: str | None = None
-    ):
+    def __init__(self, model: Any, tokenizer: Tokenizer, config: dict[str, Any], device: str | None = None):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.model = model.to(self.device).eval()
         self.tokenizer = tokenizer
         self.config = config
-        self._copies: dict[tuple[torch.device, str], TransformerSentenceEncoder] = {}
+        self._copies: dict[tuple[torch.device, str], Any] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -67,7 +80,8 @@ class SentenceEncoder:
         tokenizer = Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
-            model = TransformerSentenceEncoder(TransformerConfig(**config["encoder"]))
+            config_class, network_class = NETWORKS[config["architecture"]]
+            model = network_class(config_class(**config["encoder"]))
         if not untrained:
             load_weights(model, folder / WEIGHTS_FILE)
         return cls(model, tokenizer, config, device)
@@ -75,12 +89,14 @@ class SentenceEncoder:
     @property
     def embed_dim(self) -> int:
         """D, the width of an embedding."""
-        return self.model.config.embed_dim
+        return self.model.config.output_dim
 
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that two encoders share only when they give the same embeddings."""
-        essence = {name: self.config[name] for name in ("encoder", "text", "files")}
+        essence = {
+            name: self.config[name] for name in ("encoder", "text", "files")
+        }  # the weights tell the architecture
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
 
     @torch.inference_mode()
@@ -109,7 +125,8 @@ class SentenceEncoder:
             normalize: to length one (zero vectors stay zero).
             truncate_dim: keep the first dimensions only, before normalising.
             on_long: what becomes of a sentence of more than `max_positions` pieces: `cut` encodes its beginning,
-                `split-mean` the mean over all its pieces, read in parts; `error` refuses it.
+                `split-mean` all of it, in parts whose mean is taken by their lengths; `error` refuses it. LASER has no
+                such limit.
             counts: where given, `empty` and `long` sentences are added to it.
         Returns: float32 [N, D], or [N, truncate_dim].
         Raises: InputError for an unknown option, and for a long sentence with `error`.
@@ -119,7 +136,7 @@ class SentenceEncoder:
         sentences = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
         self._check_options(batch_size, dtype, truncate_dim, on_long)
         ids, lengths = self.tokenizer.encode_flat(sentences)
-        longest = self.model.config.max_positions
+        longest = self.model.config.max_positions or NO_LIMIT
         if counts is not None:
             counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
         if on_long == "error" and (lengths > longest).any():
@@ -170,24 +187,28 @@ class SentenceEncoder:
         progress: bool,
     ) -> np.ndarray:
         """Embeddings [N, D] of the sentences ids[start : start + length]."""
-        model, padding = self._model(device, dtype), self.model.config.padding_idx
+        model = self._model(device, dtype)
+        batches = _row_batches if isinstance(model, TransformerSentenceEncoder) else _padded_batches
         target = model.embed_tokens.weight.device
         embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
         with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
-            for rows in pack(lengths):
-                for batch in rows.batches(max(1, PIECES // rows.width), batch_size):
-                    inputs = _row_inputs(batch, ids, starts[batch.sentences], lengths[batch.sentences], padding)
-                    vectors = model.forward_rows(*(torch.from_numpy(values).to(target) for values in inputs))
-                    embeddings[batch.sentences] = vectors.cpu().numpy()
-                    bar.update(len(batch.sentences))
+            for sentences, inputs in batches(ids, starts, lengths, batch_size, model.config.padding_idx):
+                run = model.forward_rows if len(inputs) > 1 else model
+                vectors = run(*(torch.from_numpy(values).to(target) for values in inputs))
+                embeddings[sentences] = vectors.float().cpu().numpy()
+                bar.update(len(sentences))
             bar.update(len(lengths) - bar.n)  # empty ones stay zero
         return embeddings
 
-    def _model(self, device: str | None, dtype: str) -> TransformerSentenceEncoder:
+    def _model(self, device: str | None, dtype: str) -> Any:
         """The network on a device in a precision; copies are made once and kept."""
         key = (torch.device(device) if device else self.device, dtype)
         if dtype == "int8" and key[0].type != "cpu":
             raise InputError(f"dtype int8 on {key[0]}; expected cpu, or float16 or bfloat16")
+        if dtype == "int8" and isinstance(self.model, LaserSentenceEncoder):
+            raise InputError(
+                "dtype int8 of a LASER encoder, whose LSTMs it does not cover; expected bfloat16 or float32"
+            )
         if key == (self.device, "float32"):
             return self.model
         with self._lock:
@@ -202,7 +223,7 @@ def to_unit_length(embeddings: np.ndarray) -> np.ndarray:
     return embeddings / np.where(norms > 0, norms, 1)
 
 
-def _converted(model: TransformerSentenceEncoder, device: torch.device, dtype: str) -> TransformerSentenceEncoder:
+def _converted(model: Any, device: torch.device, dtype: str) -> Any:
     """A copy on another device or in another precision; int8: the matrix products, weights quantised by row."""
     model = copy.deepcopy(model).to(device)
     if dtype != "int8":
@@ -218,6 +239,22 @@ def _converted(model: TransformerSentenceEncoder, device: torch.device, dtype: s
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:
         torch.backends.quantized.engine = engine
+
+
+def _row_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int):
+    """Sentences packed into rows, as `TransformerSentenceEncoder.forward_rows` takes them."""
+    for rows in pack(lengths):
+        for batch in rows.batches(max(1, PIECES // rows.width), batch_size):
+            here = batch.sentences
+            yield here, _row_inputs(batch, ids, starts[here], lengths[here], padding)
+
+
+def _padded_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int):
+    """Sentences of similar length, padded to the longest."""
+    for here in batches_by_length(lengths, PIECES, batch_size):
+        is_token = np.arange(lengths[here].max()) < lengths[here, None]
+        place = np.where(is_token, starts[here, None] + np.arange(is_token.shape[1]), 0)
+        yield here, (np.where(is_token, ids[place], padding),)
 
 
 def _row_inputs(rows: Rows, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padding: int):
@@ -241,7 +278,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         version, files = config["format_version"], config["files"]
-        TransformerConfig(**config["encoder"])
+        config_class, _ = NETWORKS[config.setdefault("architecture", DEFAULT_ARCHITECTURE)]
+        config_class(**config["encoder"])
         TextOptions(**config["text"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder / CONFIG_FILE}: not the description of a model folder ({error!r})") from None
@@ -256,7 +294,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def load_weights(model: TransformerSentenceEncoder, path: Path) -> None:
+def load_weights(model: torch.nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(load_file(path))
     except (SafetensorError, RuntimeError) as error:
@@ -266,7 +304,7 @@ def load_weights(model: TransformerSentenceEncoder, path: Path) -> None:
 
 def save_folder(
     folder: str | Path,
-    model: TransformerSentenceEncoder,
+    model: Any,
     dictionary: Path,
     sentencepiece_model: Path,
     text: TextOptions,
@@ -280,6 +318,7 @@ def save_folder(
         (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())
         config = {
             "format_version": FORMAT_VERSION,
+            "architecture": next(name for name, (_, network) in NETWORKS.items() if isinstance(model, network)),
             "encoder": asdict(model.config),
             "text": asdict(text),
             "training": training,

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.datasets import sampling
-from fairseq_lxsr.datasets.masking import MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
-MASKINGS = ("one", "tokens", "none")
 SIDES = ("source", "target")
 
 
@@ -25,12 +22,11 @@ class PairCorpus:
     target: FairseqDataset
 
 
-class SentencePairDataset(FairseqDataset):
-    """Pairs without EOS, cut at `max_positions`, masked on the fly; a batch is of one language pair.
+class PairDataset(FairseqDataset):
+    """Pairs without EOS, cut at `max_positions`; a batch is of one corpus; sub-classes have `collater` make it.
 
     Args:
         corpora: one per language pair; pair indices run through all of them.
-        masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
         shuffle: draw a new order every epoch, a function of (seed, epoch) alone; off for validation.
         temperature: how language pairs share an epoch, see `sampling.samples_per_corpus`.
         subword_dropout: where given, other segmentations every epoch; batches are made by the usual lengths.
@@ -39,22 +35,18 @@ class SentencePairDataset(FairseqDataset):
     def __init__(
         self,
         corpora: Sequence[PairCorpus],
-        vocabulary: MaskingVocabulary,
+        padding_idx: int,
         eos_idx: int,
         max_positions: int,
-        masking: str = "one",
         seed: int = 1,
         shuffle: bool = True,
         temperature: float = 1.0,
         subword_dropout: SubwordDropout | None = None,
     ):
-        if masking not in MASKINGS:
-            raise ValueError(f"masking is {masking!r}; expected one of {MASKINGS}")
         self.corpora = list(corpora)
-        self.vocabulary = vocabulary
+        self.padding_idx = padding_idx
         self.eos_idx = eos_idx
         self.max_positions = max_positions
-        self.masking = masking
         self.seed = seed
         self.shuffle = shuffle
         self.temperature = temperature
@@ -72,7 +64,7 @@ class SentencePairDataset(FairseqDataset):
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> dict:
-        which = int(np.searchsorted(self.offsets, index, side="right")) - 1
+        which = self.corpus_of(index)
         local = index - self.offsets[which]
         corpus = self.corpora[which]
         sides = [self._strip(side[local]) for side in (corpus.source, corpus.target)]
@@ -80,6 +72,10 @@ class SentencePairDataset(FairseqDataset):
             sides = [self.subword_dropout(ids, self.epoch, index, side) for side, ids in enumerate(sides)]
         source, target = (ids[: self.max_positions] for ids in sides)
         return {"id": index, "source": source, "target": target}
+
+    def corpus_of(self, index: int) -> int:
+        """Number of the corpus that a pair is of."""
+        return int(np.searchsorted(self.offsets, index, side="right")) - 1
 
     def _strip(self, tokens: torch.Tensor) -> np.ndarray:
         ids = tokens.numpy()
@@ -131,60 +127,19 @@ class SentencePairDataset(FairseqDataset):
     def size(self, index: int) -> tuple[int, int]:
         return tuple(self.lengths[index])
 
-    # -- from samples to a batch
-
-    def collater(self, samples: list[dict]) -> dict:
-        """Pad and mask.
-
-        Returns a dict: `net_input` (`source`, `target` [B, T] as the encoder reads them), `source_tokens`,
-        `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden` [B, M] the masked pieces, `id` [B],
-        `nsentences`, `ntokens`; with `tokens` masking also `source_predict`, `target_predict` [K] the places of the
-        masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`.
-        """
-        if not samples:
-            return {}
-        index = np.array([sample["id"] for sample in samples])
-        tokens = [self._pad([sample[side] for sample in samples]) for side in SIDES]
-        batch: dict[str, Any] = {
-            "id": index,
-            "nsentences": len(samples),
-            "ntokens": int(sum((side != self.vocabulary.padding_idx).sum() for side in tokens)),
-            "net_input": {},
-        }
-        for side, original, masked in zip(SIDES, tokens, self._mask(tokens[0], tokens[1], index), strict=True):
-            batch |= {f"{side}_tokens": original, f"{side}_hidden": masked.hidden}
-            batch["net_input"][side] = masked.tokens
-            if self.masking == "tokens":
-                # found here, on the host: a device would have to synchronise to know how many there are
-                rows, columns = np.nonzero(masked.hidden != self.vocabulary.padding_idx)
-                batch[f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
-                batch[f"{side}_hidden_index"] = rows * masked.hidden.shape[1] + columns
-        return _to_tensors(batch)
-
-    def _pad(self, sentences: list[np.ndarray]) -> np.ndarray:
+    def padded(self, sentences: list[np.ndarray]) -> np.ndarray:
+        """[B, T] ids, `padding_idx` after the end of shorter sentences."""
         lengths = np.array([len(sentence) for sentence in sentences])
-        padded = np.full((len(sentences), lengths.max()), self.vocabulary.padding_idx, dtype=np.int64)  # [B, T]
+        padded = np.full((len(sentences), lengths.max()), self.padding_idx, dtype=np.int64)  # [B, T]
         padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
         return padded
 
-    def _mask(self, source, target, index) -> tuple[MaskedBatch, MaskedBatch]:
-        if self.masking == "one":
-            return mask_one_piece(source, target, index, self.seed, self.epoch, self.vocabulary)
-        if self.masking == "tokens":
-            source, target = (
-                mask_tokens(tokens, index, side, self.seed, self.epoch, self.vocabulary)
-                for side, tokens in enumerate((source, target))
-            )
-            return source, target
-        nothing = np.full((len(index), 1), self.vocabulary.padding_idx)
-        empty = np.zeros_like(nothing)
-        return MaskedBatch(source, nothing, empty), MaskedBatch(target, nothing, empty)
 
-
-def _to_tensors(batch: dict) -> dict:
+def to_tensors(batch: dict) -> dict:
+    """A batch of arrays, nested or not, as one of tensors; other values stay."""
     return {
         name: torch.from_numpy(value)
         if isinstance(value, np.ndarray)
-        else (_to_tensors(value) if isinstance(value, dict) else value)
+        else (to_tensors(value) if isinstance(value, dict) else value)
         for name, value in batch.items()
     }

@@ -4,7 +4,9 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.text import BLANKS, UNK, Tokenizer
 
 # what the two tokenizers are compared on, beside text that the user gives
@@ -25,6 +27,15 @@ def require(extra: str, *libraries: str) -> None:
             raise InputError(
                 f"this export needs {library}, which is not installed: pip install 'fairseq-lxsr[{extra}]'"
             )
+
+
+def require_transformer(encoder: SentenceEncoder, form: str) -> None:
+    """Raises: InputError for an encoder of another architecture than the lightweight model's."""
+    if not isinstance(encoder.model, TransformerSentenceEncoder):
+        raise InputError(
+            f"a model of architecture {encoder.config['architecture']} cannot be written for {form}; "
+            "use the model folder itself, or `lxsr embed`"
+        )
 
 
 def _missing(library: str) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require, require_transformer
 from fairseq_lxsr.files import atomic_folder, sha256
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.text import PAD
@@ -61,6 +61,7 @@ def export_onnx(
     Returns: the largest difference of a coordinate; with int8 the smallest cosine.
     Raises: InputError where libraries are missing, or the embeddings differ by more than rounding.
     """
+    require_transformer(encoder, "onnx")
     require("onnx", "onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf")
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, CONFIG_FILE) as work:

@@ -14,7 +14,7 @@ import torch
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require, require_transformer
 from fairseq_lxsr.files import atomic_folder
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.text import MASK, PAD, UNK
@@ -40,6 +40,7 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     Returns: the largest difference of a coordinate between the two, over all sentences.
     Raises: InputError where the libraries are missing, or the vectors differ.
     """
+    require_transformer(encoder, "sentence-transformers")
     require("st", "sentence_transformers", "google.protobuf")
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedTokenizerFast

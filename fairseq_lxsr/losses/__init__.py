@@ -6,7 +6,8 @@ Every loss is computed in float32 whatever the training precision, and is a sum;
 """
 
 from fairseq_lxsr.losses.alignment import alignment_loss, in_batch_accuracy
-from fairseq_lxsr.losses.divergence import kl_divergence
+from fairseq_lxsr.losses.distance import distance_constraint, draw_negatives
+from fairseq_lxsr.losses.divergence import kl_divergence, label_smoothed_cross_entropy
 from fairseq_lxsr.losses.generative import OBJECTIVES, sentence_loss, sentence_targets, token_loss
 from fairseq_lxsr.losses.similarity import similarity_loss
 from fairseq_lxsr.losses.targets import TARGET_WEIGHTS, bag_of_pieces, mix, spread
@@ -16,8 +17,11 @@ __all__ = [
     "TARGET_WEIGHTS",
     "alignment_loss",
     "bag_of_pieces",
+    "distance_constraint",
+    "draw_negatives",
     "in_batch_accuracy",
     "kl_divergence",
+    "label_smoothed_cross_entropy",
     "mix",
     "sentence_loss",
     "sentence_targets",

@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergence between a sparse target and a softmax."""
+"""Cross-entropy between a target and a softmax, and the Kullback-Leibler divergence."""
 
 from collections.abc import Iterator
 
@@ -23,30 +23,60 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     Returns: [R] in float32, in nats.
     """
     ids, mass = merge_duplicates(ids, weights)
-    return _KlDivergence.apply(logits, ids, mass)
+    cross_entropy, _ = _CrossEntropy.apply(logits, ids, mass, 0.0)
+    return torch.xlogy(mass, mass).sum(dim=1) + cross_entropy
 
 
-class _KlDivergence(torch.autograd.Function):
-    """Written out because autograd's own backward pass makes five temporary [R, V] tensors in float32."""
+def label_smoothed_cross_entropy(logits: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """-sum_w q(w) log softmax(logits)(w) per row; q is 1 - smoothing at the gold piece, smoothing / (V - 1) elsewhere.
+
+    Source: Szegedy et al. 2016, section 7, shared out as fairseq does.
+
+    Args:
+        logits: [R, V], any floating type; the arithmetic is at least float32.
+        gold: [R] ids.
+    Returns: the loss [R], and -log softmax(logits)(gold) [R] without gradient; both in float32, in nats.
+    """
+    everywhere = smoothing / (logits.shape[1] - 1)
+    ids = gold[:, None]
+    mass = torch.full_like(ids, 1 - smoothing - everywhere, dtype=torch.float32)
+    loss, partition = _CrossEntropy.apply(logits, ids, mass, everywhere)
+    with torch.no_grad():
+        return loss, partition - logits.gather(1, ids).squeeze(1)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Of q = mass at `ids` + a constant everywhere; autograd's own backward pass makes five [R, V] tensors in float32.
+
+    Returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
+    """
 
     @staticmethod
-    def forward(ctx, logits: Tensor, ids: Tensor, mass: Tensor) -> Tensor:
+    def forward(ctx, logits: Tensor, ids: Tensor, mass: Tensor, everywhere: float):
         wide = torch.promote_types(logits.dtype, torch.float32)
         partition = torch.cat([chunk.to(wide).logsumexp(dim=1) for _, chunk in _chunks(logits)])  # [R]
-        ctx.save_for_backward(logits, partition, ids, mass)
         expected_logit = (mass * logits.gather(1, ids)).sum(dim=1)
-        return torch.xlogy(mass, mass).sum(dim=1) - expected_logit + mass.sum(dim=1) * partition
+        total = mass.sum(dim=1)
+        if everywhere:
+            expected_logit = expected_logit + everywhere * logits.sum(dim=1, dtype=wide)
+            total = total + everywhere * logits.shape[1]
+        ctx.save_for_backward(logits, partition, ids, mass, total)
+        ctx.everywhere = everywhere
+        ctx.mark_non_differentiable(partition)
+        return total * partition - expected_logit, partition
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx, grad: Tensor, _):
         """d / d logit(w) = (sum q) softmax(w) - q(w), times the incoming gradient [R]."""
-        logits, partition, ids, mass = ctx.saved_tensors
+        logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
-        total, share = (mass.sum(dim=1) * grad)[:, None], -mass * grad[:, None]
+        total, share, everywhere = (total * grad)[:, None], -mass * grad[:, None], (ctx.everywhere * grad)[:, None]
         for rows, chunk in _chunks(logits):
-            softmax = torch.sub(chunk, partition[rows, None]).exp_()
-            result[rows] = softmax.mul_(total[rows]).scatter_add_(1, ids[rows], share[rows].to(softmax.dtype))
-        return result, None, None
+            softmax = torch.sub(chunk, partition[rows, None]).exp_().mul_(total[rows])
+            if ctx.everywhere:
+                softmax.sub_(everywhere[rows])
+            result[rows] = softmax.scatter_add_(1, ids[rows], share[rows].to(softmax.dtype))
+        return result, None, None, None
 
 
 def _chunks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:

@@ -2,15 +2,16 @@
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 P = ParamSpec("P")
+Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
-def in_float32(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
     """Decorate a loss: floating-point arguments are cast to at least float32 and autocast is off inside."""
 
     def widen(value):
@@ -19,7 +20,7 @@ def in_float32(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
         return value
 
     @functools.wraps(loss)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def run(*args: P.args, **kwargs: P.kwargs) -> Losses:
         device = next(value.device.type for value in args if isinstance(value, Tensor))
         with torch.autocast(device, enabled=False):
             return loss(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
-from omegaconf import II, DictConfig, open_dict
+from fairseq.models import BaseFairseqModel, register_model
+from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_lxsr.models._presets import register_presets
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import CPU_PRECISIONS, cpu_autocast_dtype
 
@@ -117,18 +118,4 @@ class LxsrModel(BaseFairseqModel):
         return {"source": u, "target": v, "logits": logits, "log_scale": self.log_scale}
 
 
-def register_preset(arch: str, preset: dict[str, int]) -> None:
-    """Make `--arch arch` stand for these option values; options given on the command line win."""
-
-    @register_model_architecture("lxsr", arch)
-    def fill_in(cfg) -> None:
-        if isinstance(cfg, DictConfig):
-            with open_dict(cfg):
-                cfg.update({name: value for name, value in preset.items() if name not in cfg})
-        else:
-            for name, value in preset.items():
-                vars(cfg).setdefault(name, value)
-
-
-for arch, preset in ARCHITECTURES.items():
-    register_preset(arch, preset)
+register_presets("lxsr", ARCHITECTURES)

@@ -38,6 +38,23 @@ class Rows:
             start, first = stop, here.stop
 
 
+def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Iterator[np.ndarray]:
+    """Numbers of sentences of similar length, longest first; empty ones are left out.
+
+    Args:
+        lengths: [N] pieces of each sentence.
+        pieces: limit on a batch, padding included; a sentence longer than that is a batch of its own.
+        sentences: another limit.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    order = order[: int((lengths > 0).sum())]
+    start = 0
+    while start < len(order):
+        size = max(1, min(sentences, pieces // int(lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
 def pack(lengths: np.ndarray) -> list[Rows]:
     """Best-fit-decreasing bin packing over the lengths that occur, not over the sentences; empty ones are left out.
 

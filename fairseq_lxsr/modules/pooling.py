@@ -16,3 +16,13 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
     with torch.autocast(states.device.type, enabled=False):
         pooled = torch.einsum("bt,btd->bd", weights, states.float())
     return pooled.to(states.dtype)
+
+
+def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
+    """The largest value of each unit over the real word pieces, negative or not; zeros for a sentence without any.
+
+    Args: as `mean_pool`.
+    Returns: [B, D].
+    """
+    hidden = states.masked_fill(~is_token[..., None], float("-inf")).max(dim=1).values
+    return hidden.masked_fill(~is_token.any(dim=1, keepdim=True), 0)

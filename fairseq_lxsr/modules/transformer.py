@@ -38,6 +38,11 @@ class TransformerConfig:
                 f"num_layers {self.num_layers}, max_positions {self.max_positions}; expected at least 0 and 1"
             )
 
+    @property
+    def output_dim(self) -> int:
+        """Width of an embedding."""
+        return self.embed_dim
+
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:
     """softmax(Q K^T / sqrt(D / H)) V, as `scaled_dot_product_attention`.
@@ -47,6 +52,11 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [B, H, T, T]
     weights = scores.masked_fill(~attn_mask, float("-inf")).softmax(dim=-1)
     return F.dropout(weights, dropout_p, training=dropout_p > 0) @ value
+
+
+def attention_kernel(x: Tensor, training: bool):
+    """The faster of the two for this device."""
+    return plain_attention if training and not x.is_cuda else F.scaled_dot_product_attention
 
 
 class SelfAttention(nn.Module):
@@ -70,7 +80,7 @@ class SelfAttention(nn.Module):
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
         dropout = self.dropout if self.training else 0.0
-        attention = plain_attention if self.training and not x.is_cuda else F.scaled_dot_product_attention
+        attention = attention_kernel(x, self.training)
         mixed = attention(query, key, value, attn_mask=attends, dropout_p=dropout)  # [B, H, T, D / H]
         return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
 

@@ -11,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_lxsr import losses
 from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss, XlingSentLossConfig
+from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
-from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
+from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models.lxsr import LxsrModel
 from fairseq_lxsr.modules import TransformerConfig

@@ -5,8 +5,9 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
+from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
-from fairseq_lxsr.datasets.pairs import PairCorpus, SentencePairDataset
+from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 PAD, EOS, MASK = 1, 2, 60

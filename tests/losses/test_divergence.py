@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_lxsr.losses import bag_of_pieces, kl_divergence, mix, spread
+from fairseq_lxsr.losses import bag_of_pieces, kl_divergence, label_smoothed_cross_entropy, mix, spread
 
 PAD = 1
 
@@ -101,3 +101,35 @@ def test_no_mass_no_loss():
     result.sum().backward()
     assert result.tolist() == [0.0, 0.0]
     assert logits.grad.abs().sum() == 0
+
+
+def test_label_smoothing_worked_out_by_hand():
+    # p = (1/2, 1/4, 1/4), gold 0, smoothing 0.2: q = (0.8, 0.1, 0.1)
+    logits = torch.tensor([[2.0, 1.0, 1.0]]).log()
+    loss, nll = label_smoothed_cross_entropy(logits, torch.tensor([0]), 0.2)
+    assert loss.item() == pytest.approx(0.8 * math.log(2) + 0.2 * math.log(4))
+    assert nll.item() == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_label_smoothing_equals_fairseq_values_and_gradients(smoothing, dtype, monkeypatch):
+    from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+
+    monkeypatch.setattr("fairseq_lxsr.losses.divergence.CHUNK", 40)  # several chunks
+    torch.manual_seed(0)
+    logits = (torch.randn(9, 17) * 3).to(dtype).requires_grad_()
+    gold, scale = torch.randint(17, (9,)), torch.arange(1.0, 10)
+    wide = logits.detach().float().requires_grad_()
+    loss, nll = label_smoothed_cross_entropy(logits, gold, smoothing)
+    expected, expected_nll = label_smoothed_nll_loss(F.log_softmax(wide, dim=1), gold, smoothing, reduce=False)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(nll, expected_nll)
+    (loss * scale).sum().backward()
+    (expected * scale).sum().backward()
+    torch.testing.assert_close(logits.grad, wide.grad.to(dtype))
+
+
+def test_label_smoothing_gradient_by_finite_differences():
+    logits, gold = torch.randn(3, 7, dtype=torch.double, requires_grad=True), torch.tensor([0, 6, 2])
+    assert torch.autograd.gradcheck(lambda x: label_smoothed_cross_entropy(x, gold, 0.1)[0], logits)

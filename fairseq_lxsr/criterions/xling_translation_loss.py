@@ -1,0 +1,111 @@
+"""fairseq criterion `xling_translation_loss`: translation and, for cLASER and cT-LASER, the distance constraint."""
+
+import math
+from dataclasses import dataclass, field
+
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.losses.distance import DISTANCES
+
+
+@dataclass
+class XlingTranslationLossConfig(FairseqDataclass):
+    label_smoothing: float = field(default=0.1, metadata={"help": "share of the target that is not the gold piece"})
+    constraint: ChoiceEnum(("none", *DISTANCES)) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "distance between the embeddings of translations, which is to be small: norm of the difference "
+            "in units of the mean norm, or angular; none trains by translation alone"
+        },
+    )
+    translation_weight: float = field(
+        default=0.5, metadata={"help": "weight of the translation loss beside the constraint; alone it has 1"}
+    )
+    constraint_weight: float = field(default=0.25, metadata={"help": "weight beta of the constraint"})
+    negative_weight: float = field(
+        default=0.5, metadata={"help": "weight lambda, within the constraint, of being nearer than negatives"}
+    )
+    constraint_margin: float = field(default=0.5, metadata={"help": "margin m by which negatives are to be farther"})
+    negatives: int = field(default=20, metadata={"help": "random negatives N of each sentence, each way"})
+    detach_mean_norm: bool = field(
+        default=False, metadata={"help": "no gradient through the mean norm that distances are measured in"}
+    )
+
+
+@register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
+class XlingTranslationLoss(FairseqCriterion):
+    """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak 2020).
+
+    Sums over the pieces and over the pairs of a batch, divided by the number of pieces, as the authors do.
+    """
+
+    def __init__(self, cfg: XlingTranslationLossConfig, task):
+        super().__init__(task)
+        if not 0 <= cfg.label_smoothing < 1:
+            raise InputError(f"--label-smoothing {cfg.label_smoothing}; expected 0 up to 1, for example 0.1")
+        if cfg.negatives < 1:
+            raise InputError(f"--negatives {cfg.negatives}; expected 1 or more (--negative-weight 0 leaves them out)")
+        self.cfg = cfg
+
+    def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
+        """Returns the loss summed over the batch, the number of pieces, and what is logged; nothing synchronises."""
+        constrained = self.cfg.constraint != "none"
+        logits, embeddings = model(
+            **sample["net_input"],
+            places=sample["target_places"],
+            target_tokens=sample["target_tokens"] if constrained else None,
+        )
+        gold = sample["target"].flatten()[sample["target_places"]]
+        smoothed, nll = (
+            part.sum() for part in losses.label_smoothed_cross_entropy(logits, gold, self.cfg.label_smoothing)
+        )
+        pieces, pairs = sample["ntokens"], sample["nsentences"]
+        logged = {"nll_loss": nll, "ntokens": pieces, "nsentences": pairs, "sample_size": pieces}
+        loss = smoothed
+        if constrained:
+            u, v = embeddings["source"], embeddings["target"]
+            pair, negative = self.constraint(u, v)
+            loss = self.cfg.translation_weight * smoothed + self.cfg.constraint_weight * (
+                pair + self.cfg.negative_weight * negative
+            )
+            forward, backward = losses.in_batch_accuracy(u, v)
+            logged |= {"pair": pair.detach(), "negative": negative.detach(), "accuracy": (forward + backward) / 2}
+        return loss, pieces, logged | {"loss": loss.detach()}
+
+    def constraint(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """L_pair and L_neg; random negatives in training, all of them in validation, which is their mean."""
+        negatives = None
+        if self.training and len(u) > 1:
+            negatives = losses.draw_negatives(self.cfg.negatives, len(u), u.device)
+        return losses.distance_constraint(
+            u,
+            v,
+            metric=self.cfg.constraint,
+            margin=self.cfg.constraint_margin,
+            negatives=negatives,
+            detach_scale=self.cfg.detach_mean_norm,
+        )
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
+        """Means over all workers and batches: losses in nats per piece, the constraint's parts per pair."""
+        totals = {name: sum(output[name] for output in logging_outputs) for name in logging_outputs[0]}
+        for name, count in (
+            ("loss", "sample_size"),
+            ("nll_loss", "sample_size"),
+            ("pair", "nsentences"),
+            ("negative", "nsentences"),
+            ("accuracy", "nsentences"),
+        ):
+            if name in totals:
+                metrics.log_scalar(name, totals[name] / totals[count], totals[count], round=4)
+        metrics.log_derived("ppl", lambda meters: math.exp(min(100, meters["nll_loss"].avg)))

@@ -1,0 +1,54 @@
+"""Batches of sentences and their translations, as LASER and T-LASER are trained on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset, to_tensors
+
+
+class TranslationDataset(PairDataset):
+    """Pairs in one direction each, source to target.
+
+    Args:
+        corpora: one per direction.
+        target_languages: number of the target language of each corpus.
+        options: see `PairDataset`.
+    """
+
+    def __init__(self, corpora: Sequence[PairCorpus], target_languages: Sequence[int], **options: Any):
+        super().__init__(corpora, **options)
+        self.target_languages = list(target_languages)
+
+    def collater(self, samples: list[dict]) -> dict:
+        """Pad.
+
+        Returns a dict: `net_input`: `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens`
+        [B, T], the target shifted by one, after an EOS; `target` [B, T] with EOS; `target_places` [P], where in the
+        target read as one row its P real pieces are; `target_tokens` [B, T - 1] without EOS, as the encoder reads
+        them; `id` [B], `nsentences`, `ntokens` (P).
+        """
+        if not samples:
+            return {}
+        sources, targets = ([sample[side] for sample in samples] for side in ("source", "target"))
+        eos = np.array([self.eos_idx])
+        gold = self.padded([np.concatenate((target, eos)) for target in targets])
+        places = np.flatnonzero(gold != self.padding_idx)  # found here, on the host: a device would have to wait
+        index = np.array([sample["id"] for sample in samples])
+        language = self.target_languages[self.corpus_of(index[0])]
+        return to_tensors(
+            {
+                "id": index,
+                "nsentences": len(samples),
+                "ntokens": len(places),
+                "net_input": {
+                    "src_tokens": self.padded(sources),
+                    "target_language": np.full(len(samples), language),
+                    "prev_output_tokens": self.padded([np.concatenate((eos, target)) for target in targets]),
+                },
+                "target": gold,
+                "target_places": places,
+                "target_tokens": self.padded(targets),
+            }
+        )

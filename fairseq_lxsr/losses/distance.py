@@ -1,0 +1,89 @@
+"""Distance constraint: translations nearer to each other than to other sentences of the batch, by a margin.
+
+Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER and cT-LASER).
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_lxsr.losses.precision import in_float32
+
+SMALLEST_NORM = 1e-6  # added to the mean norm that distances are measured in
+LARGEST_SINE = 1 - 1e-6  # the derivative of the angle between opposite vectors is infinite
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+
+
+@in_float32
+def distance_constraint(
+    u: Tensor,
+    v: Tensor,
+    *,
+    metric: str = "norm",
+    margin: float = 0.5,
+    negatives: Tensor | None = None,
+    detach_scale: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """L_pair = sum_j d(u_j, v_j) and L_neg, what negatives are nearer than that plus a margin, both ways.
+
+    L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same with u, v exchanged.
+
+    Args:
+        u, v: [B, D] embeddings of the two sides of the pairs.
+        metric: one of `DISTANCES`.
+        negatives: [2, N, B] permutations as `draw_negatives` makes them, N of each way; None takes every other
+            sentence of the batch, which is the mean over all draws.
+        detach_scale: no gradient through the mean norm (`norm` only).
+    Returns: L_pair and L_neg, scalars; L_neg is 0 for a batch of one pair, which has no negatives.
+    """
+    if metric not in DISTANCES:
+        raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
+    distance = DISTANCES[metric](u, v, detach_scale)
+    pair = distance(u, v)  # [B]
+    if len(u) < 2:
+        return pair.sum(), pair.sum() * 0
+    if negatives is None:
+        return pair.sum(), _all_negatives(u, v, pair, margin, distance)
+    ways = ((u, v[negatives[0]]), (v, u[negatives[1]]))  # [B, D] against [N, B, D]
+    nearer = [F.relu(margin + pair - distance(here, there)).sum() for here, there in ways]
+    return pair.sum(), torch.stack(nearer).sum() / negatives.shape[1]
+
+
+def _all_negatives(u: Tensor, v: Tensor, pair: Tensor, margin: float, distance: Distance) -> Tensor:
+    between = distance(u[:, None], v[None])  # [B, B]
+    nearer = F.relu(margin + pair[:, None] - between) + F.relu(margin + pair[None] - between)
+    return nearer.masked_fill(torch.eye(len(u), dtype=torch.bool, device=u.device), 0).sum() / (len(u) - 1)
+
+
+def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
+    """[2, draws, pairs] random permutations without fixed points: every place takes the next of a random circle.
+
+    Every other sentence is equally likely to be the negative of a sentence. Needs two pairs or more.
+    """
+    circle = torch.rand(2 * draws, pairs, device=device).argsort(dim=1)
+    permutations = torch.empty_like(circle).scatter_(1, circle, circle.roll(1, dims=1))
+    return permutations.view(2, draws, pairs)
+
+
+def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Distance:
+    """||x - y|| in units of the mean norm of all embeddings of the batch."""
+    scale = torch.cat((u, v)).norm(dim=1).mean() + SMALLEST_NORM
+    scale = scale.detach() if detach_scale else scale
+    return lambda x, y: (x - y).norm(dim=-1) / scale
+
+
+def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Distance:
+    """The angle between x and y as a share of pi, from the chord: exact and smooth where vectors are nearly equal."""
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        sine = (F.normalize(x, dim=-1) - F.normalize(y, dim=-1)).norm(dim=-1) / 2
+        return sine.clamp_max(LARGEST_SINE).asin() * (2 / math.pi)
+
+    return distance
+
+
+DISTANCES = {"norm": _norm, "angular": _angular}

@@ -1,0 +1,134 @@
+"""fairseq model `laser`: bidirectional LSTM encoder with max pooling, LSTM decoder without attention."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import FairseqIncrementalDecoder, register_model
+from torch import Tensor, nn
+
+from fairseq_lxsr.models._presets import register_presets
+from fairseq_lxsr.models._translation import (
+    EncoderOut,
+    SentenceEncoderOfTranslation,
+    SentenceTranslationModel,
+    at_places,
+)
+from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
+from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
+from fairseq_lxsr.modules.laser import uniform_
+
+# Artetxe and Schwenk 2019; layers and number of parameters after Li and Mak 2020
+LASER_1 = {
+    "encoder_embed_dim": 320,
+    "encoder_hidden_size": 512,
+    "encoder_layers": 1,
+    "decoder_embed_dim": 1024,
+    "decoder_hidden_size": 2048,
+    "decoder_lang_embed_dim": 32,
+}
+SMALL = {"encoder_embed_dim": 128, "encoder_hidden_size": 128, "decoder_embed_dim": 128, "decoder_hidden_size": 256}
+TINY = {"encoder_embed_dim": 16, "encoder_hidden_size": 16, "decoder_embed_dim": 16, "decoder_hidden_size": 32}
+ARCHITECTURES = {
+    "laser_1": LASER_1,
+    "laser_5": LASER_1 | {"encoder_layers": 5},
+    "laser_6": LASER_1 | {"encoder_layers": 6},
+    "laser_small": LASER_1 | SMALL,
+    "laser_6_small": LASER_1 | SMALL | {"encoder_layers": 6},
+    "laser_tiny": LASER_1 | TINY,
+}
+
+
+@dataclass
+class LaserModelConfig(FairseqDataclass):
+    encoder_embed_dim: int = field(default=320, metadata={"help": "width of the encoder's token embeddings"})
+    encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction"})
+    encoder_layers: int = field(default=1, metadata={"help": "number of bidirectional LSTM layers"})
+    decoder_embed_dim: int = field(default=1024, metadata={"help": "width of the decoder's token embeddings"})
+    decoder_hidden_size: int = field(default=2048, metadata={"help": "units of the decoder's LSTM"})
+    decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
+    dropout: float = field(default=0.1, metadata={"help": "dropout probability of embeddings and LSTM outputs"})
+    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
+        default="float32",
+        metadata={
+            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
+            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
+            "--fp16, --bf16 or --amp"
+        },
+    )
+
+
+class LaserDecoder(FairseqIncrementalDecoder):
+    """At every step the LSTM reads the previous piece, the sentence embedding and the target language."""
+
+    def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
+        super().__init__(dictionary)
+        embed_dim, hidden, language_dim = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_lang_embed_dim
+        self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
+        nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
+        self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))
+        self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))  # hidden and cell
+        self.lstm = uniform_(nn.LSTM(embed_dim + sentence_dim + language_dim, hidden, batch_first=True))
+        self.output_projection = uniform_(nn.Linear(hidden, len(dictionary)))
+        self.dropout = nn.Dropout(cfg.dropout)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: dict | None = None,
+        places: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
+
+        Args: `encoder_out`, `places` as in `SentenceTranslationModel`.
+        """
+        embedding = encoder_out["embedding"]  # [B, E]
+        cached = None
+        if incremental_state is not None:
+            cached = self.get_incremental_state(incremental_state, "lstm")
+            prev_output_tokens = prev_output_tokens[:, -1:]
+        x = self.dropout(self.embed_tokens(prev_output_tokens))  # [B, T, D]
+        sentence = torch.cat((embedding, self.embed_languages(encoder_out["target_language"])), dim=1)
+        x = torch.cat((x, sentence[:, None].expand(-1, x.shape[1], -1).to(x.dtype)), dim=2)
+        if cached is None:
+            hidden, cell = self.first_states(embedding).chunk(2, dim=1)  # [B, H]
+        else:
+            hidden, cell = cached["hidden"], cached["cell"]
+        states = tuple(value.to(x.dtype)[None].contiguous() for value in (hidden, cell))
+        output, (hidden, cell) = self.lstm(x, states)
+        if incremental_state is not None:
+            self.set_incremental_state(incremental_state, "lstm", {"hidden": hidden[0], "cell": cell[0]})
+        return self.output_projection(at_places(self.dropout(output), places)), None
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        cached = self.get_incremental_state(incremental_state, "lstm")
+        if cached is not None:
+            reordered = {name: value.index_select(0, new_order) for name, value in cached.items()}
+            self.set_incremental_state(incremental_state, "lstm", reordered)
+
+    def max_positions(self) -> int:
+        return int(1e9)
+
+
+@register_model("laser", dataclass=LaserModelConfig)
+class LaserModel(SentenceTranslationModel):
+    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion cLASER."""
+
+    @classmethod
+    def build_model(cls, cfg: LaserModelConfig, task) -> "LaserModel":
+        dictionary = task.source_dictionary
+        config = LaserConfig(
+            vocab_size=len(dictionary),
+            padding_idx=dictionary.pad(),
+            embed_dim=cfg.encoder_embed_dim,
+            hidden_size=cfg.encoder_hidden_size,
+            num_layers=cfg.encoder_layers,
+            dropout=cfg.dropout,
+        )
+        encoder = SentenceEncoderOfTranslation(dictionary, LaserSentenceEncoder(config))
+        decoder = LaserDecoder(dictionary, len(task.languages), config.output_dim, cfg)
+        return cls(encoder, decoder, cfg.cpu_precision)
+
+
+register_presets("laser", ARCHITECTURES)

@@ -1,0 +1,147 @@
+"""fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one transformer decoder layer."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import FairseqIncrementalDecoder, register_model
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from omegaconf import II
+from torch import Tensor, nn
+
+from fairseq_lxsr.models._presets import register_presets
+from fairseq_lxsr.models._translation import (
+    EncoderOut,
+    SentenceEncoderOfTranslation,
+    SentenceTranslationModel,
+    at_places,
+)
+from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
+from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
+from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
+
+# Li and Mak 2020
+BASE = {
+    "encoder_embed_dim": 1024,
+    "encoder_ffn_embed_dim": 4096,
+    "encoder_attention_heads": 16,
+    "encoder_layers": 6,
+    "decoder_lang_embed_dim": 32,
+}
+SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4, "encoder_layers": 3}
+TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 2}
+ARCHITECTURES = {"tlaser_base": BASE, "tlaser_small": BASE | SMALL, "tlaser_tiny": BASE | TINY}
+
+
+@dataclass
+class TLaserModelConfig(FairseqDataclass):
+    encoder_embed_dim: int = field(default=1024, metadata={"help": "width D of the embeddings, and of the decoder"})
+    encoder_ffn_embed_dim: int = field(default=4096, metadata={"help": "width of the feed-forward blocks, in units"})
+    encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads"})
+    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers"})
+    decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
+    dropout: float = field(default=0.3, metadata={"help": "dropout probability of embeddings and residual branches"})
+    attention_dropout: float = field(default=0.0, metadata={"help": "dropout probability of the attention weights"})
+    activation_dropout: float = field(
+        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks"}
+    )
+    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
+        default="float32",
+        metadata={
+            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
+            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
+            "--fp16, --bf16 or --amp"
+        },
+    )
+    max_positions: int = II("task.max_positions")
+
+
+class TLaserDecoder(FairseqIncrementalDecoder):
+    """One layer: causal self-attention, cross-attention to the sentence embedding alone, feed-forward."""
+
+    positions: Tensor
+
+    def __init__(self, dictionary, num_languages: int, cfg: TLaserModelConfig):
+        super().__init__(dictionary)
+        dim = self.embed_dim = cfg.encoder_embed_dim
+        self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
+        self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
+        self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
+        table = sinusoidal_positions(1 + cfg.max_positions, dim)
+        self.register_buffer("positions", table, persistent=False)
+        self.layer = TransformerDecoderLayerBase(_layer_config(cfg))
+        self.layer_norm = nn.LayerNorm(dim)
+        self.output_projection = nn.Linear(dim, len(dictionary), bias=False)
+        nn.init.normal_(self.output_projection.weight, std=dim**-0.5)
+        self.dropout = nn.Dropout(cfg.dropout)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: dict | None = None,
+        places: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
+
+        Args: `encoder_out`, `places` as in `SentenceTranslationModel`.
+        """
+        positions = self.positions[: prev_output_tokens.shape[1]]
+        future = None
+        if incremental_state is not None:
+            prev_output_tokens, positions = prev_output_tokens[:, -1:], positions[-1:]
+        else:
+            future = torch.full((len(positions),) * 2, float("-inf"), device=positions.device).triu(1)
+        language = self.embed_languages(encoder_out["target_language"])[:, None]  # [B, 1, L]
+        x = self.embed_tokens(prev_output_tokens)  # [B, T, D]
+        x = self.input_projection(torch.cat((x, language.expand(-1, x.shape[1], -1)), dim=2))
+        x = self.dropout(x * self.embed_dim**0.5 + positions)
+        x, *_ = self.layer(
+            x.transpose(0, 1),  # [T, B, D]
+            encoder_out["embedding"][None],  # a memory of length one
+            incremental_state=incremental_state,
+            self_attn_mask=None if future is None else future.to(x.dtype),
+        )
+        x = self.layer_norm(at_places(x.transpose(0, 1), places))
+        return self.output_projection(x), None
+
+    def max_positions(self) -> int:
+        return len(self.positions)
+
+
+def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
+    layer = TransformerConfig(
+        dropout=cfg.dropout, attention_dropout=cfg.attention_dropout, activation_dropout=cfg.activation_dropout
+    )
+    layer.encoder.embed_dim = layer.decoder.embed_dim = cfg.encoder_embed_dim
+    layer.decoder.ffn_embed_dim = cfg.encoder_ffn_embed_dim
+    layer.decoder.attention_heads = cfg.encoder_attention_heads
+    layer.decoder.normalize_before = True
+    return layer
+
+
+@register_model("tlaser", dataclass=TLaserModelConfig)
+class TLaserModel(SentenceTranslationModel):
+    """T-LASER (Li and Mak 2020); with the distance constraint of the criterion cT-LASER."""
+
+    @classmethod
+    def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
+        dictionary = task.source_dictionary
+        config = TLaserConfig(
+            vocab_size=len(dictionary),
+            padding_idx=dictionary.pad(),
+            embed_dim=cfg.encoder_embed_dim,
+            ffn_embed_dim=cfg.encoder_ffn_embed_dim,
+            num_heads=cfg.encoder_attention_heads,
+            num_layers=cfg.encoder_layers,
+            max_positions=cfg.max_positions,
+            dropout=cfg.dropout,
+            attention_dropout=cfg.attention_dropout,
+            activation_dropout=cfg.activation_dropout,
+        )
+        encoder = SentenceEncoderOfTranslation(dictionary, TLaserSentenceEncoder(config))
+        return cls(encoder, TLaserDecoder(dictionary, len(task.languages), cfg), cfg.cpu_precision)
+
+
+register_presets("tlaser", ARCHITECTURES)

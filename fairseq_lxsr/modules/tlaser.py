@@ -1,0 +1,136 @@
+"""T-LASER's sentence encoder: a learnt tag before the sentence, pre-LayerNorm transformer layers, the tag's last state.
+
+Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.transformer import attention_kernel
+
+
+@dataclass(frozen=True)
+class TLaserConfig:
+    """Size of an encoder; `max_positions` does not count the tag."""
+
+    vocab_size: int
+    padding_idx: int
+    embed_dim: int = 1024
+    ffn_embed_dim: int = 4096
+    num_heads: int = 16
+    num_layers: int = 6
+    max_positions: int = 750
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+    def __post_init__(self):
+        if self.num_heads < 1 or self.embed_dim % self.num_heads or self.embed_dim % 2:
+            raise InputError(
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even multiple of the heads"
+            )
+        if self.num_layers < 1 or self.max_positions < 1:
+            raise InputError(f"num_layers {self.num_layers}, max_positions {self.max_positions}; expected 1 or more")
+
+    @property
+    def output_dim(self) -> int:
+        """Width of an embedding."""
+        return self.embed_dim
+
+
+def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
+    """[count, D]: sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al. 2017)."""
+    frequencies = torch.exp(torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1)))
+    angles = torch.arange(count)[:, None] * frequencies
+    return torch.cat((angles.sin(), angles.cos()), dim=1)
+
+
+def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
+    """Token embeddings of std D^-0.5, to be multiplied by D^0.5."""
+    embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
+    nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
+    nn.init.zeros_(embedding.weight[padding_idx])
+    return embedding
+
+
+class Attention(nn.Module):
+    """Multi-head attention of some places of a sentence to all of it."""
+
+    def __init__(self, config: TLaserConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.dropout = config.attention_dropout
+        self.q_proj = nn.Linear(config.embed_dim, config.embed_dim)
+        self.kv_proj = nn.Linear(config.embed_dim, 2 * config.embed_dim)
+        self.out_proj = nn.Linear(config.embed_dim, config.embed_dim)
+        for part in (self.q_proj.weight, *self.kv_proj.weight.chunk(2), self.out_proj.weight):
+            nn.init.xavier_uniform_(part)
+        for linear in (self.q_proj, self.kv_proj, self.out_proj):
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor, places: int, attends: Tensor) -> Tensor:
+        """x [B, T, D], the first `places` Q of which look, attends [B, 1, 1, T] bool at what -> [B, Q, D]."""
+        query = self._heads(self.q_proj(x[:, :places]))
+        key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
+        kernel = attention_kernel(x, self.training)
+        mixed = kernel(query, key, value, attn_mask=attends, dropout_p=self.dropout if self.training else 0.0)
+        return self.out_proj(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, D / H]
+
+
+class PreNormLayer(nn.Module):
+    """Self-attention and a ReLU feed-forward block, LayerNorm before each, residual sums around them."""
+
+    def __init__(self, config: TLaserConfig):
+        super().__init__()
+        self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim)
+        self.self_attn = Attention(config)
+        self.final_layer_norm = nn.LayerNorm(config.embed_dim)
+        self.fc1 = nn.Linear(config.embed_dim, config.ffn_embed_dim)
+        self.fc2 = nn.Linear(config.ffn_embed_dim, config.embed_dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation_dropout = nn.Dropout(config.activation_dropout)
+        for linear in (self.fc1, self.fc2):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor, attends: Tensor, places: int) -> Tensor:
+        """x [B, T, D], attends as in `Attention` -> [B, Q, D], the new states of the first `places` Q."""
+        mixed = self.self_attn(self.self_attn_layer_norm(x), places, attends)
+        x = x[:, :places] + self.dropout(mixed)
+        hidden = self.activation_dropout(F.relu(self.fc1(self.final_layer_norm(x))))  # [B, Q, F]
+        return x + self.dropout(self.fc2(hidden))
+
+
+class TLaserSentenceEncoder(nn.Module):
+    """Token ids to sentence embeddings."""
+
+    positions: Tensor
+
+    def __init__(self, config: TLaserConfig):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
+        self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
+        table = sinusoidal_positions(1 + config.max_positions, config.embed_dim)
+        self.register_buffer("positions", table, persistent=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(PreNormLayer(config) for _ in range(config.num_layers))
+        self.layer_norm = nn.LayerNorm(config.embed_dim)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens [B, T] ids, `padding_idx` at the end of shorter sentences -> embeddings [B, D], states of the tag."""
+        tag = self.tag.expand(len(tokens), 1, -1)
+        x = torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5  # [B, 1 + T, D]
+        x = self.dropout(x + self.positions[: x.shape[1]])
+        attends = F.pad(tokens.ne(self.config.padding_idx), (1, 0), value=True)[:, None, None]  # [B, 1, 1, 1 + T]
+        for layer in self.layers[:-1]:
+            x = layer(x, attends, places=x.shape[1])
+        return self.layer_norm(self.layers[-1](x, attends, places=1)).squeeze(1)

@@ -1,0 +1,87 @@
+"""What fairseq-preprocess left in a data folder: language pairs, the joined dictionary, the aligned text."""
+
+from pathlib import Path
+
+from fairseq.data import Dictionary, FairseqDataset, data_utils
+
+from fairseq_lxsr.datasets.pairs import PairCorpus
+from fairseq_lxsr.errors import InputError
+
+
+def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
+    """Pairs of languages from `--lang-pairs`, or from the names of the training files.
+
+    Raises: InputError for a missing folder, a name that is no pair, or a language without a dictionary.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
+    if wanted is None:
+        names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
+        if not names:
+            raise InputError(f"{folder}: has no train.SRC-TGT.SRC.idx; expected the output of fairseq-preprocess")
+    else:
+        names = [name.strip() for name in wanted.split(",")]
+    pairs = []
+    for name in names:
+        source, dash, target = name.partition("-")
+        if not (source and dash and target):
+            raise InputError(f"--lang-pairs: {name!r}; expected SRC-TGT, for example en-fr")
+        for language in (source, target):
+            if not (folder / f"dict.{language}.txt").is_file():
+                known = ", ".join(sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))) or "none"
+                raise InputError(
+                    f"--lang-pairs {name}: {folder} has no dict.{language}.txt; the languages there are: {known}"
+                )
+        pairs.append((source, target))
+    return pairs
+
+
+def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
+    """The one dictionary of all languages.
+
+    Raises: InputError where two languages have different ones.
+    """
+    languages = list(dict.fromkeys(language for pair in pairs for language in pair))
+    first = folder / f"dict.{languages[0]}.txt"
+    dictionary = Dictionary.load(str(first))
+    for language in languages[1:]:
+        other = folder / f"dict.{language}.txt"
+        if Dictionary.load(str(other)).symbols != dictionary.symbols:
+            raise InputError(
+                f"{other}: differs from {first}; all languages share one dictionary, run fairseq-preprocess with "
+                "--joined-dictionary (and the same --srcdict for every pair)"
+            )
+    return dictionary
+
+
+def read_corpus(folder: Path, split: str, source: str, target: str) -> PairCorpus | None:
+    """One split of one language pair, in whichever order fairseq-preprocess was told its languages."""
+    for pair in (f"{source}-{target}", f"{target}-{source}"):
+        prefix = folder / f"{split}.{pair}"
+        if not Path(f"{prefix}.{source}.idx").is_file():
+            continue
+        sides = [
+            data_utils.load_indexed_dataset(f"{prefix}.{language}", dataset_impl=None) for language in (source, target)
+        ]
+        if sides[0] is None or sides[1] is None:
+            missing = target if sides[1] is None else source
+            raise InputError(f"{prefix}.{missing}.bin: no such file; run fairseq-preprocess again")
+        if len(sides[0]) != len(sides[1]):
+            raise InputError(
+                f"{prefix}: {len(sides[0]):,} sentences in {source} and {len(sides[1]):,} in {target}; expected "
+                "aligned text, run fairseq-preprocess on files of equal length"
+            )
+        if not len(sides[0]):
+            raise InputError(f"{prefix}: no sentences; look at the text it was made from")
+        for side, language in zip(sides, (source, target), strict=True):
+            check_last_sentence(side, Path(f"{prefix}.{language}.bin"))
+        return PairCorpus(f"{source}-{target}", *sides)
+    return None
+
+
+def check_last_sentence(side: FairseqDataset, path: Path) -> None:
+    """Refuse a .bin file that ends before its index says."""
+    try:
+        side[len(side) - 1]
+    except ValueError:
+        raise InputError(f"{path}: cut off, {path.stat().st_size:,} bytes; run fairseq-preprocess again") from None

@@ -1,0 +1,151 @@
+import math
+
+import pytest
+import torch
+
+from fairseq_lxsr.losses import distance_constraint, draw_negatives
+from fairseq_lxsr.losses.distance import DISTANCES
+
+
+def slow_constraint(u, v, distance, margin, negatives):
+    """The formula as printed, one sentence and one draw at a time."""
+    pairs, draws = len(u), negatives.shape[1]
+    pair = [distance(u[j], v[j]) for j in range(pairs)]
+    negative = 0
+    for n in range(draws):
+        for j in range(pairs):
+            negative += max(0, margin + pair[j] - distance(u[j], v[negatives[0, n, j]]))
+            negative += max(0, margin + pair[j] - distance(v[j], u[negatives[1, n, j]]))
+    return sum(pair), negative / draws
+
+
+def swap(draws=1):
+    return torch.tensor([1, 0]).expand(2, draws, 2)
+
+
+def test_margin_not_reached_worked_out_by_hand():
+    # norms 3, 5, 3, 5: mean 4; d(u1, v1) = 0, d(u2, v2) = 0, d(u1, v2) = d(u2, v1) = 2 / 4 = 1/2 with |u1 - v2| = 2
+    u = torch.tensor([[3.0, 0.0], [5.0, 0.0]])
+    pair, negative = distance_constraint(u, u.clone(), margin=0.5, negatives=swap())
+    assert pair.item() == 0
+    assert negative.item() == pytest.approx(0, abs=1e-6)
+    # a margin of 0.7 is violated by 0.2, by two sentences, both ways
+    _, negative = distance_constraint(u, u.clone(), margin=0.7, negatives=swap())
+    assert negative.item() == pytest.approx(4 * 0.2, rel=1e-5)
+
+
+def test_margin_violated_by_one_side_only_worked_out_by_hand():
+    # norms 1, 2, 2, 3: mean 2; d(u1, v1) = 1/2, d(u2, v2) = 1/2; d(u1, v2) = 1, d(u2, v1) = 0
+    u, v = torch.tensor([[1.0], [2.0]]), torch.tensor([[2.0], [3.0]])
+    pair, negative = distance_constraint(u, v, margin=0.25, negatives=swap(3))
+    assert pair.item() == pytest.approx(1)
+    # u1 against v2 and v2 against u1: 1/4 + 1/2 - 1 < 0; u2 against v1 and v1 against u2: 1/4 + 1/2 - 0
+    assert negative.item() == pytest.approx(2 * 0.75, rel=1e-5)
+
+
+def test_angular_distance_worked_out_by_hand():
+    # a quarter of a turn is half of pi
+    u, v = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.0, 3.0], [0.0, 1.0]])
+    pair, negative = distance_constraint(u, v, metric="angular", margin=0.5, negatives=swap())
+    assert pair.item() == pytest.approx(0.5)
+    # u1-v2: 1/2 + 1/2 - 1/2; u2-v1: 1/2 + 0 - 0; v1-u2: 1/2 + 1/2 - 0; v2-u1: 1/2 + 0 - 1/2
+    assert negative.item() == pytest.approx(0.5 + 0.5 + 1.0 + 0.0)
+
+
+@pytest.mark.parametrize("metric", DISTANCES)
+@pytest.mark.parametrize(("pairs", "draws"), [(2, 1), (5, 3), (7, 20)])
+def test_equals_the_formula_as_printed(metric, pairs, draws):
+    torch.manual_seed(pairs)
+    u, v = torch.randn(2, pairs, 4, dtype=torch.double)
+    negatives = draw_negatives(draws, pairs, u.device)
+    scale = torch.cat((u, v)).norm(dim=1).mean() + 1e-6
+    by_formula = {
+        "norm": lambda x, y: (x - y).norm() / scale,
+        "angular": lambda x, y: torch.arccos(torch.cosine_similarity(x, y, dim=0)) / math.pi,
+    }
+    result = distance_constraint(u, v, metric=metric, negatives=negatives)
+    torch.testing.assert_close(result, slow_constraint(u, v, by_formula[metric], 0.5, negatives))
+
+
+@pytest.mark.parametrize("metric", DISTANCES)
+def test_gradient_by_finite_differences(metric):
+    torch.manual_seed(0)
+    u, v = (torch.randn(4, 3, dtype=torch.double).requires_grad_() for _ in range(2))
+    negatives = draw_negatives(3, 4, u.device)
+    for given in (negatives, None):
+        assert torch.autograd.gradcheck(
+            lambda u, v, given=given: distance_constraint(u, v, metric=metric, margin=0.3, negatives=given), (u, v)
+        )
+
+
+def test_detached_scale_leaves_the_value_and_takes_the_gradient_of_a_constant():
+    torch.manual_seed(0)
+    u, v = (torch.randn(5, 3, dtype=torch.double).requires_grad_() for _ in range(2))
+    negatives = draw_negatives(4, 5, u.device)
+    scale = (torch.cat((u, v)).norm(dim=1).mean() + 1e-6).detach()
+    kept = sum(distance_constraint(u, v, negatives=negatives))
+    detached = sum(distance_constraint(u, v, negatives=negatives, detach_scale=True))
+    torch.testing.assert_close(kept, detached)
+    pair, negative = slow_constraint(u, v, lambda x, y: (x - y).norm() / scale, 0.5, negatives)
+    expected = torch.autograd.grad(pair + negative, (u, v))
+    torch.testing.assert_close(torch.autograd.grad(detached, (u, v)), expected)
+    assert not torch.allclose(torch.autograd.grad(kept, (u, v))[0], expected[0])
+
+
+@pytest.mark.parametrize("metric", DISTANCES)
+def test_all_negatives_are_the_mean_over_many_draws(metric):
+    torch.manual_seed(0)
+    u, v = torch.randn(2, 6, 4)
+    exact = distance_constraint(u, v, metric=metric)[1]
+    drawn = distance_constraint(u, v, metric=metric, negatives=draw_negatives(20_000, 6, u.device))[1]
+    assert drawn.item() == pytest.approx(exact.item(), rel=0.01)
+
+
+def test_negatives_are_permutations_without_fixed_points_and_every_other_sentence_is_as_likely():
+    torch.manual_seed(0)
+    negatives = draw_negatives(3000, 5, torch.device("cpu"))
+    assert negatives.shape == (2, 3000, 5)
+    assert (negatives.sort(dim=-1).values == torch.arange(5)).all()
+    assert (negatives != torch.arange(5)).all()
+    share = torch.nn.functional.one_hot(negatives[0]).float().mean(dim=0)  # [5, 5]
+    assert (share[~torch.eye(5, dtype=torch.bool)] - 0.25).abs().max() < 0.03
+    assert torch.equal(draw_negatives(2, 2, torch.device("cpu"))[0, 0], torch.tensor([1, 0]))
+
+
+@pytest.mark.parametrize("metric", DISTANCES)
+def test_order_of_the_pairs_changes_nothing(metric):
+    torch.manual_seed(0)
+    u, v = torch.randn(2, 6, 4)
+    order = torch.randperm(6)
+    torch.testing.assert_close(
+        distance_constraint(u[order], v[order], metric=metric), distance_constraint(u, v, metric=metric)
+    )
+
+
+@pytest.mark.parametrize("metric", DISTANCES)
+def test_one_pair_identical_and_zero_embeddings_stay_finite(metric):
+    for u, v in (
+        (torch.ones(1, 3), torch.zeros(1, 3)),
+        (torch.ones(3, 3), torch.ones(3, 3)),
+        (torch.zeros(3, 3), torch.zeros(3, 3)),
+        (torch.ones(2, 3), -torch.ones(2, 3)),
+    ):
+        u, v = u.requires_grad_(), v.requires_grad_()
+        loss = sum(distance_constraint(u, v, metric=metric))
+        loss.backward()
+        assert loss.isfinite()
+        assert torch.cat((u.grad, v.grad)).isfinite().all()
+    assert distance_constraint(torch.ones(1, 3), torch.zeros(1, 3), metric=metric)[1] == 0
+
+
+def test_half_precision_embeddings_give_a_float32_loss():
+    torch.manual_seed(0)
+    u, v = torch.randn(2, 6, 4).half()
+    for result, expected in zip(distance_constraint(u, v), distance_constraint(u.float(), v.float()), strict=True):
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, expected)
+
+
+def test_unknown_metric():
+    with pytest.raises(ValueError, match="cosine"):
+        distance_constraint(torch.ones(2, 3), torch.ones(2, 3), metric="cosine")

@@ -1,0 +1,72 @@
+import pytest
+import torch
+from torch import nn
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder, max_pool
+
+PAD = 1
+
+
+def make_encoder(**options):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "padding_idx": PAD, "embed_dim": 6, "hidden_size": 5}
+    return LaserSentenceEncoder(LaserConfig(**(sizes | options))).eval()
+
+
+@pytest.fixture
+def tokens():
+    ids = torch.randint(4, 40, (5, 9), generator=torch.Generator().manual_seed(3))
+    for row, length in enumerate((9, 1, 4, 7, 2)):
+        ids[row, length:] = PAD
+    return ids
+
+
+def test_max_pool_of_negative_states_does_not_see_padding():
+    states = torch.tensor([[[-3.0, -1.0], [-2.0, -5.0], [0.0, 0.0]], [[1.0, -4.0], [9.0, 9.0], [9.0, 9.0]]])
+    is_token = torch.tensor([[True, True, False], [True, False, False]])
+    assert max_pool(states, is_token).tolist() == [[-2.0, -1.0], [1.0, -4.0]]
+    assert max_pool(states, torch.zeros_like(is_token)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
+    encoder = make_encoder(num_layers=num_layers)
+    for layer in encoder.layers:  # all states negative: zeros of padding would win the maximum
+        for direction in (layer.ahead, layer.back):
+            direction.bias_ih_l0.data[10:15] -= 3
+    together = encoder(tokens)
+    assert together.max() < 0
+    torch.testing.assert_close(encoder(nn.functional.pad(tokens, (0, 20), value=PAD)), together, rtol=0, atol=1e-6)
+    for row in range(len(tokens)):
+        alone = encoder(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    torch.testing.assert_close(encoder(tokens[order]), together[order], rtol=0, atol=1e-6)
+
+
+def test_equals_a_packed_bidirectional_lstm_values_and_gradients(tokens):
+    encoder = make_encoder(num_layers=2)
+    reference = nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)
+    for number, layer in enumerate(encoder.layers):
+        for direction, suffix in ((layer.ahead, ""), (layer.back, "_reverse")):
+            for name, value in direction.named_parameters():
+                getattr(reference, name.replace("l0", f"l{number}") + suffix).data.copy_(value)
+    lengths = tokens.ne(PAD).sum(1)
+    embedded = encoder.embed_tokens(tokens)
+    packed = nn.utils.rnn.pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+    states, _ = nn.utils.rnn.pad_packed_sequence(reference(packed)[0], batch_first=True, padding_value=float("-inf"))
+    expected, result = states.max(dim=1).values, encoder(tokens)
+    torch.testing.assert_close(result, expected)
+    weight = encoder.embed_tokens.weight
+    gradients = [torch.autograd.grad(value.square().sum(), weight)[0] for value in (result, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_sentence_of_padding_only_gives_zeros(tokens):
+    assert (make_encoder()(torch.full((1, 4), PAD)) == 0).all()
+
+
+def test_bad_sizes():
+    with pytest.raises(InputError, match="num_layers 0"):
+        make_encoder(num_layers=0)

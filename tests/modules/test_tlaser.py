@@ -1,0 +1,90 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
+from fairseq_lxsr.modules.tlaser import sinusoidal_positions
+
+PAD = 1
+
+
+def make_encoder(**options):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "padding_idx": PAD, "embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2}
+    return TLaserSentenceEncoder(TLaserConfig(**(sizes | options))).eval()
+
+
+@pytest.fixture
+def tokens():
+    ids = torch.randint(4, 40, (5, 9), generator=torch.Generator().manual_seed(3))
+    for row, length in enumerate((9, 1, 4, 7, 2)):
+        ids[row, length:] = PAD
+    return ids
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
+    encoder = make_encoder(num_layers=num_layers)
+    together = encoder(tokens)
+    wider = encoder(F.pad(tokens, (0, 20), value=PAD))  # the tag stays first, its position does not move
+    torch.testing.assert_close(wider, together, rtol=0, atol=5e-6)
+    for row in range(len(tokens)):
+        alone = encoder(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=5e-6)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    torch.testing.assert_close(encoder(tokens[order]), together[order], rtol=0, atol=5e-6)
+
+
+def slow_forward(encoder, sentence):
+    """The textbook: all places in all layers, head by head, the tag picked at the end."""
+    dim, heads = encoder.config.embed_dim, encoder.config.num_heads
+    width = dim // heads
+    x = torch.cat((encoder.tag[None], encoder.embed_tokens(sentence))) * dim**0.5
+    x = x + encoder.positions[: len(x)]
+    for layer in encoder.layers:
+        normal = layer.self_attn_layer_norm(x)
+        q = layer.self_attn.q_proj(normal)
+        k, v = layer.self_attn.kv_proj(normal).chunk(2, dim=-1)
+        mixed = []
+        for head in range(heads):
+            part = slice(head * width, (head + 1) * width)
+            mixed.append((q[:, part] @ k[:, part].T / width**0.5).softmax(-1) @ v[:, part])
+        x = x + layer.self_attn.out_proj(torch.cat(mixed, dim=-1))
+        x = x + layer.fc2(layer.fc1(layer.final_layer_norm(x)).relu())
+    return encoder.layer_norm(x[0])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_computing_the_first_place_only_equals_the_textbook_values_and_gradients(tokens, training):
+    encoder = make_encoder(num_layers=3, dropout=0.0).train(training)
+    result = encoder(tokens)
+    expected = torch.stack([slow_forward(encoder, row[row.ne(PAD)]) for row in tokens])
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    # not the parameters whose gradient is zero for all but rounding: a bias of keys moves no softmax
+    parameters = [encoder.tag, encoder.embed_tokens.weight, encoder.layers[0].fc1.weight, encoder.layers[2].fc2.weight]
+    weights = torch.randn(result.shape)
+    for ours, theirs in zip(
+        torch.autograd.grad((result * weights).sum(), parameters),
+        torch.autograd.grad((expected * weights).sum(), parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_order_of_the_words_matters(tokens):
+    encoder = make_encoder()
+    assert (encoder(tokens[:1]) - encoder(tokens[:1].flip(1))).abs().max() > 1e-3
+
+
+def test_positions_worked_out_by_hand():
+    # D 4: frequencies 1 and 1 / 10,000
+    expected = [[0, 0, 1, 1], [0.841471, 0.0001, 0.540302, 1.0]]
+    torch.testing.assert_close(sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0)
+
+
+def test_bad_sizes():
+    with pytest.raises(InputError, match="num_heads 3"):
+        make_encoder(num_heads=3)
+    with pytest.raises(InputError, match="num_layers 0"):
+        make_encoder(num_layers=0)
