@@ -1,46 +1,67 @@
-"""Pairs per second and peak memory of training through fairseq-train, on a CPU.
+"""Words per second and peak memory of training through fairseq-train, on a CPU.
 
 python benchmarks/train.py DATA_BIN --output benchmarks/results/train.json
+python benchmarks/train.py DATA_BIN --systems laser_1 laser_6 ... --output benchmarks/results/train_laser_family.json
 
-DATA_BIN is a folder of `lxsr prepare`; the paper's size is --vocab-size 50000. Precisions take turns, so that a noisy
-machine is noisy for all of them; each repeat is a process of its own.
+DATA_BIN is a folder of `lxsr prepare`; the papers' size is --vocab-size 50000. Systems and precisions take turns, so
+that a noisy machine is noisy for all of them; each repeat is a process of its own. `fairseq_laser_lstm` is LASER_1 as
+fairseq's examples/laser has it, on the same text and with the same batches by tokens, in float32 (it has no other on a
+CPU). Words are pieces of the target, of both sides for the lightweight model.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from machine import machine
 
 ROOT = Path(__file__).parent.parent
-LOG_INTERVAL = 10
 PRECISIONS = ("float32", "bfloat16")
+LIGHTWEIGHT = (
+    *("--task", "xling_sent", "--criterion", "xling_sent_loss", "--batch-size", "128", "--weight-decay", "1e-5"),
+    *("--log-interval", "10"),
+)
+LIMITS = ("--max-tokens", "4096", "--log-interval", "1", "--adam-betas", "(0.9, 0.98)", "--weight-decay", "1e-4")
+TRANSLATION = ("--task", "xling_translation", "--criterion", "xling_translation_loss", *LIMITS)
+CONSTRAINT = ("--constraint", "norm")
+SYSTEMS = {
+    "lxsr_base": ("--arch", "lxsr_base", *LIGHTWEIGHT),
+    "laser_1": ("--arch", "laser_1", *TRANSLATION),
+    "laser_6": ("--arch", "laser_6", *TRANSLATION),
+    "claser_6": ("--arch", "laser_6", *TRANSLATION, *CONSTRAINT),
+    "tlaser": ("--arch", "tlaser_base", *TRANSLATION),
+    "ctlaser": ("--arch", "tlaser_base", *TRANSLATION, *CONSTRAINT),
+    "ctlaser_every_4": ("--arch", "tlaser_base", *TRANSLATION, *CONSTRAINT, "--constraint-every", "4"),
+}
+FAIRSEQ_LASER = "fairseq_laser_lstm"
+FAIRSEQ_LASER_1 = (
+    *("--task", "laser", "--arch", "laser_lstm", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing"),
+    *("0.1", "--encoder-bidirectional", "--encoder-layers", "1", "--encoder-hidden-size", "512"),
+    *("--encoder-embed-dim", "320", "--decoder-embed-dim", "1024", "--decoder-layers", "1"),
+    *("--decoder-hidden-size", "2048", "--decoder-out-embed-dim", "2048", "--decoder-lang-embed-dim", "32", *LIMITS),
+)
 
 
-def train(data: Path, arch: str, updates: int, precision: str) -> dict[str, float]:
-    """One run; the first log interval is warm-up and left out.
+def train(options: Iterable[object], warm_up: int) -> dict[str, float]:
+    """One run; the first `warm_up` log intervals are left out.
 
-    Returns: pairs and word pieces per second, peak resident memory in MB.
+    Returns: words per second, pairs per second where they are logged, peak resident memory in MB.
     """
     with tempfile.TemporaryDirectory() as save_dir:
         command = [
-            *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", "fairseq_lxsr", "--task", "xling_sent"),
-            *("--arch", arch, "--criterion", "xling_sent_loss", "--cpu", "--cpu-precision", precision),
-            *("--optimizer", "adam", "--lr", 0.001, "--weight-decay", 1e-5, "--lr-scheduler", "inverse_sqrt"),
-            *("--warmup-updates", 1000, "--batch-size", 128, "--max-update", updates, "--disable-validation"),
-            *("--no-save", "--save-dir", save_dir, "--log-format", "json", "--log-interval", LOG_INTERVAL),
+            *(sys.executable, "-m", "fairseq_cli.train", *options, "--cpu", "--optimizer", "adam", "--lr", 0.001),
+            *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 1000, "--disable-validation", "--no-save"),
+            *("--save-dir", save_dir, "--log-format", "json"),
         ]
         process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert process.stdout is not None
         output = process.stdout.read()
@@ -48,39 +69,93 @@ def train(data: Path, arch: str, updates: int, precision: str) -> dict[str, floa
         if status:
             sys.exit(f"fairseq-train failed:\n{output[-2000:]}")
     lines = [json.loads(line[line.index("{") :]) for line in output.splitlines() if "train_inner" in line]
-    measured = [{name: float(line[name]) for name in ("ups", "bsz", "wpb")} for line in lines[1:]]
+    measured = [{name: float(value) for name, value in line.items()} for line in lines[warm_up:]]
     seconds = sum(1 / line["ups"] for line in measured)
     return {
-        "pairs per second": sum(line["bsz"] for line in measured) / seconds,
-        "pieces per second": sum(line["wpb"] for line in measured) / seconds,
+        "words per second": sum(line["wpb"] for line in measured) / seconds,
+        **({"pairs per second": sum(line["bsz"] for line in measured) / seconds} if "bsz" in measured[0] else {}),
         "peak memory MB": usage.ru_maxrss / 1e3,
     }
+
+
+def ours(system: str, data: Path, updates: int, precision: str) -> dict[str, float]:
+    options = (data, "--user-dir", "fairseq_lxsr", *SYSTEMS[system], "--cpu-precision", precision)
+    return train((*options, "--max-update", updates), warm_up=1)
+
+
+def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
+    """fairseq's own LASER on the first language pair of the folder, both directions."""
+    import fairseq
+    from fairseq.data import data_utils
+    from fairseq.data.indexed_dataset import IndexedDatasetBuilder
+
+    pair = sorted(path.name.split(".")[1] for path in data.glob("train.*.idx"))[0]
+    languages = pair.split("-")
+    with tempfile.TemporaryDirectory() as folder:
+        for source, target in itertools.permutations(languages):
+            Path(folder, "corpus", f"{source}-{target}").mkdir(parents=True)
+            for language in languages:
+                prefix = Path(folder, "corpus", f"{source}-{target}", f"train.{language}")
+                builder = IndexedDatasetBuilder(f"{prefix}.bin")
+                for sentence in data_utils.load_indexed_dataset(str(data / f"train.{pair}.{language}"), None):
+                    builder.add_item(sentence)
+                builder.finalize(f"{prefix}.idx")
+        config = {f"{side}_vocab": str(data / f"dict.{languages[0]}.txt") for side in ("src", "tgt")}
+        directions = [
+            {
+                "type": "translation",
+                "id": number,
+                "src": f"{folder}/corpus/{source}-{target}/train.{source}",
+                "tgt": f"{folder}/corpus/{source}-{target}/train.{target}",
+            }
+            for number, (source, target) in enumerate(itertools.permutations(languages))
+        ]
+        path = Path(folder, "config.json")
+        path.write_text(json.dumps(config | {"train": directions, "valid": directions}))
+        plugin = Path(fairseq.__file__).parent / "examples" / "laser" / "laser_src"
+        return train((path, "--user-dir", plugin, *FAIRSEQ_LASER_1, "--max-update", updates), warm_up=1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="fairseq data folder")
-    parser.add_argument("--arch", default="lxsr_base", help="preset (default: lxsr_base)")
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        choices=(*SYSTEMS, FAIRSEQ_LASER),
+        default=["lxsr_base"],
+        metavar="NAME",
+        help=f"of {', '.join((*SYSTEMS, FAIRSEQ_LASER))} (default: lxsr_base)",
+    )
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="default: both")
     parser.add_argument("--updates", type=int, default=120, help="updates of a run (default: 120)")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each precision (default: 3)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each (default: 3)")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
-    runs: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
+    data, runs = args.data.absolute(), {}
     for _ in range(args.repeats):
-        for precision in PRECISIONS:
-            runs[precision].append(train(args.data.absolute(), args.arch, args.updates, precision))
-            print(precision, {key: round(value) for key, value in runs[precision][-1].items()}, file=sys.stderr)
-    print(f"{'':24}{'pairs/s (min - max)':>24}{'pieces/s':>12}{'peak MB':>10}")
-    for name, results in runs.items():
-        pairs, pieces, memory = ([result[key] for result in results] for key in results[0])
-        spread = f"{statistics.median(pairs):.0f} ({min(pairs):.0f} - {max(pairs):.0f})"
-        print(f"{name:24}{spread:>24}{statistics.median(pieces):12.0f}{max(memory):10.0f}")
+        for precision, system in itertools.product(args.precisions, args.systems):
+            if system == FAIRSEQ_LASER and precision != "float32":
+                continue
+            run = fairseq_laser if system == FAIRSEQ_LASER else lambda *rest, name=system: ours(name, *rest)
+            result = run(data, args.updates, precision)
+            runs.setdefault(f"{system}, {precision}", []).append(result)
+            print(system, precision, {key: round(value) for key, value in result.items()}, file=sys.stderr)
+    show(runs)
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(
-            json.dumps({"arch": args.arch, "updates": args.updates, "machine": machine(), "runs": runs}, indent=2)
-            + "\n"
-        )
+        results = {"updates": args.updates, "machine": machine(), "runs": runs}
+        args.output.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def show(runs: dict[str, list[dict[str, float]]]) -> None:
+    print(f"{'':32}{'words/s (min - max)':>24}{'pairs/s':>10}{'peak MB':>10}")
+    for name, results in runs.items():
+        words = [result["words per second"] for result in results]
+        pairs = statistics.median(result.get("pairs per second", float("nan")) for result in results)
+        memory = max(result["peak memory MB"] for result in results)
+        spread = f"{statistics.median(words):.0f} ({min(words):.0f} - {max(words):.0f})"
+        print(f"{name:32}{spread:>24}{pairs:10.0f}{memory:10.0f}")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             target_language: [B] numbers.
             prev_output_tokens: [B, T] the target after an EOS.
             places: [P] where, in the target read as one row, logits are wanted; None for all.
-            target_tokens: [B, T - 1] the target as the encoder reads it, where its embedding is wanted too.
-        Returns: logits [P, V] or [B, T, V]; `source` and `target` (or None), embeddings [B, E].
+            target_tokens: [C, T - 1] targets as the encoder reads them, where their embeddings are wanted too.
+        Returns: logits [P, V] or [B, T, V]; embeddings `source` [B, E] and `target` [C, E] (or None).
         """
         on_cpu = not src_tokens.is_cuda
         with torch.autocast("cpu", torch.bfloat16, enabled=self.cpu_dtype is torch.bfloat16 and on_cpu):

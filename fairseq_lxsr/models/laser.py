@@ -16,6 +16,7 @@ from fairseq_lxsr.models._translation import (
 )
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
 from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import uniform_
 
 # Artetxe and Schwenk 2019; layers and number of parameters after Li and Mak 2020
@@ -70,7 +71,7 @@ class LaserDecoder(FairseqIncrementalDecoder):
         self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))  # hidden and cell
         self.lstm = uniform_(nn.LSTM(embed_dim + sentence_dim + language_dim, hidden, batch_first=True))
         self.output_projection = uniform_(nn.Linear(hidden, len(dictionary)))
-        self.dropout = nn.Dropout(cfg.dropout)
+        self.dropout = Dropout(cfg.dropout)
 
     def forward(
         self,

@@ -19,6 +19,7 @@ from fairseq_lxsr.models._translation import (
 )
 from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
 
 # Li and Mak 2020
@@ -74,7 +75,7 @@ class TLaserDecoder(FairseqIncrementalDecoder):
         self.layer_norm = nn.LayerNorm(dim)
         self.output_projection = nn.Linear(dim, len(dictionary), bias=False)
         nn.init.normal_(self.output_projection.weight, std=dim**-0.5)
-        self.dropout = nn.Dropout(cfg.dropout)
+        self.dropout = Dropout(cfg.dropout)
 
     def forward(
         self,

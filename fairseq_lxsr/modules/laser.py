@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.pooling import max_pool
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -81,7 +82,7 @@ class LaserSentenceEncoder(nn.Module):
         self.config = config
         self.embed_tokens = uniform_(nn.Embedding(config.vocab_size, config.embed_dim, config.padding_idx))
         nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         sizes = [config.embed_dim] + [config.output_dim] * (config.num_layers - 1)
         self.layers = nn.ModuleList(BidirectionalLSTM(size, config.hidden_size) for size in sizes)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.transformer import attention_kernel
 
 
@@ -95,8 +96,8 @@ class PreNormLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(config.embed_dim)
         self.fc1 = nn.Linear(config.embed_dim, config.ffn_embed_dim)
         self.fc2 = nn.Linear(config.ffn_embed_dim, config.embed_dim)
-        self.dropout = nn.Dropout(config.dropout)
-        self.activation_dropout = nn.Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.dropout)
+        self.activation_dropout = Dropout(config.activation_dropout)
         for linear in (self.fc1, self.fc2):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -121,7 +122,7 @@ class TLaserSentenceEncoder(nn.Module):
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
         table = sinusoidal_positions(1 + config.max_positions, config.embed_dim)
         self.register_buffer("positions", table, persistent=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(PreNormLayer(config) for _ in range(config.num_layers))
         self.layer_norm = nn.LayerNorm(config.embed_dim)
 

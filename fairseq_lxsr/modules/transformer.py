@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.pooling import mean_pool
 
 
@@ -95,8 +96,8 @@ class TransformerLayer(nn.Module):
         self.fc1 = nn.Linear(config.embed_dim, config.ffn_embed_dim)
         self.fc2 = nn.Linear(config.ffn_embed_dim, config.embed_dim)
         self.final_layer_norm = nn.LayerNorm(config.embed_dim)
-        self.dropout = nn.Dropout(config.dropout)
-        self.activation_dropout = nn.Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.dropout)
+        self.activation_dropout = Dropout(config.activation_dropout)
         for linear in (self.fc1, self.fc2):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -122,7 +123,7 @@ class TransformerSentenceEncoder(nn.Module):
             nn.init.normal_(embedding.weight, std=config.embed_dim**-0.5)
         nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
         self.layer_norm = nn.LayerNorm(config.embed_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -1,0 +1,202 @@
+"""LASER, cLASER, T-LASER, cT-LASER and the lightweight model in sizes for a CPU, trained for the same time.
+
+python benchmarks/laser_family.py --data DIR --work FOLDER --output benchmarks/results/laser_family.jsonl
+
+DIR has train/NAME.PAIR.LANG.txt.gz (multi30k without the pair), eval/pud.LANG.txt.gz and
+classification/SET/LANG.PART.tsv.gz. One line of results a run: loss on held-out text at the start and at the end, P@1
+among the 1,000 sentences of PUD both ways, accuracy of a classifier trained on English and applied to the others.
+Runs that are in the file already are left out, so that an interrupted benchmark goes on.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from machine import machine
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.evaluation.classifier import train_classifiers
+from fairseq_lxsr.evaluation.documents import PRESETS
+from fairseq_lxsr.files import read_lines, read_parallel
+
+ROOT = Path(__file__).parent.parent
+LANGUAGES = ("de", "es", "fr", "it")
+PAIRS = tuple(f"en-{language}" for language in LANGUAGES)
+VOCAB_SIZE = 8_000
+CLASSIFICATION = ("ha-intents", "xlmt-sentiment")
+COMMON = (
+    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "0.001", "--lr-scheduler", "inverse_sqrt"),
+    *("--warmup-updates", "500", "--dropout", "0.1", "--cpu", "--cpu-precision", "auto", "--num-workers", "0"),
+)
+TRANSLATE = (
+    *("--task", "xling_translation", "--criterion", "xling_translation_loss", "--max-tokens", "2048"),
+    *("--clip-norm", "5", "--weight-decay", "1e-4"),
+)
+CONSTRAINT = ("--constraint", "norm")
+SYSTEMS = {
+    "laser_1": (*TRANSLATE, "--arch", "laser_small"),
+    "claser_1": (*TRANSLATE, "--arch", "laser_small", *CONSTRAINT),
+    "laser_6": (*TRANSLATE, "--arch", "laser_6_small"),
+    "claser_6": (*TRANSLATE, "--arch", "laser_6_small", *CONSTRAINT),
+    "tlaser": (*TRANSLATE, "--arch", "tlaser_small"),
+    "ctlaser": (*TRANSLATE, "--arch", "tlaser_small", *CONSTRAINT),
+    "ctlaser_every_4": (*TRANSLATE, "--arch", "tlaser_small", *CONSTRAINT, "--constraint-every", "4"),
+    "lxsr": (
+        "--task",
+        "xling_sent",
+        "--criterion",
+        "xling_sent_loss",
+        "--arch",
+        "lxsr_small",
+        "--weight-decay",
+        "1e-5",
+    ),
+}
+JOINT = ("laser_1", "laser_6", "claser_6", "tlaser", "ctlaser", "lxsr", "ctlaser_every_4")
+SINGLE = ("tlaser", "ctlaser", "laser_1", "claser_1")
+RUNS = [
+    *((system, ",".join(PAIRS)) for system in JOINT),
+    *((system, pair) for pair in ("en-fr", "en-de") for system in SINGLE),
+]
+
+
+def prepare(data: Path, work: Path) -> Path:
+    """All text of a pair as one; one vocabulary for all pairs."""
+    (work / "text").mkdir(parents=True, exist_ok=True)
+    for pair in PAIRS:
+        parts = []
+        for path in sorted((data / "train").glob("*.en.txt.gz")):
+            name = path.name.removesuffix(".en.txt.gz")
+            other = path.with_name(f"{name}.{pair[3:]}.txt.gz")
+            if other.is_file() and (pair in name or "-" not in name):
+                parts.append((path, other))
+        sides = [(work / "text" / f"{pair}.{language}").open("w", encoding="utf-8") for language in pair.split("-")]
+        with sides[0], sides[1]:
+            for source, target in (lines for part in parts for lines in read_parallel(*part)):
+                sides[0].write(f"{source}\n")
+                sides[1].write(f"{target}\n")
+    options = ("--valid-size", 1000, "--test-size", 1, "--vocab-size", VOCAB_SIZE, "--lang-pairs", ",".join(PAIRS))
+    lxsr("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
+    return work / "data-bin"
+
+
+def lxsr(*arguments) -> str:
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict[str, float]:
+    """One run of fairseq-train of `minutes`; with two directions a pair for translation."""
+    options = SYSTEMS[system]
+    directions = pairs
+    if "xling_translation" in options:
+        directions = ",".join(f"{pair},{pair[3:]}-{pair[:2]}" for pair in pairs.split(","))
+    command = [
+        *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", "fairseq_lxsr", *COMMON, *options),
+        *("--lang-pairs", directions, "--save-dir", save_dir, "--seed", seed, "--stop-time-hours", minutes / 60),
+        *("--no-epoch-checkpoints", "--log-format", "simple", "--log-interval", "100"),
+        *("--validate-interval-updates", "250", "--save-interval-updates", "100000"),
+    ]
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{system} {pairs}: fairseq-train failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    valid = [line for line in done.stdout.splitlines() if "| valid on " in line]
+    losses = [float(re.search(r"\| (?:nll_)?loss ([0-9.]+)", line)[1]) for line in valid]
+    nll = [float(found[1]) for line in valid if (found := re.search(r"\| nll_loss ([0-9.]+)", line))]
+    words = [float(found[1]) for line in done.stdout.splitlines() if (found := re.search(r", wps=([0-9.]+),", line))]
+    updates = int(re.search(r"num_updates ([0-9]+)", valid[-1])[1])
+    kept = nll or losses
+    return {"updates": updates, "words per second": float(np.median(words)), "valid": [kept[0], kept[-1]]}
+
+
+def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...]) -> dict[str, float]:
+    """P@1 in per cent among the 1,000 sentences of PUD, by cosine, of every direction with English."""
+    vectors = {
+        language: encoder.encode(list(read_lines(data / "eval" / f"pud.{language}.txt.gz")), normalize=True)
+        for language in ("en", *languages)
+    }
+    found = {}
+    for language in languages:
+        similarities = vectors["en"] @ vectors[language].T
+        for name, axis in ((f"en-{language}", 1), (f"{language}-en", 0)):
+            found[name] = 100 * float((similarities.argmax(axis=axis) == np.arange(len(similarities))).mean())
+    return found
+
+
+def classification(encoder: SentenceEncoder, folder: Path, languages: tuple[str, ...]) -> dict[str, float]:
+    """Accuracy in per cent, mean of five, of classifiers trained on English; every tenth text of it is for dev."""
+
+    def part(language: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = [line.split("\t", 1) for line in read_lines(folder / f"{language}.{name}.tsv.gz")]
+        return encoder.encode([text for _, text in rows]), np.array([label for label, _ in rows])
+
+    x, labels = part("en", "train")
+    classes, y = np.unique(labels, return_inverse=True)
+    is_dev = np.arange(len(y)) % 10 == 9
+    preset = PRESETS["mldoc"]["mlp"]
+    model = train_classifiers(preset, x[~is_dev], y[~is_dev], x[is_dev], y[is_dev], len(classes))
+    found = {}
+    for language in ("en", *languages):
+        x, labels = part(language, "test")
+        found[language] = 100 * float((classes[model.predict(x)] == labels).mean())
+    return found
+
+
+def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -> dict:
+    save_dir = args.work / f"{system}.{pairs}.{args.seed}"
+    start = time.perf_counter()
+    result = {"system": system, "pairs": pairs, "minutes": args.minutes, "seed": args.seed}
+    result |= train(system, pairs, data_bin, save_dir, args.minutes, args.seed)
+    result["seconds"] = round(time.perf_counter() - start)
+    lxsr("export-model", "--checkpoint", save_dir / "checkpoint_last.pt", "--output", save_dir / "model")
+    encoder = SentenceEncoder.from_pretrained(save_dir / "model")
+    languages = tuple(pair[3:] for pair in pairs.split(","))
+    result["PUD P@1"] = retrieval(encoder, args.data, languages)
+    for name in CLASSIFICATION:
+        result[name] = classification(encoder, args.data / "classification" / name, languages)
+    return result | {"machine": machine()}
+
+
+def show(results: list[dict]) -> None:
+    columns = ("updates", "words/s", "loss from", "to", "PUD P@1", *CLASSIFICATION)
+    print(f"{'pairs':26}{'system':10}" + "".join(f"{column:>16}" for column in columns))
+    for result in results:
+        transfer = [
+            np.mean([value for language, value in result[name].items() if language != "en"]) for name in CLASSIFICATION
+        ]
+        values = [result["words per second"], *result["valid"], np.mean(list(result["PUD P@1"].values())), *transfer]
+        numbers = f"{result['updates']:16,}" + "".join(f"{value:16,.1f}" for value in values)
+        print(f"{result['pairs']:26}{result['system']:10}{numbers}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
+    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for text, checkpoints and models")
+    parser.add_argument("--minutes", type=float, default=5, help="of training, each run (default: 5)")
+    parser.add_argument("--seed", type=int, default=1, help="default: 1")
+    parser.add_argument("--only", nargs="+", metavar="SYSTEM", default=list(SYSTEMS), help="default: all")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
+    args = parser.parse_args()
+    args.work = args.work.absolute()
+    results = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
+    done = {(result["system"], result["pairs"], result["seed"]) for result in results}
+    data_bin = prepare(args.data, args.work)
+    for system, pairs in RUNS:
+        if system not in args.only or (system, pairs, args.seed) in done:
+            continue
+        results.append(measure(system, pairs, args, data_bin))
+        show(results[-1:])
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        with args.output.open("a") as output:
+            output.write(json.dumps(results[-1]) + "\n")
+    show(results)
+
+
+if __name__ == "__main__":
+    main()
