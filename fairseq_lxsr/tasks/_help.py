@@ -12,6 +12,10 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+TASKS = ("xling_sent", "xling_translation")
+MODELS = ("lxsr", "laser", "tlaser")  # their options have the defaults of the first preset of each
+CRITERIONS = ("xling_sent_loss", "xling_translation_loss")
+
 
 def add_to_help() -> None:
     """Call once, when the plugin is imported; does nothing unless the command line asks for help."""
@@ -24,14 +28,12 @@ def print_options() -> None:
     parser = argparse.ArgumentParser(
         add_help=False, usage=argparse.SUPPRESS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    for title, config in (
-        ("--task xling_sent", TASK_DATACLASS_REGISTRY["xling_sent"]),
-        (
-            f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY['lxsr'])} (defaults of lxsr_base)",
-            MODEL_DATACLASS_REGISTRY["lxsr"],
-        ),
-        ("--criterion xling_sent_loss", CRITERION_DATACLASS_REGISTRY["xling_sent_loss"]),
-    ):
+    titles = (
+        *((f"--task {name}", TASK_DATACLASS_REGISTRY[name]) for name in TASKS),
+        *((f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}", MODEL_DATACLASS_REGISTRY[name]) for name in MODELS),
+        *((f"--criterion {name}", CRITERION_DATACLASS_REGISTRY[name]) for name in CRITERIONS),
+    )
+    for title, config in titles:
         gen_parser_from_dataclass(parser.add_argument_group(title), config())
     print()
     parser.print_help()

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.data import ListDataset
-from torch.utils._python_dispatch import TorchDispatchMode
+from operations import SYNCHRONISE, Operations
 
 from fairseq_lxsr import losses
 from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss, XlingSentLossConfig
@@ -143,32 +143,6 @@ def test_padding_and_batch_order_change_nothing(objective):
     torch.testing.assert_close(plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4)
     order = np.array([3, 1, 5, 0, 4, 2])
     torch.testing.assert_close(plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4)
-
-
-class Operations(TorchDispatchMode):
-    """Every operation that runs, by name, with the size of what it returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        shape = tuple(result.shape) if isinstance(result, torch.Tensor) else None
-        self.calls.append((func.overloadpacket._qualified_op_name, shape))
-        return result
-
-
-SYNCHRONISE = {
-    "aten::_local_scalar_dense",
-    "aten::nonzero",
-    "aten::masked_select",
-    "aten::item",
-    "aten::equal",
-    "aten::_unique2",
-    "aten::unique_consecutive",
-    "aten::is_nonzero",
-}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -64,6 +64,25 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
     assert read_scores(tmp_path / "work" / "xsr.jsonl")[0].settings["queries"] <= 50
 
 
+@pytest.mark.parametrize("system", ["claser_6", "ctlaser"])
+def test_recipe_of_the_laser_family_in_its_smoke_mode(tmp_path, system):
+    for number, pair in enumerate(("de-en", "de-es", "en-es", "fr-en", "fr-es", "it-en", "it-es")):
+        toy.write(tmp_path / "text" / pair, toy.sentences(120, seed=number), tuple(pair.split("-")))
+    output = run_example("europarl_laser", system, SMOKE=1, WORK=tmp_path / "work", TEXT=tmp_path / "text" / "{pair}")
+    for setting in (
+        "de-en, de-es, en-es, es-en, fr-en, fr-es, it-en, it-es; dictionary",
+        "'constraint': norm",
+        "'constraint_weight': 0.25",
+        "'label_smoothing': 0.1",
+        "'weight_decay': 0.0001",
+        "'max_positions': 750",
+        "'adam_betas': (0.9, 0.98)",
+        "'lr': [0.0005]" if system == "ctlaser" else "'lr': [0.001]",
+    ):
+        assert setting in output, setting
+    assert len(read_scores(tmp_path / "work" / system / "xsr.jsonl")) == 8 * 3
+
+
 def test_settings_of_the_paper_are_written_down():
     text = (ROOT / "examples" / "paracrawl" / "run.sh").read_text()
     for setting in (

@@ -1,0 +1,228 @@
+"""LASER and T-LASER through fairseq-train, model folder, lxsr embed, lxsr eval and fairseq-generate."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy
+from conftest import ROOT, lxsr, lxsr_here, refused, run, train
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.checkpoint import read_checkpoint
+
+ARCHS = ["laser_tiny", "tlaser_tiny"]
+OPTIONS = {
+    "task": "xling_translation",
+    "criterion": "xling_translation_loss",
+    "lr": "0.01",
+    "max_tokens": "500",
+    "batch_size": "64",
+    "dropout": "0.1",
+}
+
+
+def losses(done, name="nll_loss"):
+    return [float(found) for found in re.findall(rf"valid on .*?\| {name} ([0-9.]+)", done.stdout)]
+
+
+@pytest.fixture(scope="module", params=ARCHS)
+def trained(request, toy_work, tmp_path_factory):
+    """A run with the constraint, both directions of en-fr."""
+    folder = tmp_path_factory.mktemp(request.param)
+    flags = ("--no-epoch-checkpoints", "--constraint", "norm")
+    done = train(toy_work / "data-bin", folder, *flags, **OPTIONS, arch=request.param, max_epoch="8")
+    return request.param, folder, done
+
+
+@pytest.fixture(scope="module")
+def model(trained):
+    _, folder, _ = trained
+    lxsr("export-model", "--checkpoint", folder / "checkpoint_best.pt", "--output", folder / "model")
+    return folder / "model"
+
+
+def test_validation_loss_falls_and_every_part_is_logged(trained):
+    _, _, done = trained
+    found = losses(done)
+    assert len(found) == 8
+    assert found[-1] < 0.7 * found[0]
+    for part in ("loss", "nll_loss", "pair", "negative", "accuracy", "ppl"):
+        assert re.search(rf"valid on .* \| {part} [0-9.]+", done.stdout), part
+        assert re.search(rf"train \| .* \| {part} [0-9.]+", done.stdout), part
+    assert "en-fr, fr-en" in done.stdout
+
+
+def test_the_folder_embeds_and_is_evaluated(model, toy_work, tmp_path):
+    text = toy_work / "corpus" / "en-fr" / "test"
+    lxsr_here("embed", "--model", model, "--input", f"{text}.en", "--output", tmp_path / "en.npy")
+    stored = np.load(tmp_path / "en.npy")
+    assert stored.shape == (200, 32)
+    sentences = Path(f"{text}.en").read_text().splitlines()
+    encoder = SentenceEncoder.from_pretrained(model)
+    for other in (encoder.encode(sentences, batch_size=1), encoder.encode(sentences[::-1], batch_size=7)[::-1]):
+        np.testing.assert_allclose(stored, other, atol=2e-5)
+    done = lxsr_here("eval", "xsr", "--model", model, "--source", f"{text}.en", "--target", f"{text}.fr")
+    assert "nn P@1" in done.stdout
+    cosine = encoder.encode(sentences, dtype="bfloat16", normalize=True) * encoder.encode(sentences, normalize=True)
+    assert cosine.sum(axis=1).min() > 0.99
+
+
+def test_export_keeps_what_was_trained(trained, model):
+    _, folder, _ = trained
+    weights = read_checkpoint(folder / "checkpoint_best.pt")["model"]
+    ours = SentenceEncoder.from_pretrained(model).model.state_dict()
+    assert ours
+    for name, value in ours.items():
+        assert torch.equal(value, weights[f"encoder.network.{name}"]), name
+
+
+def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_work):
+    _, folder, _ = trained
+    words = {"fr": {"le", "chat", "voit", "suit", "chien"}, "en": {"the", "cat", "sees", "follows", "dog"}}
+    for source, target in (("en", "fr"), ("fr", "en")):
+        options = ("--path", folder / "checkpoint_best.pt", "--lang-pairs", f"{source}-{target}", "--beam", "3")
+        done = run(
+            "fairseq_cli.generate",
+            *(toy_work / "data-bin", "--user-dir", "fairseq_lxsr", "--task", "xling_translation", *options),
+            *("--gen-subset", "valid", "--remove-bpe", "sentencepiece", "--cpu"),
+        )
+        translated = [line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("H-")]
+        assert len(translated) == 100
+        found = set(" ".join(translated).replace(".", " ").split())
+        assert len(found & words[target]) > len(found & words[source])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_two_epochs_and_one_more_equal_three(arch, toy_work, tmp_path):
+    flags = ("--disable-validation", "--constraint", "angular", "--no-epoch-checkpoints")
+    data = toy_work / "data-bin"
+    train(data, tmp_path / "whole", *flags, **OPTIONS, arch=arch, max_epoch="3", num_workers="0")
+    train(data, tmp_path / "parts", *flags, **OPTIONS, arch=arch, max_epoch="2", num_workers="1")
+    train(data, tmp_path / "parts", *flags, **OPTIONS, arch=arch, max_epoch="3", num_workers="1")
+    whole, parts = (read_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("whole", "parts"))
+    for name, value in whole.items():
+        assert torch.equal(value, parts[name]), name
+
+
+@pytest.mark.parametrize(
+    "flags", [("--cpu-precision", "bfloat16"), ("--memory-efficient-fp16", "--fp16-init-scale", "4")]
+)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_half_precision_trains(arch, flags, toy_work, tmp_path):
+    flags = (*flags, "--constraint", "norm", "--no-save")
+    done = train(toy_work / "data-bin", tmp_path / "run", *flags, **OPTIONS, arch=arch, max_epoch="3")
+    found = losses(done)
+    assert found[-1] < 0.95 * found[0]
+
+
+@pytest.fixture(scope="module")
+def three_languages(tmp_path_factory):
+    """en-fr and en-de, `de` made of the French words spelt backwards."""
+    work = tmp_path_factory.mktemp("three")
+    pairs = toy.sentences(400)
+    toy.write(work / "text" / "en-fr", pairs)
+    backwards = [(english, " ".join(word[::-1] for word in french.split())) for english, french in pairs[:200]]
+    toy.write(work / "text" / "en-de", backwards, ("en", "de"))
+    options = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 200, "--lang-pairs", "en-fr,en-de")
+    lxsr("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
+    return work / "data-bin"
+
+
+def test_pivots_choose_the_directions(three_languages, tmp_path):
+    done = train(
+        *(three_languages, tmp_path / "run", "--no-epoch-checkpoints", "--pivots", "en"),
+        **OPTIONS,
+        arch="tlaser_tiny",
+        max_epoch="1",
+    )
+    assert "de-en, fr-en; dictionary" in done.stdout
+    assert read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["task_state"]["target_languages"] == ["en"]
+    done = train(
+        *(three_languages, tmp_path / "run", "--pivots", "en,de"),
+        **OPTIONS,
+        arch="tlaser_tiny",
+        max_epoch="2",
+        check=False,
+    )
+    refused(done, "trained to translate into ['en']", "['de', 'en']", "--save-dir")
+
+
+def test_bad_options_are_refused(three_languages, tmp_path):
+    def attempt(*flags):
+        return train(three_languages, tmp_path / "run", *flags, **OPTIONS, arch="tlaser_tiny", check=False)
+
+    refused(attempt("--pivots", "it"), "--pivots it", "de, en, fr")
+    refused(attempt("--pivots", "en", "--lang-pairs", "en-fr"), "--pivots beside --lang-pairs")
+    refused(attempt("--encoder-attention-heads", "5"), "num_heads 5")
+
+
+def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
+    _, folder, _ = trained
+    done = run(
+        "fairseq_cli.generate",
+        *(three_languages, "--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu"),
+        *("--path", folder / "checkpoint_best.pt", "--lang-pairs", "en-de", "--gen-subset", "valid"),
+        check=False,
+    )
+    refused(done, "--lang-pairs en-de", "translates into en, fr")
+
+
+def test_long_documents_are_cut_by_tlaser_and_read_whole_by_laser(trained, model):
+    arch, _, _ = trained
+    encoder = SentenceEncoder.from_pretrained(model)
+    pieces = "one red dog sees the cat. " * 400
+    ids = encoder.tokenizer.encode_flat([pieces])[1][0]
+    assert ids > 2000
+    counts = Counter()
+    one, other = encoder.encode([pieces, pieces + "six fish"], counts=counts)
+    assert np.array_equal(one, other) == (arch == "tlaser_tiny")
+    assert counts["long"] == (2 if arch == "tlaser_tiny" else 0)
+    if arch == "tlaser_tiny":
+        assert encoder.model.config.max_positions == 750
+        split = encoder.encode([pieces + "six fish"], on_long="split-mean")[0]
+        assert not np.allclose(split, other)
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from fairseq_lxsr import SentenceEncoder
+
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+encoder = SentenceEncoder.from_pretrained(sys.argv[1], "cpu")
+words = "one red dog sees the cat "
+encoder.encode([words] * 64)
+before = peak()
+encoder.encode([words * 200] * 64)
+print(peak() - before)
+"""
+
+
+def test_documents_of_750_tokens_take_little_more_memory_than_sentences(model):
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, model], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert float(done.stdout) < 100  # MiB; all 64 at once would hold 64 x 2 heads x 750 x 750 floats a layer, 288 MB
+
+
+def test_other_formats_are_refused(model, tmp_path):
+    for form in ("onnx", "sentence-transformers"):
+        done = lxsr_here("export-model", "--model", model, "--to", form, "--output", tmp_path / "out", check=False)
+        refused(done, "architecture", form)
+    assert not (tmp_path / "out").exists()
+
+
+def test_int8_is_for_transformers(trained, model, tmp_path):
+    arch, _, _ = trained
+    options = ("--dtype", "int8", "--input", __file__, "--output", tmp_path / "out.npy")
+    done = lxsr_here("embed", "--model", model, *options, check=False)
+    assert (tmp_path / "out.npy").exists() == (arch == "tlaser_tiny")
+    if arch == "laser_tiny":
+        refused(done, "dtype int8", "LASER")
