@@ -38,6 +38,8 @@ setup(
         "onnx": ["onnx", "onnxruntime", "onnxscript", "protobuf", "tokenizers"],
         # `lxsr prepare CONFIG.yaml`, .tmx, .po
         "prepare": ["defusedxml", "polib", "pyyaml"],
+        # `lxsr train-context` on what WikiExtractor writes
+        "documents": ["sentencex"],
         # reading .zst
         "zst": ["backports.zstd; python_version < '3.14'"],
         # `lxsr embed --format parquet`

@@ -10,7 +10,6 @@ CPU). Words are pieces of the target, of both sides for the lightweight model.
 """
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from itertools import pairwise, permutations, product
 from pathlib import Path
 
 from machine import machine
@@ -49,10 +49,10 @@ FAIRSEQ_LASER_1 = (
 )
 
 
-def train(options: Iterable[object], warm_up: int) -> dict[str, float]:
-    """One run; the first `warm_up` log intervals are left out.
+def train(options: Iterable[object]) -> dict[str, float]:
+    """One run; the first log interval is warm-up and left out.
 
-    Returns: words per second, pairs per second where they are logged, peak resident memory in MB.
+    Returns: words and pairs per second, peak resident memory in MB.
     """
     with tempfile.TemporaryDirectory() as save_dir:
         command = [
@@ -69,18 +69,21 @@ def train(options: Iterable[object], warm_up: int) -> dict[str, float]:
         if status:
             sys.exit(f"fairseq-train failed:\n{output[-2000:]}")
     lines = [json.loads(line[line.index("{") :]) for line in output.splitlines() if "train_inner" in line]
-    measured = [{name: float(value) for name, value in line.items()} for line in lines[warm_up:]]
-    seconds = sum(1 / line["ups"] for line in measured)
+    numbers = [{name: float(value) for name, value in line.items()} for line in lines]
+    updates = [line["num_updates"] - before["num_updates"] for before, line in pairwise(numbers)]
+    measured = numbers[1:]
+    # not by `ups`, which is rounded to two digits
+    seconds = sum(count * line["wpb"] / line["wps"] for count, line in zip(updates, measured, strict=True))
     return {
-        "words per second": sum(line["wpb"] for line in measured) / seconds,
-        **({"pairs per second": sum(line["bsz"] for line in measured) / seconds} if "bsz" in measured[0] else {}),
+        "words per second": sum(count * line["wpb"] for count, line in zip(updates, measured, strict=True)) / seconds,
+        "pairs per second": sum(count * line["bsz"] for count, line in zip(updates, measured, strict=True)) / seconds,
         "peak memory MB": usage.ru_maxrss / 1e3,
     }
 
 
 def ours(system: str, data: Path, updates: int, precision: str) -> dict[str, float]:
     options = (data, "--user-dir", "fairseq_lxsr", *SYSTEMS[system], "--cpu-precision", precision)
-    return train((*options, "--max-update", updates), warm_up=1)
+    return train((*options, "--max-update", updates))
 
 
 def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
@@ -92,7 +95,7 @@ def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
     pair = sorted(path.name.split(".")[1] for path in data.glob("train.*.idx"))[0]
     languages = pair.split("-")
     with tempfile.TemporaryDirectory() as folder:
-        for source, target in itertools.permutations(languages):
+        for source, target in permutations(languages):
             Path(folder, "corpus", f"{source}-{target}").mkdir(parents=True)
             for language in languages:
                 prefix = Path(folder, "corpus", f"{source}-{target}", f"train.{language}")
@@ -108,12 +111,12 @@ def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
                 "src": f"{folder}/corpus/{source}-{target}/train.{source}",
                 "tgt": f"{folder}/corpus/{source}-{target}/train.{target}",
             }
-            for number, (source, target) in enumerate(itertools.permutations(languages))
+            for number, (source, target) in enumerate(permutations(languages))
         ]
         path = Path(folder, "config.json")
         path.write_text(json.dumps(config | {"train": directions, "valid": directions}))
         plugin = Path(fairseq.__file__).parent / "examples" / "laser" / "laser_src"
-        return train((path, "--user-dir", plugin, *FAIRSEQ_LASER_1, "--max-update", updates), warm_up=1)
+        return train((path, "--user-dir", plugin, *FAIRSEQ_LASER_1, "--max-update", updates))
 
 
 def main() -> None:
@@ -134,7 +137,7 @@ def main() -> None:
     args = parser.parse_args()
     data, runs = args.data.absolute(), {}
     for _ in range(args.repeats):
-        for precision, system in itertools.product(args.precisions, args.systems):
+        for precision, system in product(args.precisions, args.systems):
             if system == FAIRSEQ_LASER and precision != "float32":
                 continue
             run = fairseq_laser if system == FAIRSEQ_LASER else lambda *rest, name=system: ours(name, *rest)
@@ -152,7 +155,7 @@ def show(runs: dict[str, list[dict[str, float]]]) -> None:
     print(f"{'':32}{'words/s (min - max)':>24}{'pairs/s':>10}{'peak MB':>10}")
     for name, results in runs.items():
         words = [result["words per second"] for result in results]
-        pairs = statistics.median(result.get("pairs per second", float("nan")) for result in results)
+        pairs = statistics.median(result["pairs per second"] for result in results)
         memory = max(result["peak memory MB"] for result in results)
         spread = f"{statistics.median(words):.0f} ({min(words):.0f} - {max(words):.0f})"
         print(f"{name:32}{spread:>24}{pairs:10.0f}{memory:10.0f}")

@@ -11,9 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_lxsr.encoder import DICTIONARY_FILE, NETWORKS, save_folder
+from fairseq_lxsr.encoder import NETWORKS, save_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, hash_symbols, read_dictionary
+from fairseq_lxsr.text import (
+    DICTIONARY_FILE,
+    SENTENCEPIECE_FILE,
+    TEXT_FILE,
+    TextOptions,
+    Tokenizer,
+    hash_symbols,
+    read_dictionary,
+)
 
 # under these names a task keeps the hash of its dictionary and its target languages in every checkpoint
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
@@ -28,6 +36,7 @@ OPTIONS = {
     "num_heads": "encoder_attention_heads",
     "num_layers": "encoder_layers",
     "max_positions": "max_positions",
+    "pooling": "pooling",
 }
 PADDING_IDX = 1  # of every fairseq dictionary
 
@@ -72,19 +81,22 @@ def _other_checkpoint(path: Path) -> str:
     return "; there is no other checkpoint beside it"
 
 
-def check_resumable(path: Path, vocab_size: int, task_state: dict[str, Any]) -> None:
+def check_resumable(path: Path, task: str, vocab_size: int, task_state: dict[str, Any]) -> None:
     """Refuse a checkpoint that training could not go on from, before fairseq tries.
 
-    Raises: InputError as `read_checkpoint`, and for a checkpoint of another dictionary or other languages.
+    Raises: InputError as `read_checkpoint`, and for a checkpoint of another task, dictionary or other languages.
     """
     state = read_checkpoint(path)
+    trained_by = state["cfg"]["task"].get("_name")
+    if trained_by != task:
+        raise InputError(f"{path}: trained by --task {trained_by}, not {task}; choose another --save-dir")
     entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS)]
+    other = next((count for count in entries if count != vocab_size), None)
     found = state.get("task_state", {})
-    dictionary = found.get(DICTIONARY_HASH, task_state[DICTIONARY_HASH])
-    if any(count != vocab_size for count in entries) or dictionary != task_state[DICTIONARY_HASH]:
+    if other or found.get(DICTIONARY_HASH, task_state[DICTIONARY_HASH]) != task_state[DICTIONARY_HASH]:
+        sizes = f"{other:,} entries; the data's has {vocab_size:,}" if other else "of the same size"
         raise InputError(
-            f"{path}: trained with another dictionary ({entries[0]:,} entries; the data's has {vocab_size:,}); "
-            "use the data it was trained on, or another --save-dir"
+            f"{path}: trained with another dictionary ({sizes}); use the data it was trained on, or another --save-dir"
         )
     if found.get(LANGUAGES) != task_state.get(LANGUAGES):
         raise InputError(
@@ -153,11 +165,11 @@ def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) 
     cfg = state["cfg"]["model"]
     kind = next((kind for marker, kind in MARKERS.items() if marker in weights), None)
     if kind is None:
-        known = "lxsr*, laser* or tlaser*"
+        known = "lxsr*, laser*, tlaser* or context_transformer*"
         raise InputError(f"{checkpoint}: a checkpoint of {cfg.get('_name')!r}; expected one of --arch {known}")
     vocab_size, embed_dim = weights[TOKEN_EMBEDDINGS].shape
     symbols = read_dictionary(dictionary)
-    expected = len(symbols) + (kind == "transformer")  # and <mask>
+    expected = len(symbols) + (state["cfg"]["task"].get("_name") == "xling_sent")  # and <mask>
     trained = state.get("task_state", {}).get(DICTIONARY_HASH)
     if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
         raise InputError(
@@ -166,7 +178,7 @@ def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) 
         )
     config_class, network_class = NETWORKS[kind]
     names = {field.name for field in fields(config_class)}
-    sizes = {name: cfg[option] for name, option in OPTIONS.items() if name in names}
+    sizes = {name: cfg[option] for name, option in OPTIONS.items() if name in names and option in cfg}
     model = network_class(config_class(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes))
     model.load_state_dict(weights)
     return model.eval()

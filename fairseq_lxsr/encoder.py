@@ -28,9 +28,9 @@ from fairseq_lxsr.modules import (
     TransformerSentenceEncoder,
 )
 from fairseq_lxsr.modules.packing import Rows, batches_by_length, pack
-from fairseq_lxsr.text import SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
-CONFIG_FILE, WEIGHTS_FILE, DICTIONARY_FILE = "config.json", "model.safetensors", "dict.txt"
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 FORMAT_VERSION = 1
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 ON_LONG = ("cut", "split-mean", "error")
@@ -165,7 +165,7 @@ class SentenceEncoder:
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
     def _encode_in_parts(self, ids, starts, lengths, longest: int, *options) -> np.ndarray:
-        """Long sentences in parts of `longest` pieces: the mean over pieces is that of the parts, by their lengths."""
+        """Long sentences in parts of `longest` pieces: the mean of the parts' embeddings, by their lengths."""
         parts = np.maximum(1, -(-lengths // longest))
         owner = np.repeat(np.arange(len(lengths)), parts)
         offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest

@@ -14,9 +14,11 @@ import socket
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO
+
+import numpy as np
 
 from fairseq_lxsr.errors import InputError
 
@@ -57,6 +59,26 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
         for number, raw in enumerate(stream, start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             yield _checked(raw, f"{path}, line {number}", max_words)
+
+
+class Lines(Sequence[str]):
+    """The lines of a UTF-8 file by number; only where they begin is kept in memory."""
+
+    def __init__(self, path: str | Path):
+        with reading(path), open_binary(path) as stream:
+            lengths = np.fromiter(map(len, stream), dtype=np.int64)
+        self._starts = np.concatenate(([0], lengths.cumsum()))
+        self._stream = open(path, "rb")  # noqa: SIM115 (read for as long as this object lives)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number):
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        start, end = self._starts[number], self._starts[number + 1]
+        self._stream.seek(start)
+        return self._stream.read(end - start).decode("utf-8").rstrip("\n")
 
 
 @contextlib.contextmanager

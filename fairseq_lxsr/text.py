@@ -18,12 +18,12 @@ from fairseq_lxsr.files import read_lines
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 SPECIAL = (BOS, PAD, EOS, UNK)
 
-SENTENCEPIECE_FILE = "sentencepiece.model"
-TEXT_FILE = "text.json"
+DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.model", "text.json"
 # fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
 BLANKS = r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+"
 # halves of a surrogate pair are no text; SentencePiece refuses them
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
 
@@ -32,6 +32,7 @@ class TextOptions:
     """How text was treated before SentencePiece; travels with the data and the model."""
 
     lowercase: bool = False
+    split_han: bool = False  # Chinese characters stand alone, as words of their own
 
     @classmethod
     def load(cls, path: str | Path) -> "TextOptions":
@@ -45,10 +46,12 @@ class TextOptions:
 
 
 def normalise(text: str, options: TextOptions) -> str:
-    """White space and control characters become single blanks; lower case where asked for.
+    """White space and control characters become single blanks; lower case, Chinese characters apart where asked for.
 
     Unicode normalisation (NFKC) is SentencePiece's own and lies in its model.
     """
+    if options.split_han:
+        text = _HAN.sub(r" \g<0> ", text)
     text = _BLANKS.sub(" ", text).strip()
     return text.lower() if options.lowercase else text
 

@@ -15,10 +15,17 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.text import EOS, SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text import (
+    DICTIONARY_FILE,
+    EOS,
+    SENTENCEPIECE_FILE,
+    TEXT_FILE,
+    TextOptions,
+    Tokenizer,
+    read_dictionary,
+)
 from preprocess.corpus import SPLITS
 from preprocess.stages import run_stage
-from preprocess.subwords import DICTIONARY_FILE
 from preprocess.workers import BLOCK, blocks, ordered_map
 
 Encoded = tuple[np.ndarray, np.ndarray]
@@ -67,7 +74,7 @@ def binarise(
                 for language in (source, target):
                     text, name = corpus / f"{split}.{language}", f"{split}.{source}-{target}.{language}"
                     places = [output / name for output in (outputs if split == "train" else outputs[:1])]
-                    unknown[name] = _binarise_file(text, places, subwords, workers)
+                    unknown[name] = binarise_file(text, places, subwords, workers)
         return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown}
 
     options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
@@ -77,7 +84,7 @@ def binarise(
     return report
 
 
-def _binarise_file(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
+def binarise_file(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
     """Write one side of a split, its lines distributed over the places; returns the per cent of unknown pieces."""
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]

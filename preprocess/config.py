@@ -22,6 +22,7 @@ class SubwordOptions:
     model_type: str = "bpe"
     byte_fallback: bool = False
     normalisation: str = "nmt_nfkc"
+    split_han: bool = False
 
     def __post_init__(self):
         if self.vocab_size < 1 or self.max_sentences < 1:
@@ -80,6 +81,20 @@ def read_config(path: Path) -> PrepareConfig:
 
     Raises: InputError for anything unknown, missing or of another type.
     """
+    content = read_yaml(path)
+    try:
+        options = checked(content, PrepareConfig, "the file")
+        if "cleaning" in options:
+            options["cleaning"] = _cleaning(options["cleaning"])
+        if "subwords" in options:
+            options["subwords"] = SubwordOptions(**checked(options["subwords"], SubwordOptions, "subwords"))
+        return PrepareConfig(**options)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """Its content, plain values only."""
     if importlib.util.find_spec("yaml") is None:
         raise InputError(f"{path}: needs PyYAML, which is not installed: pip install 'fairseq-lxsr[prepare]'")
     import yaml
@@ -87,22 +102,13 @@ def read_config(path: Path) -> PrepareConfig:
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a YAML file")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
-    try:
-        options = _checked(content, PrepareConfig, "the file")
-        if "cleaning" in options:
-            options["cleaning"] = _cleaning(options["cleaning"])
-        if "subwords" in options:
-            options["subwords"] = SubwordOptions(**_checked(options["subwords"], SubwordOptions, "subwords"))
-        return PrepareConfig(**options)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _cleaning(content: Any) -> Cleaning:
-    given = _checked(content, Cleaning, "cleaning")
+    given = checked(content, Cleaning, "cleaning")
     if "filters" in given:
         for name, options in given["filters"].items():
             if not isinstance(options, dict | None):
@@ -114,7 +120,7 @@ def _cleaning(content: Any) -> Cleaning:
     return Cleaning(**given, exclude=tuple(exclude))
 
 
-def _checked(content: Any, kind: type, where: str) -> dict[str, Any]:
+def checked(content: Any, kind: type, where: str) -> dict[str, Any]:
     """A mapping with fields of a dataclass, those of plain types with values of their type."""
     known = {item.name: item for item in fields(kind)}
     if not isinstance(content, dict):

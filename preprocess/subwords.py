@@ -13,11 +13,10 @@ import sentencepiece
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.text import MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, normalise
+from fairseq_lxsr.text import DICTIONARY_FILE, MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, normalise
 from preprocess.stages import run_stage
 from preprocess.workers import blocks
 
-DICTIONARY_FILE = "dict.txt"
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
@@ -32,6 +31,7 @@ def train_subwords(
     model_type: str = "bpe",
     byte_fallback: bool = False,
     normalisation: str = "nmt_nfkc",
+    split_han: bool = False,
 ) -> dict:
     """The subwords stage: SentencePiece on the training sides of all corpora, and the dictionary made of its pieces.
 
@@ -42,9 +42,10 @@ def train_subwords(
         model_type: `bpe` or `unigram`.
         byte_fallback: characters without a piece become bytes instead of <unk>.
         normalisation: a rule of SentencePiece (nmt_nfkc, nfkc, identity, ...); it lies in its model.
+        split_han: every Chinese character is a word of its own.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    text = TextOptions(lowercase=lowercase)
+    text = TextOptions(lowercase, split_han)
     options = {
         "vocab_size": vocab_size,
         "lowercase": lowercase,
@@ -53,6 +54,7 @@ def train_subwords(
         "model_type": model_type,
         "byte_fallback": byte_fallback,
         "normalisation": normalisation,
+        "split_han": split_han,
         "sentencepiece": sentencepiece.__version__,
     }
 

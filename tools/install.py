@@ -35,6 +35,7 @@ EXTRAS = [
     "defusedxml",
     "polib",
     "pyyaml",
+    "sentencex",
 ]
 DEVELOP = ["hypothesis", "mteb", "py3langid", "pytest", "ruff", "mypy", "playwright", "tensorboardX"]
 

@@ -9,7 +9,8 @@ cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
 
 SYSTEM=${1:?usage: run.sh laser_1|laser_5|laser_6|claser_6|tlaser|ctlaser}
-WORK=${WORK:-work/europarl}
+WORK=work/europarl # as the YAML file says
+[ -n "${SMOKE:-}" ] && WORK=${SMOKE_WORK:-work/europarl-smoke}
 PAIRS=de-en,de-es,en-es,fr-en,fr-es,it-en,it-es
 
 # 128k tokens an update: of one GPU 16,000 at a time, eight times

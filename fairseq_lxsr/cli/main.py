@@ -25,6 +25,7 @@ MODULES = {
     "index": "search",
     "search": "search",
     "report": "report",
+    "train-context": "train_context",
 }
 
 

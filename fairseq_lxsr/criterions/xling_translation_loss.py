@@ -34,11 +34,24 @@ class XlingTranslationLossConfig(FairseqDataclass):
     negatives: int = field(default=20, metadata={"help": "random negatives N of each sentence, each way"})
     constraint_every: int = field(
         default=1,
-        metadata={"help": "constrain every n-th pair of a batch only, n times as much: encoding targets costs less"},
+        metadata={
+            "help": "constrain every n-th pair of a batch only, n times as much: encoding targets costs less; "
+            "accuracy in training is then among fewer"
+        },
     )
     detach_mean_norm: bool = field(
         default=False, metadata={"help": "no gradient through the mean norm that distances are measured in"}
     )
+
+
+CONSTRAINT_OPTIONS = (
+    "translation_weight",
+    "constraint_weight",
+    "negative_weight",
+    "constraint_margin",
+    "negatives",
+    "constraint_every",
+)
 
 
 @register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
@@ -53,15 +66,24 @@ class XlingTranslationLoss(FairseqCriterion):
         if not 0 <= cfg.label_smoothing < 1:
             raise InputError(f"--label-smoothing {cfg.label_smoothing}; expected 0 up to 1, for example 0.1")
         if cfg.negatives < 1:
-            raise InputError(f"--negatives {cfg.negatives}; expected 1 or more (--negative-weight 0 leaves them out)")
+            raise InputError(f"--negatives {cfg.negatives}; expected 1 or more")
         if cfg.constraint_every < 1:
             raise InputError(f"--constraint-every {cfg.constraint_every}; expected 1 or more")
+        if cfg.detach_mean_norm and cfg.constraint != "norm":
+            raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm")
+        defaults = XlingTranslationLossConfig()
+        changed = [name for name in CONSTRAINT_OPTIONS if getattr(cfg, name) != getattr(defaults, name)]
+        if cfg.constraint == "none" and changed:
+            option = f"--{changed[0].replace('_', '-')}"
+            raise InputError(f"{option} {getattr(cfg, changed[0])} without --constraint; expected norm or angular")
         self.cfg = cfg
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Returns the loss summed over the batch, the number of pieces, and what is logged; nothing synchronises."""
         constrained = self.cfg.constraint != "none"
-        some = slice(None, None, self.cfg.constraint_every if self.training else 1)
+        pieces, pairs = sample["ntokens"], sample["nsentences"]
+        # two at least: one alone has no negatives
+        some = slice(None, None, max(1, min(self.cfg.constraint_every, pairs // 2)) if self.training else 1)
         logits, embeddings = model(
             **sample["net_input"],
             places=sample["target_places"],
@@ -71,7 +93,6 @@ class XlingTranslationLoss(FairseqCriterion):
         smoothed, nll = (
             part.sum() for part in losses.label_smoothed_cross_entropy(logits, gold, self.cfg.label_smoothing)
         )
-        pieces, pairs = sample["ntokens"], sample["nsentences"]
         logged = {"nll_loss": nll, "ntokens": pieces, "nsentences": pairs, "sample_size": pieces}
         loss = smoothed
         if constrained:

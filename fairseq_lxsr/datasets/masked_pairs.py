@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.datasets.masking import MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
-from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, to_tensors
+from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, padded, to_tensors
 
 MASKINGS = ("one", "tokens", "none")
 
@@ -44,7 +44,7 @@ class SentencePairDataset(PairDataset):
         if not samples:
             return {}
         index = np.array([sample["id"] for sample in samples])
-        tokens = [self.padded([sample[side] for sample in samples]) for side in SIDES]
+        tokens = [padded([sample[side] for sample in samples], self.padding_idx) for side in SIDES]
         batch: dict[str, Any] = {
             "id": index,
             "nsentences": len(samples),

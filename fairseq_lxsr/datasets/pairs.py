@@ -67,7 +67,7 @@ class PairDataset(FairseqDataset):
         which = self.corpus_of(index)
         local = index - self.offsets[which]
         corpus = self.corpora[which]
-        sides = [self._strip(side[local]) for side in (corpus.source, corpus.target)]
+        sides = [strip_eos(side[local], self.eos_idx) for side in (corpus.source, corpus.target)]
         if self.subword_dropout:
             sides = [self.subword_dropout(ids, self.epoch, index, side) for side, ids in enumerate(sides)]
         source, target = (ids[: self.max_positions] for ids in sides)
@@ -76,10 +76,6 @@ class PairDataset(FairseqDataset):
     def corpus_of(self, index: int) -> int:
         """Number of the corpus that a pair is of."""
         return int(np.searchsorted(self.offsets, index, side="right")) - 1
-
-    def _strip(self, tokens: torch.Tensor) -> np.ndarray:
-        ids = tokens.numpy()
-        return ids[:-1] if ids[-1] == self.eos_idx else ids
 
     # -- order and batches
 
@@ -112,27 +108,34 @@ class PairDataset(FairseqDataset):
         return [
             batch
             for part in parts
-            for batch in sampling.cut_into_batches(part, self.lengths[part].max(axis=1), max_sentences, max_tokens)
+            for batch in sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens)
         ]
 
     def filter_indices_by_size(self, indices, max_sizes):
         return indices, []  # sentences are cut, not dropped
 
     def num_tokens(self, index: int) -> int:
-        return int(self.lengths[index].max())
+        return int(self.num_tokens_vec(index))
 
     def num_tokens_vec(self, indices):
-        return self.lengths[indices].max(axis=1)
+        return self.lengths[indices].max(axis=-1)
 
     def size(self, index: int) -> tuple[int, int]:
         return tuple(self.lengths[index])
 
-    def padded(self, sentences: list[np.ndarray]) -> np.ndarray:
-        """[B, T] ids, `padding_idx` after the end of shorter sentences."""
-        lengths = np.array([len(sentence) for sentence in sentences])
-        padded = np.full((len(sentences), lengths.max()), self.padding_idx, dtype=np.int64)  # [B, T]
-        padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
-        return padded
+
+def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
+    """Ids of a sentence [T] as it lies in a data folder, without the EOS at its end."""
+    ids = tokens.numpy()
+    return ids[:-1] if len(ids) and ids[-1] == eos_idx else ids
+
+
+def padded(sentences: list[np.ndarray], padding_idx: int) -> np.ndarray:
+    """[B, T] ids, `padding_idx` after the end of shorter sentences."""
+    lengths = np.array([len(sentence) for sentence in sentences])
+    tokens = np.full((len(sentences), lengths.max()), padding_idx, dtype=np.int64)  # [B, T]
+    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
+    return tokens
 
 
 def to_tensors(batch: dict) -> dict:

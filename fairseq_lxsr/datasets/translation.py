@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset, to_tensors
+from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset, padded, to_tensors
 
 
 class TranslationDataset(PairDataset):
@@ -21,6 +21,9 @@ class TranslationDataset(PairDataset):
         super().__init__(corpora, **options)
         self.target_languages = list(target_languages)
 
+    def num_tokens_vec(self, indices):
+        return super().num_tokens_vec(indices) + 1  # EOS, or the tag
+
     def collater(self, samples: list[dict]) -> dict:
         """Pad.
 
@@ -33,7 +36,8 @@ class TranslationDataset(PairDataset):
             return {}
         sources, targets = ([sample[side] for sample in samples] for side in ("source", "target"))
         eos = np.array([self.eos_idx])
-        gold = self.padded([np.concatenate((target, eos)) for target in targets])
+        previous = padded([np.concatenate((eos, target)) for target in targets], self.padding_idx)
+        gold = padded([np.concatenate((target, eos)) for target in targets], self.padding_idx)
         places = np.flatnonzero(gold != self.padding_idx)  # found here, on the host: a device would have to wait
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]
@@ -43,12 +47,12 @@ class TranslationDataset(PairDataset):
                 "nsentences": len(samples),
                 "ntokens": len(places),
                 "net_input": {
-                    "src_tokens": self.padded(sources),
+                    "src_tokens": padded(sources, self.padding_idx),
                     "target_language": np.full(len(samples), language),
-                    "prev_output_tokens": self.padded([np.concatenate((eos, target)) for target in targets]),
+                    "prev_output_tokens": previous,
                 },
                 "target": gold,
                 "target_places": places,
-                "target_tokens": self.padded(targets),
+                "target_tokens": padded(targets, self.padding_idx),
             }
         )

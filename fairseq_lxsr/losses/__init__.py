@@ -6,6 +6,7 @@ Every loss is computed in float32 whatever the training precision, and is a sum;
 """
 
 from fairseq_lxsr.losses.alignment import alignment_loss, in_batch_accuracy
+from fairseq_lxsr.losses.coherence import coherence_regression_loss, context_classification_loss
 from fairseq_lxsr.losses.distance import distance_constraint, draw_negatives
 from fairseq_lxsr.losses.divergence import kl_divergence, label_smoothed_cross_entropy
 from fairseq_lxsr.losses.generative import OBJECTIVES, sentence_loss, sentence_targets, token_loss
@@ -17,6 +18,8 @@ __all__ = [
     "TARGET_WEIGHTS",
     "alignment_loss",
     "bag_of_pieces",
+    "coherence_regression_loss",
+    "context_classification_loss",
     "distance_constraint",
     "draw_negatives",
     "in_batch_accuracy",

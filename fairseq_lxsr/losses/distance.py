@@ -15,8 +15,6 @@ from fairseq_lxsr.losses.precision import in_float32
 SMALLEST_NORM = 1e-6  # added to the mean norm that distances are measured in
 LARGEST_SINE = 1 - 1e-6  # the derivative of the angle between opposite vectors is infinite
 
-Distance = Callable[[Tensor, Tensor], Tensor]
-
 
 @in_float32
 def distance_constraint(
@@ -42,21 +40,19 @@ def distance_constraint(
     """
     if metric not in DISTANCES:
         raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
-    distance = DISTANCES[metric](u, v, detach_scale)
-    pair = distance(u, v)  # [B]
+    u, v, to_distance = DISTANCES[metric](u, v, detach_scale)
+    pair = to_distance((u - v).norm(dim=1))  # [B]
     if len(u) < 2:
         return pair.sum(), pair.sum() * 0
+    # element by element, not by |u|^2 + |v|^2 - 2uv, which loses what is near; never a [B, B, D] tensor
+    between = to_distance(torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist"))  # [B, B], u_i to v_j
+    nearer_v = F.relu(margin + pair[:, None] - between)  # of u_i: v_j
+    nearer_u = F.relu(margin + pair[:, None] - between.T)  # of v_i: u_j
     if negatives is None:
-        return pair.sum(), _all_negatives(u, v, pair, margin, distance)
-    ways = ((u, v[negatives[0]]), (v, u[negatives[1]]))  # [B, D] against [N, B, D]
-    nearer = [F.relu(margin + pair - distance(here, there)).sum() for here, there in ways]
-    return pair.sum(), torch.stack(nearer).sum() / negatives.shape[1]
-
-
-def _all_negatives(u: Tensor, v: Tensor, pair: Tensor, margin: float, distance: Distance) -> Tensor:
-    between = distance(u[:, None], v[None])  # [B, B]
-    nearer = F.relu(margin + pair[:, None] - between) + F.relu(margin + pair[None] - between)
-    return nearer.masked_fill(torch.eye(len(u), dtype=torch.bool, device=u.device), 0).sum() / (len(u) - 1)
+        others = ~torch.eye(len(u), dtype=torch.bool, device=u.device)
+        return pair.sum(), ((nearer_v + nearer_u) * others).sum() / (len(u) - 1)
+    drawn = [nearer.gather(1, way.T) for nearer, way in zip((nearer_v, nearer_u), negatives, strict=True)]  # [B, N]
+    return pair.sum(), torch.stack(drawn).sum() / negatives.shape[1]
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
@@ -69,21 +65,20 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
     return permutations.view(2, draws, pairs)
 
 
-def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Distance:
+def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """||x - y|| in units of the mean norm of all embeddings of the batch."""
     scale = torch.cat((u, v)).norm(dim=1).mean() + SMALLEST_NORM
     scale = scale.detach() if detach_scale else scale
-    return lambda x, y: (x - y).norm(dim=-1) / scale
+    return u, v, lambda norms: norms / scale
 
 
-def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Distance:
+def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """The angle between x and y as a share of pi, from the chord: exact and smooth where vectors are nearly equal."""
 
-    def distance(x: Tensor, y: Tensor) -> Tensor:
-        sine = (F.normalize(x, dim=-1) - F.normalize(y, dim=-1)).norm(dim=-1) / 2
-        return sine.clamp_max(LARGEST_SINE).asin() * (2 / math.pi)
+    def angle(chord: Tensor) -> Tensor:
+        return (chord / 2).clamp_max(LARGEST_SINE).asin() * (2 / math.pi)
 
-    return distance
+    return F.normalize(u, dim=1), F.normalize(v, dim=1), angle
 
 
 DISTANCES = {"norm": _norm, "angular": _angular}

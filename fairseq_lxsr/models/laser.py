@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, register_model
 from torch import Tensor, nn
 
-from fairseq_lxsr.models._presets import register_presets
+from fairseq_lxsr.models._options import EncoderOptions, register_presets
 from fairseq_lxsr.models._translation import (
     EncoderOut,
     SentenceEncoderOfTranslation,
@@ -15,7 +14,6 @@ from fairseq_lxsr.models._translation import (
     at_places,
 )
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
-from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import uniform_
 
@@ -41,22 +39,13 @@ ARCHITECTURES = {
 
 
 @dataclass
-class LaserModelConfig(FairseqDataclass):
+class LaserModelConfig(EncoderOptions):
     encoder_embed_dim: int = field(default=320, metadata={"help": "width of the encoder's token embeddings"})
     encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction"})
     encoder_layers: int = field(default=1, metadata={"help": "number of bidirectional LSTM layers"})
     decoder_embed_dim: int = field(default=1024, metadata={"help": "width of the decoder's token embeddings"})
     decoder_hidden_size: int = field(default=2048, metadata={"help": "units of the decoder's LSTM"})
     decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
-    dropout: float = field(default=0.1, metadata={"help": "dropout probability of embeddings and LSTM outputs"})
-    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
-        default="float32",
-        metadata={
-            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
-            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
-            "--fp16, --bf16 or --amp"
-        },
-    )
 
 
 class LaserDecoder(FairseqIncrementalDecoder):

@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
-from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_lxsr.models._presets import register_presets
+from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.cpu import CPU_PRECISIONS, cpu_autocast_dtype
+from fairseq_lxsr.modules.cpu import cpu_autocast_dtype
 
 # Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
 BASE = {
@@ -32,29 +30,11 @@ ARCHITECTURES = {
 
 
 @dataclass
-class LxsrModelConfig(FairseqDataclass):
-    encoder_embed_dim: int = field(default=512, metadata={"help": "width D of the embeddings, in units"})
-    encoder_ffn_embed_dim: int = field(default=1024, metadata={"help": "width of the feed-forward blocks, in units"})
-    encoder_attention_heads: int = field(default=8, metadata={"help": "number of attention heads"})
-    encoder_layers: int = field(default=2, metadata={"help": "number of transformer layers, 0 to 6 or more"})
-    dropout: float = field(default=0.1, metadata={"help": "dropout probability of embeddings and residual branches"})
-    attention_dropout: float = field(default=0.0, metadata={"help": "dropout probability of the attention weights"})
-    activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks"}
-    )
+class LxsrModelConfig(TransformerOptions):
     learn_temperature: bool = field(
         default=False,
         metadata={"help": "learn the temperature of the align loss, starting at --align-temperature"},
     )
-    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
-        default="float32",
-        metadata={
-            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
-            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
-            "--fp16, --bf16 or --amp"
-        },
-    )
-    max_positions: int = II("task.max_positions")
 
 
 @register_model("lxsr", dataclass=LxsrModelConfig)
@@ -71,19 +51,7 @@ class LxsrModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
-        dictionary = task.source_dictionary
-        config = TransformerConfig(
-            vocab_size=len(dictionary),
-            padding_idx=dictionary.pad(),
-            embed_dim=cfg.encoder_embed_dim,
-            ffn_embed_dim=cfg.encoder_ffn_embed_dim,
-            num_heads=cfg.encoder_attention_heads,
-            num_layers=cfg.encoder_layers,
-            max_positions=cfg.max_positions,
-            dropout=cfg.dropout,
-            attention_dropout=cfg.attention_dropout,
-            activation_dropout=cfg.activation_dropout,
-        )
+        config = TransformerConfig(**transformer_sizes(cfg, task.source_dictionary))
         return cls(config, cfg.learn_temperature, cfg.cpu_precision)
 
     def max_positions(self) -> int:

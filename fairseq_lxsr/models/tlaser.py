@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, register_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
-from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_lxsr.models._presets import register_presets
+from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.models._translation import (
     EncoderOut,
     SentenceEncoderOfTranslation,
@@ -18,7 +16,6 @@ from fairseq_lxsr.models._translation import (
     at_places,
 )
 from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
-from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
 
@@ -36,26 +33,13 @@ ARCHITECTURES = {"tlaser_base": BASE, "tlaser_small": BASE | SMALL, "tlaser_tiny
 
 
 @dataclass
-class TLaserModelConfig(FairseqDataclass):
+class TLaserModelConfig(TransformerOptions):
     encoder_embed_dim: int = field(default=1024, metadata={"help": "width D of the embeddings, and of the decoder"})
     encoder_ffn_embed_dim: int = field(default=4096, metadata={"help": "width of the feed-forward blocks, in units"})
     encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads"})
     encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers"})
     decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
-    dropout: float = field(default=0.3, metadata={"help": "dropout probability of embeddings and residual branches"})
-    attention_dropout: float = field(default=0.0, metadata={"help": "dropout probability of the attention weights"})
-    activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks"}
-    )
-    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
-        default="float32",
-        metadata={
-            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
-            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
-            "--fp16, --bf16 or --amp"
-        },
-    )
-    max_positions: int = II("task.max_positions")
+    dropout: float = field(default=0.3, metadata={"help": "dropout probability of embeddings and layers"})
 
 
 class TLaserDecoder(FairseqIncrementalDecoder):
@@ -68,6 +52,7 @@ class TLaserDecoder(FairseqIncrementalDecoder):
         dim = self.embed_dim = cfg.encoder_embed_dim
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
+        nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # as the tokens beside them
         self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
         table = sinusoidal_positions(1 + cfg.max_positions, dim)
         self.register_buffer("positions", table, persistent=False)
@@ -129,18 +114,7 @@ class TLaserModel(SentenceTranslationModel):
     @classmethod
     def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
         dictionary = task.source_dictionary
-        config = TLaserConfig(
-            vocab_size=len(dictionary),
-            padding_idx=dictionary.pad(),
-            embed_dim=cfg.encoder_embed_dim,
-            ffn_embed_dim=cfg.encoder_ffn_embed_dim,
-            num_heads=cfg.encoder_attention_heads,
-            num_layers=cfg.encoder_layers,
-            max_positions=cfg.max_positions,
-            dropout=cfg.dropout,
-            attention_dropout=cfg.attention_dropout,
-            activation_dropout=cfg.activation_dropout,
-        )
+        config = TLaserConfig(**transformer_sizes(cfg, dictionary))
         encoder = SentenceEncoderOfTranslation(dictionary, TLaserSentenceEncoder(config))
         return cls(encoder, TLaserDecoder(dictionary, len(task.languages), cfg), cfg.cpu_precision)
 

@@ -2,7 +2,7 @@
 
 from fairseq_lxsr.modules.heads import ReconstructionHead
 from fairseq_lxsr.modules.laser import LaserConfig, LaserSentenceEncoder
-from fairseq_lxsr.modules.pooling import max_pool, mean_pool
+from fairseq_lxsr.modules.pooling import max_pool, mean_max_pool, mean_pool
 from fairseq_lxsr.modules.tlaser import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.transformer import TransformerConfig, TransformerSentenceEncoder
 
@@ -15,5 +15,6 @@ __all__ = [
     "TransformerConfig",
     "TransformerSentenceEncoder",
     "max_pool",
+    "mean_max_pool",
     "mean_pool",
 ]

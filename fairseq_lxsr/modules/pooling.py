@@ -26,3 +26,15 @@ def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     """
     hidden = states.masked_fill(~is_token[..., None], float("-inf")).max(dim=1).values
     return hidden.masked_fill(~is_token.any(dim=1, keepdim=True), 0)
+
+
+def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
+    """Mean and maximum side by side.
+
+    Args: as `mean_pool`.
+    Returns: [B, 2D].
+    """
+    return torch.cat((mean_pool(states, is_token), max_pool(states, is_token)), dim=1)
+
+
+POOLINGS = {"mean": mean_pool, "mean_max": mean_max_pool}

@@ -1,4 +1,4 @@
-"""The sentence encoder: embeddings, N post-LayerNorm transformer layers, mean pooling.
+"""The sentence encoder: embeddings, N post-LayerNorm transformer layers, pooling.
 
 Source: Mao et al. 2021, section 3.1. One encoder for all languages, no language tag, no BOS, no EOS.
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.pooling import mean_pool
+from fairseq_lxsr.modules.pooling import POOLINGS
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,11 @@ class TransformerConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
+    pooling: str = "mean"
 
     def __post_init__(self):
+        if self.pooling not in POOLINGS:
+            raise InputError(f"pooling {self.pooling!r}; expected one of {', '.join(POOLINGS)}")
         if self.num_heads < 1 or self.embed_dim % self.num_heads:
             raise InputError(
                 f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected a multiple of the heads"
@@ -41,8 +44,8 @@ class TransformerConfig:
 
     @property
     def output_dim(self) -> int:
-        """Width of an embedding."""
-        return self.embed_dim
+        """Width E of an embedding: D, or 2D where mean and maximum stand side by side."""
+        return self.embed_dim * (1 if self.pooling == "mean" else 2)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:
@@ -131,7 +134,7 @@ class TransformerSentenceEncoder(nn.Module):
 
         Args:
             batches: each [B, T] ids, `padding_idx` at unused places, T at most `max_positions`.
-        Returns: for each, sentence embeddings [B, D], the mean of the last states over real pieces; states [B, T, D].
+        Returns: for each, sentence embeddings [B, E], pooled from the last states of real pieces; states [B, T, D].
         """
         # one look-up for all: each would have a [V, D] gradient of its own
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
@@ -147,7 +150,7 @@ class TransformerSentenceEncoder(nn.Module):
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         for layer in self.layers:
             x = layer(x, attends)
-        return mean_pool(x, is_token), x
+        return POOLINGS[self.config.pooling](x, is_token), x
 
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
@@ -160,11 +163,13 @@ class TransformerSentenceEncoder(nn.Module):
             sentence: [R, W] number of the sentence of each piece, different from all others at padding.
             pieces: [P] where in the flattened rows the pieces of the first sentence lie, then those of the second, ...
             starts: [S] where in `pieces` each sentence begins.
-        Returns: [S, D] float32.
+        Returns: [S, E] float32.
         """
         x = self.embed_tokens(tokens) + self.embed_positions(positions)
         x = self.dropout(self.layer_norm(x))
         attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
         for layer in self.layers:
             x = layer(x, attends)
-        return F.embedding_bag(pieces, x.flatten(0, 1).float(), starts, mode="mean")
+        modes = self.config.pooling.split("_")
+        states = x.flatten(0, 1).float()
+        return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)

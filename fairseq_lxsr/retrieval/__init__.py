@@ -2,7 +2,7 @@
 
 from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, write_index
 from fairseq_lxsr.retrieval.margin import MARGINS, csls_neighbours, margin_neighbours, margin_scores, neighbourhood
-from fairseq_lxsr.retrieval.mining import RETRIEVALS, MinedPairs, mine, mine_neighbours, one_to_one
+from fairseq_lxsr.retrieval.mining import RETRIEVALS, MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
 from fairseq_lxsr.retrieval.neighbours import first_unusable, nearest_neighbours, normalise_rows
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "MinedPairs",
     "build_index",
     "csls_neighbours",
+    "csls_pairs",
     "first_unusable",
     "margin_neighbours",
     "margin_scores",

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.margin import margin_scores, neighbourhood
-from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours, normalise_rows
 
+PAIR_ROWS = 1024  # of the queries that are compared at a time
 RETRIEVALS = ("max", "intersect", "fwd", "bwd")
 
 
@@ -108,3 +110,31 @@ def _in_order(scores: FloatArray, source: IntArray, target: IntArray) -> MinedPa
     """By falling score; equal ones by source, then target."""
     order = np.lexsort((target, source, -scores))
     return MinedPairs(scores[order], source[order], target[order])
+
+
+def csls_pairs(
+    queries: FloatArray, candidates: FloatArray, count: int, neighbours: int = 10
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """The `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) among all of N x M, in falling order.
+
+    Args:
+        queries: [N, D]; candidates: [M, D].
+        neighbours: size of the neighbourhoods r, at most N and M.
+    Returns: CSLS, rows of the queries and of the candidates, each [count]; equal ones in any order.
+    Raises: InputError as `nearest_neighbours`.
+    """
+    to_candidates = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
+    to_queries = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])
+    units, others = normalise_rows(queries), torch.from_numpy(normalise_rows(candidates))
+    minus = torch.from_numpy(-to_queries)
+    best, places = torch.empty(0), torch.empty(0, dtype=torch.long)
+    for start in range(0, len(units), PAIR_ROWS):
+        block = torch.from_numpy(units[start : start + PAIR_ROWS])
+        scores = torch.addmm(minus, block, others.T, alpha=2)  # [n, M]
+        scores -= torch.from_numpy(to_candidates[start : start + PAIR_ROWS])[:, None]
+        values, here = scores.flatten().topk(min(count, scores.numel()))
+        best, places = torch.cat((best, values)), torch.cat((places, here + start * len(candidates)))
+        order = best.argsort(descending=True, stable=True)[:count]
+        best, places = best[order], places[order]
+    rows, columns = np.divmod(places.numpy(), len(candidates))
+    return best.numpy(), rows, columns

@@ -12,9 +12,14 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-TASKS = ("xling_sent", "xling_translation")
-MODELS = ("lxsr", "laser", "tlaser")  # their options have the defaults of the first preset of each
-CRITERIONS = ("xling_sent_loss", "xling_translation_loss")
+TASKS = ("xling_sent", "xling_translation", "sent_context")
+MODELS = (
+    "lxsr",
+    "laser",
+    "tlaser",
+    "context_transformer",
+)  # their options have the defaults of the first preset of each
+CRITERIONS = ("xling_sent_loss", "xling_translation_loss", "sent_context_loss")
 
 
 def add_to_help() -> None:

@@ -49,7 +49,7 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # a checkpoint that is loaded replaces them: a language keeps its number whatever is translated with it
+        # fairseq-generate replaces them by those of its checkpoint, and a language keeps its number
         self.state.merge_state_dict({LANGUAGES: sorted({target for _, target in self.pairs})})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
@@ -82,4 +82,4 @@ class XlingTranslationTask(PairTask):
         return TranslationDataset(corpora, numbers, padding_idx=self.dictionary.pad(), **options)
 
     def max_positions(self) -> tuple[int, int]:
-        return self.cfg.max_positions, self.cfg.max_positions
+        return self.longest, self.longest

@@ -68,7 +68,9 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
 def test_recipe_of_the_laser_family_in_its_smoke_mode(tmp_path, system):
     for number, pair in enumerate(("de-en", "de-es", "en-es", "fr-en", "fr-es", "it-en", "it-es")):
         toy.write(tmp_path / "text" / pair, toy.sentences(120, seed=number), tuple(pair.split("-")))
-    output = run_example("europarl_laser", system, SMOKE=1, WORK=tmp_path / "work", TEXT=tmp_path / "text" / "{pair}")
+    output = run_example(
+        "europarl_laser", system, SMOKE=1, SMOKE_WORK=tmp_path / "work", TEXT=tmp_path / "text" / "{pair}"
+    )
     for setting in (
         "de-en, de-es, en-es, es-en, fr-en, fr-es, it-en, it-es; dictionary",
         "'constraint': norm",

@@ -93,8 +93,10 @@ def test_the_decoder_sees_nothing_of_the_source_but_its_embedding(kind, batch):
     logits, embeddings = model(**batch)
     torch.testing.assert_close(embeddings["source"], encoder_out["embedding"])
     # another source with the same embedding: the decoder cannot tell
-    same = dict(encoder_out, embedding=encoder_out["embedding"].clone())
-    torch.testing.assert_close(model.decoder(batch["prev_output_tokens"], same)[0], logits)
+    other = model.encoder(batch["src_tokens"].roll(1, dims=0), batch["target_language"])
+    assert not torch.allclose(model.decoder(batch["prev_output_tokens"], other)[0], logits)
+    other["embedding"] = encoder_out["embedding"]
+    torch.testing.assert_close(model.decoder(batch["prev_output_tokens"], other)[0], logits)
     moved = dict(encoder_out, embedding=encoder_out["embedding"] + 0.1)
     assert ((model.decoder(batch["prev_output_tokens"], moved)[0] - logits).abs().amax(dim=2) > 1e-6).all()
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder, mean_pool
 
 PAD = 1
@@ -109,3 +110,35 @@ def test_head_shares_the_embeddings():
     assert logits.shape == (3, 40)
     logits.sum().backward()
     assert embeddings.grad is not None
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_mean_and_maximum_side_by_side(tokens, rows):
+    mean, both = make_encoder(), make_encoder(pooling="mean_max")
+    [(expected, states)] = mean(tokens)
+    if rows:
+        embeddings = by_rows(both, tokens)
+    else:
+        [(embeddings, _)] = both(tokens)
+    assert both.config.output_dim == 32
+    torch.testing.assert_close(embeddings[:, :16], expected, rtol=0, atol=5e-6)
+    for row, length in enumerate(tokens.ne(PAD).sum(1)):
+        maximum = states[row, :length].max(dim=0).values
+        torch.testing.assert_close(embeddings[row, 16:], maximum, rtol=0, atol=5e-6)
+
+
+def by_rows(encoder, tokens):
+    """All sentences in one row, as `SentenceEncoder` packs them."""
+    real = tokens.ne(PAD)
+    lengths = real.sum(1)
+    starts = lengths.cumsum(0) - lengths
+    sentence = torch.arange(len(tokens)).repeat_interleave(lengths)
+    position = torch.arange(int(lengths.sum())) - starts[sentence]
+    pieces = torch.arange(len(position))
+    with torch.inference_mode():
+        return encoder.forward_rows(tokens[real][None], position[None], sentence[None], pieces, starts)
+
+
+def test_unknown_pooling():
+    with pytest.raises(InputError, match="pooling 'max'"):
+        make_encoder(pooling="max")

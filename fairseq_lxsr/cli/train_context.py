@@ -1,0 +1,38 @@
+"""`lxsr train-context`: embeddings without parallel text; both stages and all rounds, resumable."""
+
+import argparse
+from pathlib import Path
+
+from fairseq_lxsr.context.config import ContextConfig
+from fairseq_lxsr.context.rounds import Rounds
+from fairseq_lxsr.errors import InputError
+from preprocess.config import checked, read_yaml
+from preprocess.documents import binarise_documents, make_documents
+from preprocess.subwords import train_subwords
+
+
+def add_parser(verbs) -> None:
+    parser = verbs.add_parser("train-context", help="train without parallel text", description=__doc__)
+    parser.add_argument("config", type=Path, metavar="CONFIG.yaml", help="see examples/context")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    config = read_config(args.config)
+    work, languages = Path(config.work), list(config.documents)
+    sources = {language: Path(source) for language, source in config.documents.items()}
+    documents, subwords, data = work / "documents", work / "subwords", work / "data-bin"
+    make_documents(documents, sources, config.valid_documents, config.seed)
+    train_subwords(subwords, [documents], config.vocab_size, config.lowercase, split_han=config.split_han)
+    binarise_documents(data, documents, languages, subwords, config.workers)
+    model = Rounds(config, data, documents).run()
+    print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
+
+
+def read_config(path: Path) -> ContextConfig:
+    """A YAML file with the fields of `ContextConfig`; file names in it are relative to the current folder."""
+    content = read_yaml(path)
+    try:
+        return ContextConfig(**checked(content, ContextConfig, "the file"))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

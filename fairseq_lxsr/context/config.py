@@ -1,0 +1,66 @@
+"""Everything that `lxsr train-context` can be told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fairseq_lxsr.errors import InputError
+
+
+@dataclass(frozen=True)
+class ContextConfig:
+    """Both stages and all rounds (Wang et al.; their values are the defaults where they give them).
+
+    Args:
+        documents: file or folder of each language.
+        work: folder that gets everything.
+        arch: a preset of context_transformer.
+        valid_documents: of each language, held out.
+        context: sentences before and after each.
+        epochs: of the first stage.
+        rounds: of mining and regression.
+        draw: m, sentences of either language that are looked at together.
+        best: pairs kept of a draw, at most.
+        pairs: pairs of a round.
+        start_model: model folder of another encoder that mines the first round, for example one of little parallel
+            text; without it the first stage does.
+        gold: file of true pairs, `sentence<TAB>sentence`; where given, the precision of the mined ones is reported.
+        batch_size: samples of an update.
+        learning_rate: falls linearly to zero in every stage and round.
+    """
+
+    documents: Mapping[str, str]
+    work: str = "work/context"
+    arch: str = "context_transformer_base"
+    vocab_size: int = 16_000
+    lowercase: bool = True
+    split_han: bool = True
+    valid_documents: int = 10
+    context: int = 1
+    epochs: int = 1
+    rounds: int = 3
+    draw: int = 10_000
+    best: int = 1_000
+    pairs: int = 100_000
+    start_model: str = ""
+    gold: str = ""
+    batch_size: int = 128
+    learning_rate: float = 1e-4
+    dropout: float = 0.1
+    max_positions: int = 150
+    seed: int = 1
+    workers: int = 2
+    cpu_precision: str = "auto"
+    encode_dtype: str = "float32"
+
+    def __post_init__(self):
+        for name in ("valid_documents", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}; expected 1 or more")
+        if self.rounds < 0:
+            raise InputError(f"rounds {self.rounds}; expected 0 or more")
+        if not isinstance(self.documents, Mapping) or not all(
+            isinstance(source, str) for source in self.documents.values()
+        ):
+            raise InputError(f"documents: {self.documents!r:.60}; expected for example {{en: en.txt, fr: fr.txt}}")
+        if self.rounds and len(self.documents) < 2:
+            raise InputError(f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more")

@@ -1,0 +1,205 @@
+"""Both stages and all rounds, one after the other; each step is kept, and an interrupted one goes on where it was."""
+
+import contextlib
+import fcntl
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.checkpoint import export_checkpoint
+from fairseq_lxsr.context.config import ContextConfig
+from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
+from fairseq_lxsr.encoder import CONFIG_FILE, SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import Lines, atomic_write, read_lines
+
+RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
+MAY_CHANGE = {"rounds", "workers", "gold"}  # between two calls on one work folder
+PLUGIN = Path(__file__).parent.parent
+SAVE_EVERY = 1000  # updates
+
+
+class Rounds:
+    """Steps in folders of their own: `stage1`, `round1`, `round2`, ...
+
+    Args:
+        data: the data folder; documents: its text, train.LANG.
+    """
+
+    def __init__(self, config: ContextConfig, data: Path, documents: Path):
+        self.config, self.data, self.documents = config, data, documents
+        self.work = Path(config.work)
+
+    def run(self) -> Path:
+        """Returns: the model folder of the last step.
+
+        Raises: InputError for a work folder of other options, one that another run holds, and where training fails.
+        """
+        with self._locked() as self.lock:
+            self._check_record()
+            model = self._step("stage1", None)
+            for number in range(1, self.config.rounds + 1):
+                model = self._step(f"round{number}", model)
+        return model
+
+    def _step(self, name: str, previous: Path | None) -> Path:
+        folder = self.work / name
+        model = folder / "model"
+        if (model / CONFIG_FILE).is_file():
+            print(f"{folder}: done, kept")
+            return model
+        folder.mkdir(parents=True, exist_ok=True)
+        if previous is None:
+            samples = self._sentences_with_context() * self.config.epochs
+            options: tuple[str | Path, ...] = ("--stage", "classify")
+        else:
+            mined = folder / "mined.tsv"
+            if not mined.is_file():
+                start = self.config.start_model if name == "round1" else ""
+                self._mine(Path(start) if start else previous, mined, name)
+            samples = 2 * sum(1 for _ in read_lines(mined, max_words=None))
+            last = previous.parent / "checkpoints" / "checkpoint_last.pt"
+            options = ("--stage", "regress", "--mined", mined, "--disable-validation", "--finetune-from-model", last)
+        self._train(folder, samples, self.config.epochs if previous is None else 1, options)
+        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.data)
+        print(f"{model}: exported")
+        return model
+
+    # -- mining
+
+    def _mine(self, model: Path, output: Path, name: str) -> None:
+        """Pairs of one round, their cosines under the model of the step before."""
+        config, start = self.config, time.perf_counter()
+        encoder = SentenceEncoder.from_pretrained(model)
+        texts = {language: Lines(self.documents / f"train.{language}") for language in config.documents}
+        files = {language: output.with_name(f"vectors.{language}.raw") for language in texts}
+        embedded = {
+            language: Embedded(encoder, lines, config.encode_dtype, files[language])
+            for language, lines in texts.items()
+        }
+        seed = config.seed * 1000 + int(name.removeprefix("round"))
+        pairs, seconds = mine_draws(embedded, config.draw, config.best, config.pairs, seed)
+        for file in files.values():
+            file.unlink()
+        report = {
+            "round": name,
+            "model": str(model),
+            "pairs": len(pairs),
+            "mean CSLS": float(np.mean([pair.score for pair in pairs])),
+            "mean cosine": float(np.mean([pair.cosine for pair in pairs])),
+            "seconds": {"all": time.perf_counter() - start, **seconds},
+        }
+        if config.gold:
+            report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
+        with (self.work / REPORT).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(report) + "\n")
+        with atomic_write(output) as stream:
+            stream.writelines(f"{row}\n" for row in rows(pairs, texts))
+        print(
+            f"{output}: {len(pairs):,} pairs, mean CSLS {report['mean CSLS']:.3f}, mean cosine "
+            f"{report['mean cosine']:.3f}"
+            + (f", precision {report['precision']:.3f}" if config.gold else "")
+            + f"; {seconds['draws']:.0f} draws, encoding {seconds['encode']:.0f} s, search {seconds['search']:.0f} s"
+        )
+
+    # -- training
+
+    def _train(self, folder: Path, samples: int, epochs: int, options: tuple) -> None:
+        config, log = self.config, folder / "train.log"
+        updates = math.ceil(samples / epochs / config.batch_size) * epochs
+        command = [
+            *(sys.executable, "-m", "fairseq_cli.train", self.data.absolute(), "--user-dir", PLUGIN),
+            *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
+            *("--langs", ",".join(config.documents), "--context", config.context),
+            *("--max-positions", config.max_positions, "--dropout", config.dropout),
+            *("--batch-size", config.batch_size, "--max-epoch", epochs, "--optimizer", "adam"),
+            *("--lr", config.learning_rate, "--lr-scheduler", "polynomial_decay", "--total-num-update", updates),
+            *("--cpu-precision", config.cpu_precision, "--seed", config.seed, "--log-format", "simple"),
+            *("--save-dir", (folder / "checkpoints").absolute(), "--no-epoch-checkpoints"),
+            *("--save-interval-updates", SAVE_EVERY, "--keep-interval-updates", 1),
+            *(option.absolute() if isinstance(option, Path) else option for option in options),
+        ]
+        print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
+        start = time.perf_counter()
+        with log.open("a", encoding="utf-8") as stream:
+            done = subprocess.run(
+                list(map(str, command)), stdout=stream, stderr=subprocess.STDOUT, pass_fds=[self.lock], check=False
+            )
+        if done.returncode:
+            lines = [line for line in read_lines(log, max_words=None) if line.strip()]
+            message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
+            raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); mend it and run again")
+        print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
+
+    def _last_figures(self, log: Path) -> str:
+        """What fairseq-train said of its last epoch."""
+        wanted = ("loss", "accuracy")
+        found = {}
+        for line in read_lines(log, max_words=None):
+            for kind, marker in (("train", "| train |"), ("valid", "| valid on ")):
+                if marker in line:
+                    fields = (field.strip().rpartition(" ") for field in line.split("|"))
+                    found[kind] = ", ".join(f"{name} {value}" for name, _, value in fields if name in wanted)
+        return "; ".join(f"{kind} {figures}" for kind, figures in found.items())
+
+    def _sentences_with_context(self) -> int:
+        """Sentences that are not alone in their document: the samples of an epoch of the first stage."""
+        count = 0
+        for language in self.config.documents:
+            sizes = np.diff(np.load(self.data / f"train.{language}.documents.npy", allow_pickle=False))
+            count += int(sizes[sizes > 1].sum())
+        return count
+
+    # -- the work folder
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Nobody else works in the folder; training holds the lock too, also when it survives this process."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        with (self.work / LOCK).open("w") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"{self.work}: another run works in it; wait for its end, or end it") from None
+            yield stream.fileno()
+
+    def _check_record(self) -> None:
+        path, now = self.work / RECORD, asdict(self.config)
+        now["documents"] = dict(self.config.documents)
+        if path.is_file():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            for name in now.keys() - MAY_CHANGE:
+                if before.get(name) != now[name]:
+                    raise InputError(
+                        f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
+                        "another work"
+                    )
+        with atomic_write(path) as stream:
+            stream.write(json.dumps(now, indent=2) + "\n")
+
+
+def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
+    """Lines of a file of mined pairs, as the task sent_context reads them; the text stands last, for people."""
+    for pair in pairs:
+        sides = list(zip(pair.languages, pair.sentences, strict=True))
+        places = [str(value) for side in sides for value in side]
+        said = [texts[language][number] for language, number in sides]
+        yield "\t".join([f"{pair.score:.6f}", f"{pair.cosine:.6f}", *places, *said])
+
+
+def read_gold(path: Path) -> frozenset[tuple[str, str]]:
+    """True pairs, `sentence<TAB>sentence`."""
+    found = set()
+    for number, line in enumerate(read_lines(path, max_words=None), start=1):
+        one, tab, other = line.partition("\t")
+        if not tab:
+            raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
+        found.add((one, other))
+    return frozenset(found)

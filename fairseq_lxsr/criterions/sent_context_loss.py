@@ -1,0 +1,48 @@
+"""fairseq criterion `sent_context_loss`: both stages of learning from contexts."""
+
+from dataclasses import dataclass
+
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from omegaconf import II
+from torch import Tensor
+
+from fairseq_lxsr import losses
+
+STAGES = {"classify": losses.context_classification_loss, "regress": losses.coherence_regression_loss}
+
+
+@dataclass
+class SentContextLossConfig(FairseqDataclass):
+    stage: str = II("task.stage")
+
+
+@register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
+class SentContextLoss(FairseqCriterion):
+    """Binary cross-entropy in nats, or squared error, a sample."""
+
+    def __init__(self, cfg: SentContextLossConfig, task):
+        super().__init__(task)
+        self.loss = STAGES[cfg.stage]
+
+    def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
+        """Returns the loss summed over the samples, their number, and what is logged; nothing synchronises."""
+        scores, labels, samples = model(**sample["net_input"]), sample["label"], sample["nsentences"]
+        loss = self.loss(scores, labels)
+        logged = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": samples, "sample_size": samples}
+        if self.loss is losses.context_classification_loss:
+            logged["accuracy"] = scores.detach().gt(0).eq(labels.gt(0)).sum()
+        return loss, samples, logged
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
+        """Means per sample over all workers and batches."""
+        totals = {name: sum(output[name] for output in logging_outputs) for name in logging_outputs[0]}
+        for name in ("loss", "accuracy"):
+            if name in totals:
+                metrics.log_scalar(name, totals[name] / totals["sample_size"], totals["sample_size"], round=4)

@@ -1,0 +1,189 @@
+"""Sentences and the sentences around them, for learning without parallel text.
+
+Every random choice is a function of (seed, epoch, sample) alone, as in `masking`. A sample is what the encoder reads:
+the sentences before, one in the middle, the sentences after, within one document.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fairseq.data import FairseqDataset
+
+from fairseq_lxsr.datasets import sampling
+from fairseq_lxsr.datasets.masking import FloatArray, IntArray, uniform
+from fairseq_lxsr.datasets.pairs import padded, strip_eos, to_tensors
+
+FLIP, OTHER = range(2)  # separate draws of one sample
+
+
+@dataclass(frozen=True)
+class DocumentCorpus:
+    """The sentences of one language, document after document, each ending in EOS.
+
+    Args:
+        starts: [documents + 1] number of the first sentence of each document, and of all sentences at the end.
+    """
+
+    language: str
+    sentences: FairseqDataset
+    starts: IntArray
+
+    def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
+        """First and last (exclusive) sentence of the context of each, `context` to either side, in its document."""
+        document = np.searchsorted(self.starts, index, side="right")
+        first = np.maximum(index - context, self.starts[document - 1])
+        return first, np.minimum(index + context + 1, self.starts[document])
+
+
+@dataclass(frozen=True)
+class MinedPairs:
+    """Sentences of two languages that are taken for translations, and how similar they are.
+
+    Args: left, right: [N, 2] number of the language and of the sentence in it; labels: [N] cosines.
+    """
+
+    left: IntArray
+    right: IntArray
+    labels: FloatArray
+
+
+class ContextDataset(FairseqDataset):
+    """Samples of three columns: where the context is from, what stands in the middle, and its label.
+
+    Sub-classes give `places`, `middles` [S, 2] (language, sentence) and `labels` [S] of an epoch.
+    """
+
+    places: IntArray
+    middles: IntArray
+    labels: FloatArray
+
+    def __init__(
+        self,
+        corpora: Sequence[DocumentCorpus],
+        padding_idx: int,
+        eos_idx: int,
+        context: int = 1,
+        max_positions: int = 150,
+        seed: int = 1,
+        shuffle: bool = True,
+    ):
+        self.corpora = list(corpora)
+        self.padding_idx = padding_idx
+        self.eos_idx = eos_idx
+        self.context = context
+        self.max_positions = max_positions
+        self.seed = seed
+        self.shuffle = shuffle
+        self.epoch = 1
+        # pieces of the sentences before each, to sum over a context without looking at its sentences
+        self.pieces_before = [np.concatenate(([0], np.cumsum(corpus.sentences.sizes - 1))) for corpus in self.corpora]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict:
+        language, sentence = self.places[index]
+        corpus = self.corpora[language]
+        first, last = (int(bound) for bound in corpus.around(sentence, self.context))
+        parts = [corpus.sentences[other] for other in range(first, last)]
+        other, middle = self.middles[index]
+        parts[sentence - first] = self.corpora[other].sentences[middle]
+        pieces = np.concatenate([strip_eos(part, self.eos_idx) for part in parts])[: self.max_positions]
+        return {"id": index, "pieces": pieces, "label": self.labels[index]}
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        return False  # every epoch has batches of its own
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    @property
+    def lengths(self) -> IntArray:
+        """Pieces of each sample [S], cut."""
+        lengths = np.empty(len(self), dtype=np.int64)
+        for number, corpus in enumerate(self.corpora):
+            here = self.places[:, 0] == number
+            sentence, before = self.places[here, 1], self.pieces_before[number]
+            first, last = corpus.around(sentence, self.context)
+            lengths[here] = before[last] - before[first] - corpus.sentences.sizes[sentence] + 1
+        for number, corpus in enumerate(self.corpora):
+            here = self.middles[:, 0] == number
+            lengths[here] += corpus.sentences.sizes[self.middles[here, 1]] - 1
+        return lengths.clip(max=self.max_positions)
+
+    def ordered_indices(self) -> IntArray:
+        """Samples of this epoch by length, equal lengths in random order; those without a piece left out."""
+        lengths = self.lengths
+        indices = np.flatnonzero(lengths)
+        if self.shuffle:
+            indices = np.random.default_rng((self.seed, self.epoch)).permutation(indices)
+        return indices[np.argsort(lengths[indices], kind="stable")]
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """Batches of `max_sentences` samples, or of at most `max_tokens` tokens."""
+        return sampling.cut_into_batches(indices, self.lengths[indices], max_sentences, max_tokens)
+
+    def filter_indices_by_size(self, indices, max_sizes):
+        return indices, []  # samples are cut, not dropped
+
+    def num_tokens_vec(self, indices):
+        return self.lengths[indices]
+
+    def size(self, index: int) -> int:
+        return int(self.lengths[index])
+
+    num_tokens = size
+
+    def collater(self, samples: list[dict]) -> dict:
+        """Returns a dict: `net_input` with `tokens` [B, T]; `label` [B] float32, `id` [B], `nsentences`, `ntokens`."""
+        if not samples:
+            return {}
+        tokens = padded([sample["pieces"] for sample in samples], self.padding_idx)
+        return to_tensors(
+            {
+                "id": np.array([sample["id"] for sample in samples]),
+                "nsentences": len(samples),
+                "ntokens": int((tokens != self.padding_idx).sum()),
+                "net_input": {"tokens": tokens},
+                "label": np.array([sample["label"] for sample in samples], dtype=np.float32),
+            }
+        )
+
+
+class ReplacedSentences(ContextDataset):
+    """Stage 1: every sentence that has a context, once an epoch; for half of them another of the same language."""
+
+    def __init__(self, corpora: Sequence[DocumentCorpus], **options: Any):
+        super().__init__(corpora, **options)
+        places = []
+        for number, corpus in enumerate(self.corpora):
+            sentences = np.arange(corpus.starts[-1])
+            first, last = corpus.around(sentences, self.context)
+            alone = sentences[last - first > 1]
+            places.append(np.stack((np.full_like(alone, number), alone), axis=1))
+        self.places = np.concatenate(places)
+        self.set_epoch(1)
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        samples = np.arange(len(self))
+        self.labels = (uniform(self.seed, epoch, samples, FLIP) < 0.5).astype(np.float32)
+        sizes = np.array([corpus.starts[-1] for corpus in self.corpora])[self.places[:, 0]]
+        # a step of 1 to size - 1 around the circle of sentences never ends where it began
+        step = 1 + (uniform(self.seed, epoch, samples, OTHER) * (sizes - 1)).astype(np.int64)
+        others = (self.places[:, 1] + step) % sizes
+        middles = np.where(self.labels > 0, self.places[:, 1], others)
+        self.middles = np.stack((self.places[:, 0], middles), axis=1)
+
+
+class InsertedSentences(ContextDataset):
+    """Stage 2: both sentences of every mined pair, each in the context of the other."""
+
+    def __init__(self, corpora: Sequence[DocumentCorpus], mined: MinedPairs, **options: Any):
+        super().__init__(corpora, **options)
+        self.places = np.concatenate((mined.left, mined.right))
+        self.middles = np.concatenate((mined.right, mined.left))
+        self.labels = np.tile(mined.labels, 2).astype(np.float32)

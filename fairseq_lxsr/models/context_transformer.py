@@ -1,0 +1,67 @@
+"""fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import BaseFairseqModel, register_model
+from torch import Tensor, nn
+
+from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.modules.cpu import cpu_autocast_dtype
+from fairseq_lxsr.modules.pooling import POOLINGS
+
+# Wang et al.: three layers of width 512 and 8 heads; the feed-forward width is a decision taken here
+BASE = {
+    "encoder_embed_dim": 512,
+    "encoder_ffn_embed_dim": 2048,
+    "encoder_attention_heads": 8,
+    "encoder_layers": 3,
+}
+SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4}
+TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 1}
+ARCHITECTURES = {
+    "context_transformer_base": BASE,
+    "context_transformer_small": BASE | SMALL,
+    "context_transformer_tiny": BASE | TINY,
+}
+
+
+@dataclass
+class ContextTransformerConfig(TransformerOptions):
+    encoder_ffn_embed_dim: int = field(default=2048, metadata={"help": "width of the feed-forward blocks, in units"})
+    encoder_layers: int = field(default=3, metadata={"help": "number of transformer layers"})
+    pooling: ChoiceEnum(tuple(POOLINGS)) = field(  # type: ignore[valid-type]
+        default="mean_max", metadata={"help": "embedding of a sentence: mean and maximum of its states, or the mean"}
+    )
+
+
+@register_model("context_transformer", dataclass=ContextTransformerConfig)
+class ContextTransformerModel(BaseFairseqModel):
+    """Scores [B] of sentences in contexts: a logit in stage 1, a cosine in stage 2, which starts from stage 1."""
+
+    def __init__(self, config: TransformerConfig, cpu_precision: str = "float32"):
+        super().__init__()
+        self.encoder = TransformerSentenceEncoder(config)
+        self.score = nn.Linear(config.output_dim, 1)
+        self.cpu_dtype = cpu_autocast_dtype(cpu_precision)
+
+    @classmethod
+    def build_model(cls, cfg: ContextTransformerConfig, task) -> "ContextTransformerModel":
+        sizes = transformer_sizes(cfg, task.source_dictionary)
+        config = TransformerConfig(**sizes, pooling=str(cfg.pooling))
+        return cls(config, cfg.cpu_precision)
+
+    def max_positions(self) -> int:
+        return self.encoder.config.max_positions
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens [B, T] of a sentence and its context -> [B]."""
+        enabled = self.cpu_dtype is torch.bfloat16 and not tokens.is_cuda
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            [(embeddings, _)] = self.encoder(tokens)
+            return self.score(embeddings).squeeze(1)
+
+
+register_presets("context_transformer", ARCHITECTURES)

@@ -1,0 +1,149 @@
+"""fairseq task `sent_context`: sentences and their contexts, for embeddings without parallel text."""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+
+from fairseq_lxsr.criterions import sent_context_loss  # noqa: F401  --user-dir imports tasks and models only
+from fairseq_lxsr.criterions.sent_context_loss import STAGES
+from fairseq_lxsr.datasets.contexts import (
+    ContextDataset,
+    DocumentCorpus,
+    InsertedSentences,
+    MinedPairs,
+    ReplacedSentences,
+)
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
+from fairseq_lxsr.text import DICTIONARY_FILE
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")  # of the mined pairs; the text follows
+
+
+@dataclass
+class SentContextConfig(LxsrTaskConfig):
+    stage: ChoiceEnum(STAGES) = field(  # type: ignore[valid-type]
+        default="classify",
+        metadata={"help": "classify: is this the sentence that stood here; regress: how well does a mined one fit"},
+    )
+    langs: Optional[str] = field(
+        default=None, metadata={"help": "languages, for example en,fr; without it every train.LANG of the folder"}
+    )
+    mined: Optional[str] = field(default=None, metadata={"help": "regress: the file of mined pairs"})
+    context: int = field(default=1, metadata={"help": "sentences of the context, before and after each"})
+    max_positions: int = field(default=150, metadata={"help": "pieces of a sentence with its context; the rest is cut"})
+
+
+@register_task("sent_context", dataclass=SentContextConfig)
+class SentContextTask(LxsrTask):
+    """Batches of sentences in their contexts, of all languages, for `--criterion sent_context_loss`."""
+
+    def __init__(self, cfg: SentContextConfig):
+        super().__init__(cfg)
+        self.languages = languages_of(self.shards[0], cfg.langs)
+        if cfg.context < 1:
+            raise InputError(f"--context {cfg.context}; expected 1 or more")
+        if (cfg.stage == "regress") != (cfg.mined is not None):
+            raise InputError(f"--stage {cfg.stage} {'with' if cfg.mined else 'without'} --mined; regress needs it")
+        if cfg.mined is not None and len(self.shards) > 1:
+            raise InputError(
+                f"--mined with {len(self.shards)} shards; expected one folder, the pairs name its sentences"
+            )
+        logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")
+
+    def read_dictionary(self, folder: Path) -> Dictionary:
+        path = folder / DICTIONARY_FILE
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; expected a data folder of `lxsr train-context`")
+        return Dictionary.load(str(path))
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
+        """Read `split` of every language; with `--stage regress` the samples are the mined pairs."""
+        if self.cfg.mined is not None and split != "train":
+            raise InputError(f"--stage regress has no {split} samples; expected --disable-validation")
+        folder = self.folder_of(split, epoch)
+        corpora = [read_documents(folder, split, language) for language in self.languages]
+        options: dict[str, Any] = {
+            "padding_idx": self.dictionary.pad(),
+            "eos_idx": self.dictionary.eos(),
+            "context": self.cfg.context,
+            "max_positions": self.cfg.max_positions,
+            "seed": self.cfg.seed,
+            "shuffle": split == "train",
+        }
+        dataset: ContextDataset
+        if self.cfg.mined is not None:
+            dataset = InsertedSentences(corpora, read_mined(Path(self.cfg.mined), corpora), **options)
+        else:
+            dataset = ReplacedSentences(corpora, **options)
+        if not len(dataset):
+            raise InputError(f"{folder}: no sentence of {split} has another beside it; look at the documents")
+        logger.info(
+            f"{split}: {len(dataset):,} samples of {sum(len(corpus.starts) - 1 for corpus in corpora):,} documents"
+        )
+        self.datasets[split] = dataset
+
+    def max_positions(self) -> int:
+        return self.cfg.max_positions
+
+
+def languages_of(folder: Path, wanted: str | None) -> list[str]:
+    """Languages from `--langs`, or from the names of the training files."""
+    there = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
+    if not there:
+        raise InputError(f"{folder}: has no train.LANG.documents.npy; expected a data folder of `lxsr train-context`")
+    if wanted is None:
+        return there
+    languages = [name.strip() for name in wanted.split(",")]
+    for language in languages:
+        if language not in there:
+            raise InputError(
+                f"--langs {language}: {folder} has no text of it; the languages there are: {', '.join(there)}"
+            )
+    return languages
+
+
+def read_documents(folder: Path, split: str, language: str) -> DocumentCorpus:
+    """The sentences of one language and where its documents begin."""
+    prefix = folder / f"{split}.{language}"
+    sentences = data_utils.load_indexed_dataset(str(prefix), dataset_impl=None)
+    path = Path(f"{prefix}.documents.npy")
+    if sentences is None or not path.is_file():
+        raise InputError(f"{prefix}: no .bin, .idx or .documents.npy; prepare the documents again")
+    starts = np.load(path, allow_pickle=False)
+    if starts[-1] != len(sentences):
+        raise InputError(f"{path}: ends at sentence {starts[-1]:,} of {len(sentences):,}; prepare the documents again")
+    return DocumentCorpus(language, sentences, starts)
+
+
+def read_mined(path: Path, corpora: list[DocumentCorpus]) -> MinedPairs:
+    """A file of mined pairs, tab-separated `COLUMNS`.
+
+    Raises: InputError for a line of another kind, a language or a sentence that is not there, or no line at all.
+    """
+    numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
+    left, right, labels = [], [], []
+    for row, line in enumerate(read_lines(path, max_words=None), start=1):
+        fields = line.split("\t")
+        try:
+            cosine, places = float(fields[1]), [(numbers[fields[at]], int(fields[at + 1])) for at in (2, 4)]
+            inside = all(0 <= sentence < len(corpora[number].sentences) for number, sentence in places)
+        except (IndexError, ValueError, KeyError):
+            inside = False
+        if not inside:
+            raise InputError(f"{path}, line {row}: {line!r:.60}; expected {', '.join(COLUMNS)} of the data folder")
+        labels.append(cosine)
+        left.append(places[0])
+        right.append(places[1])
+    if not labels:
+        raise InputError(f"{path}: empty file; expected mined pairs")
+    return MinedPairs(np.array(left), np.array(right), np.array(labels))

@@ -1,0 +1,152 @@
+"""Documents, sentences in order: read, held out for validation, and binarised with their boundaries."""
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
+from preprocess.binarise import binarise_file
+from preprocess.stages import run_stage
+
+SPLITS = ("train", "valid")
+
+
+def read_documents(path: Path, language: str) -> Iterator[list[str]]:
+    """The sentences of each document of a file or of all files of a folder, by name.
+
+    A file is text, one sentence a line and an empty line between documents, or what WikiExtractor --json writes, one
+    object with `text` a line, whose sentences are found by sentencex; packed or not.
+
+    Raises: InputError for a missing or empty file, and for one that is neither.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; expected documents in {language}")
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    for file in files:
+        lines = read_lines(file, max_words=None)
+        first = next(lines, None)
+        if first is None:
+            raise InputError(f"{file}: empty file; expected documents, one sentence a line")
+        whole = chain([first], lines)
+        yield from _extracted(whole, file, language) if first.startswith("{") else _paragraphs(whole)
+
+
+def _paragraphs(lines: Iterator[str]) -> Iterator[list[str]]:
+    document: list[str] = []
+    for line in lines:
+        if line.strip():
+            document.append(" ".join(line.split()))
+        elif document:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list[str]]:
+    segment = sentence_splitter(language)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{file}, line {number}: {line!r:.60}; expected an object with text, as WikiExtractor --json writes it"
+            ) from None
+        sentences = (" ".join(sentence.split()) for part in text.split("\n") for sentence in segment(part))
+        if document := [sentence for sentence in sentences if sentence]:
+            yield document
+
+
+def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
+    """Raises: InputError where sentencex is not installed."""
+    if importlib.util.find_spec("sentencex") is None:
+        raise InputError("text of WikiExtractor needs sentencex: pip install 'fairseq-lxsr[documents]'")
+    import sentencex
+
+    return lambda text: list(sentencex.segment(language, text)) if text.strip() else []
+
+
+def make_documents(
+    folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int, say: Callable[[str], None] = print
+) -> dict[str, dict[str, int]]:
+    """The documents stage: SPLIT.LANG, one sentence a line, and starts.SPLIT.LANG.npy, where documents begin.
+
+    Args:
+        valid_documents: of each language, drawn by the seed, are held out.
+    Returns: numbers of documents and sentences by split and language.
+    """
+    inputs = [
+        file
+        for source in sources.values()
+        for file in (sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source])
+    ]
+    for file in inputs:
+        if not file.is_file():
+            raise InputError(f"{file}: no such file or folder; expected documents")
+
+    def build(work: Path) -> dict:
+        return {
+            language: _write_language(work, language, source, valid_documents, seed)
+            for language, source in sources.items()
+        }
+
+    options = {"languages": list(sources), "valid_documents": valid_documents, "seed": seed}
+    report = run_stage(folder, options, inputs, build, say)
+    for language, counts in report.items():
+        say(f"{folder}: {language}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    return report
+
+
+def _write_language(work: Path, language: str, source: Path, valid_documents: int, seed: int) -> dict[str, int]:
+    total = sum(1 for _ in read_documents(source, language))
+    if total <= valid_documents:
+        raise InputError(f"{source}: {total} documents; expected more than the {valid_documents} that are held out")
+    held_out = set(np.random.default_rng(seed).permutation(total)[:valid_documents].tolist())
+    counts: dict[str, int] = {}
+    streams = {split: (work / f"{split}.{language}").open("w", encoding="utf-8") for split in SPLITS}
+    starts: dict[str, list[int]] = {split: [0] for split in SPLITS}
+    for number, document in enumerate(read_documents(source, language)):
+        split = "valid" if number in held_out else "train"
+        streams[split].writelines(f"{sentence}\n" for sentence in document)
+        starts[split].append(starts[split][-1] + len(document))
+    for split in SPLITS:
+        streams[split].close()
+        np.save(work / f"starts.{split}.{language}.npy", np.array(starts[split], dtype=np.int64))
+        counts |= {f"{split} documents": len(starts[split]) - 1, f"{split} sentences": starts[split][-1]}
+    return counts
+
+
+def binarise_documents(
+    folder: Path,
+    documents: Path,
+    languages: Sequence[str],
+    subwords: Path,
+    workers: int,
+    say: Callable[[str], None] = print,
+) -> None:
+    """The data folder of the task sent_context: pieces as numbers, and where documents begin."""
+    texts = [documents / f"{split}.{language}" for language in languages for split in SPLITS]
+    kept = (DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE)
+
+    def build(work: Path) -> dict:
+        for name in kept:
+            shutil.copyfile(subwords / name, work / name)
+        unknown = {}
+        for text in texts:
+            unknown[text.name] = binarise_file(text, [work / text.name], subwords, workers)
+            shutil.copyfile(documents / f"starts.{text.name}.npy", work / f"{text.name}.documents.npy")
+        return {"unknown per cent": unknown}
+
+    report = run_stage(
+        folder, {"languages": list(languages)}, [*texts, *(subwords / name for name in kept)], build, say
+    )
+    say(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")

@@ -1,0 +1,35 @@
+import math
+
+import pytest
+import torch
+
+from fairseq_lxsr.losses import coherence_regression_loss, context_classification_loss
+
+
+def test_classification_worked_out_by_hand():
+    # sigmoid(0) = 1/2, sigmoid(log 3) = 3/4
+    scores = torch.tensor([0.0, math.log(3), math.log(3)])
+    loss = context_classification_loss(scores, torch.tensor([1.0, 1.0, 0.0]))
+    assert loss.item() == pytest.approx(math.log(2) + math.log(4 / 3) + math.log(4))
+
+
+def test_regression_worked_out_by_hand():
+    loss = coherence_regression_loss(torch.tensor([0.5, -1.0]), torch.tensor([0.75, 1.0]))
+    assert loss.item() == pytest.approx(0.0625 + 4)
+
+
+@pytest.mark.parametrize("loss", [context_classification_loss, coherence_regression_loss])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_scores_give_a_float32_loss(loss, dtype):
+    scores, labels = torch.tensor([1.0, -2.0]).to(dtype), torch.tensor([1.0, 0.0])
+    result = loss(scores, labels)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, loss(scores.float(), labels))
+
+
+def test_scores_far_from_the_label_stay_finite():
+    scores = torch.tensor([1000.0, -1000.0]).requires_grad_()
+    loss = context_classification_loss(scores, torch.tensor([0.0, 1.0]))
+    loss.backward()
+    assert loss.item() == pytest.approx(2000)
+    assert scores.grad.isfinite().all()
