@@ -30,12 +30,14 @@ def require(extra: str, *libraries: str) -> None:
 
 
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
-    """Raises: InputError for an encoder of another architecture than the lightweight model's."""
-    if not isinstance(encoder.model, TransformerSentenceEncoder):
-        raise InputError(
-            f"a model of architecture {encoder.config['architecture']} cannot be written for {form}; "
-            "use the model folder itself, or `lxsr embed`"
-        )
+    """Raises: InputError for an encoder that is not a transformer with the mean over pieces, or that splits Chinese."""
+    kind = encoder.config["architecture"]
+    if isinstance(encoder.model, TransformerSentenceEncoder):
+        pooling, split_han = encoder.model.config.pooling, encoder.tokenizer.options.split_han
+        if pooling == "mean" and not split_han:
+            return
+        kind = f"pooling {pooling}" if pooling != "mean" else "split_han"
+    raise InputError(f"a model of {kind} cannot be written for {form}; use the model folder itself, or `lxsr embed`")
 
 
 def _missing(library: str) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.retrieval import MinedPairs, mine, mine_neighbours, one_to_one
+from fairseq_lxsr.retrieval import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
 
 
 def slow_mine(source, target, k, retrieval):
@@ -94,3 +94,19 @@ def test_fewer_sentences_than_neighbours_are_refused():
 def test_unknown_retrieval_is_refused():
     with pytest.raises(InputError, match="retrieval 'best'; expected one of max, intersect, fwd, bwd"):
         mine(np.eye(3), np.eye(3), k=2, retrieval="best")
+
+
+@pytest.mark.parametrize(("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200)])
+def test_csls_pairs_are_the_best_of_all(n, m, count):
+    rng = np.random.default_rng(n)
+    queries, candidates = (rng.standard_normal((size, 6)).astype(np.float32) for size in (n, m))
+    k = min(10, n, m)
+    cosines = (queries @ candidates.T) / np.outer(*(np.linalg.norm(side, axis=1) for side in (queries, candidates)))
+    to_candidates = np.sort(cosines, axis=1)[:, -k:].mean(axis=1)
+    to_queries = np.sort(cosines, axis=0)[-k:].mean(axis=0)
+    scores = 2 * cosines - to_candidates[:, None] - to_queries
+    expected = np.sort(scores, axis=None)[::-1][:count]
+    found, rows, columns = csls_pairs(queries, candidates, count, k)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(scores[rows, columns], found, atol=1e-5)
+    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == count

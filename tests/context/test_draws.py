@@ -1,0 +1,84 @@
+"""Draws of sentences: what is kept of them, always the same, and an end where there is nothing left."""
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import Lines
+
+SIZES = {"en": 40, "fr": 30, "de": 20}
+
+
+class Directions:
+    """An encoder whose sentences are numbers: n points in direction n, of a few dimensions."""
+
+    embed_dim = 8
+
+    def __init__(self):
+        self.seen = []
+
+    def encode(self, texts, dtype):
+        self.seen += texts
+        return np.stack([np.random.default_rng(int(text.split()[1])).standard_normal(8) for text in texts])
+
+
+@pytest.fixture
+def embedded(tmp_path):
+    encoder = Directions()
+    sides = {}
+    for language, size in SIZES.items():
+        path = tmp_path / language
+        path.write_text("".join(f"{language} {number}\n" for number in range(size)))
+        sides[language] = Embedded(encoder, Lines(path), "float32", tmp_path / f"{language}.raw")
+    return sides
+
+
+def test_translations_are_found_and_every_pair_of_languages_has_its_turn(embedded):
+    pairs, seconds = mine_draws(embedded, draw=40, best=15, count=40, seed=1)
+    assert len(pairs) == len({(pair.languages, pair.sentences) for pair in pairs}) == 40
+    assert {pair.languages for pair in pairs} == {("en", "fr"), ("en", "de"), ("fr", "de")}
+    # the same number is the same direction
+    assert np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) > 0.9
+    for pair in pairs:
+        one, other = (
+            embedded[language][np.array([number])][0]
+            for language, number in zip(pair.languages, pair.sentences, strict=True)
+        )
+        assert pair.cosine == pytest.approx(float(one @ other), abs=1e-6)
+    assert seconds["draws"] == 3
+
+
+def test_a_sentence_is_encoded_once(embedded):
+    mine_draws(embedded, draw=15, best=5, count=40, seed=1)
+    seen = embedded["en"].encoder.seen
+    assert len(seen) == len(set(seen))
+
+
+def test_a_function_of_the_seed(embedded):
+    def mine(seed):
+        return mine_draws(embedded, draw=10, best=5, count=30, seed=seed)[0]
+
+    assert mine(1) == mine(1)
+    assert mine(1) != mine(2)
+
+
+def test_one_sentence_of_either_side(embedded):
+    pairs, seconds = mine_draws(embedded, draw=1, best=1000, count=20, seed=1)
+    assert len(pairs) == 20
+    assert seconds["draws"] >= 20
+    assert np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3  # as good as random
+
+
+def test_no_more_pairs(embedded):
+    some = {language: embedded[language] for language in ("en", "fr")}
+    with pytest.raises(InputError, match="pairs 2,000: only 1,200 different ones"):
+        mine_draws(some, draw=100, best=10_000, count=2000, seed=1)
+
+
+def test_precision_is_of_the_pairs_that_can_be_judged():
+    texts = {"en": ["a dog", "a cat", "a bird"], "fr": ["un chien", "un chat", "un oiseau"]}
+    gold = frozenset({("a dog", "un chien"), ("un chat", "a cat")})
+    pairs = [Mined(0, 0, ("en", "fr"), places) for places in ((0, 0), (1, 1), (1, 0), (2, 2))]
+    assert precision(pairs, texts, gold) == pytest.approx(2 / 3)
+    assert np.isnan(precision(pairs[3:], texts, gold))

@@ -1,0 +1,172 @@
+"""`lxsr train-context`: both stages and the rounds, interrupted and resumed, and what the models are good for."""
+
+import fcntl
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+import toy
+import yaml
+from conftest import lxsr, lxsr_here, refused
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.files import Lines
+
+OPTIONS = {
+    "arch": "context_transformer_tiny",
+    "vocab_size": 200,
+    "valid_documents": 5,
+    "epochs": 2,
+    "rounds": 2,
+    "draw": 100,
+    "best": 50,
+    "pairs": 200,
+    "batch_size": 32,
+    "learning_rate": 0.002,
+    "workers": 1,
+}
+
+
+def write_config(path, documents, **options):
+    content = {"documents": {name: str(file) for name, file in documents.items()}, "work": str(path.with_suffix(""))}
+    path.write_text(yaml.safe_dump(content | OPTIONS | options))
+    return path
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """Stories of six sentences that speak of one animal each, in two languages, not translations of each other."""
+    folder = tmp_path_factory.mktemp("documents")
+    files = {}
+    for side, language in enumerate(("en", "fr")):
+        pairs = sorted(toy.sentences(720, seed=side + 1), key=lambda pair: pair[0].split()[2])
+        stories = [pairs[start : start + 6] for start in range(0, len(pairs), 6)]
+        files[language] = folder / f"{language}.txt"
+        files[language].write_text("\n\n".join("\n".join(pair[side] for pair in story) for story in stories))
+    return files
+
+
+@pytest.fixture(scope="module")
+def finished(documents, tmp_path_factory):
+    """A whole run, its work folder and what it said."""
+    folder = tmp_path_factory.mktemp("context")
+    gold = folder / "gold.tsv"
+    gold.write_text("".join(f"{english}\t{french}\n" for english, french in toy.sentences(720, seed=1)))
+    done = lxsr("train-context", write_config(folder / "run.yaml", documents, gold=str(gold)))
+    return folder / "run", done.stdout
+
+
+def test_every_step_is_reported(finished):
+    work, said = finished
+    for fragment in (
+        "stage1: trained in",
+        "accuracy 0.",
+        "round1/mined.tsv: 200 pairs, mean CSLS",
+        "precision",
+        "draws, encoding",
+        "round2/model: the model of the last round",
+    ):
+        assert fragment in said, fragment
+    reports = [json.loads(line) for line in (work / "rounds.jsonl").read_text().splitlines()]
+    assert [report["round"] for report in reports] == ["round1", "round2"]
+    for report in reports:
+        assert report["pairs"] == 200
+        assert report["mean cosine"] > 0
+        assert 0 <= report["precision"] <= 1
+        assert report["seconds"]["draws"] >= 4
+
+
+def test_the_first_stage_learns(finished):
+    work, _ = finished
+    log = (work / "stage1" / "train.log").read_text()
+    accuracies = [float(part.split()[1]) for part in log.split("|") if part.strip().startswith("accuracy ")]
+    assert max(accuracies) > 0.55
+
+
+@pytest.mark.parametrize("step", ["round1", "round2"])
+def test_labels_are_the_cosines_of_the_encoder_of_the_step_before(finished, step):
+    work, _ = finished
+    before = {"round1": "stage1", "round2": "round1"}[step]
+    encoder = SentenceEncoder.from_pretrained(work / before / "model")
+    texts = {language: Lines(work / "documents" / f"train.{language}") for language in ("en", "fr")}
+    for line in (work / step / "mined.tsv").read_text().splitlines()[::20]:
+        _, cosine, one, first, other, second, *said = line.split("\t")
+        assert said == [texts[one][int(first)], texts[other][int(second)]]
+        vectors = encoder.encode(said, normalize=True)
+        assert float(cosine) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
+
+
+def test_the_rounds_start_from_what_was_learnt(finished):
+    work, _ = finished
+    weights = [
+        read_checkpoint(work / step / "checkpoints" / "checkpoint_last.pt")["model"]["encoder.embed_tokens.weight"]
+        for step in ("stage1", "round1", "round2")
+    ]
+    for one, other in itertools.pairwise(weights):
+        assert not torch.equal(one, other)
+        assert torch.cosine_similarity(one[4:], other[4:]).mean() > 0.9
+
+
+def test_the_model_embeds_and_is_evaluated(finished, tmp_path):
+    work, _ = finished
+    model = work / "round2" / "model"
+    toy.write(tmp_path / "test", toy.sentences(100, seed=9))
+    lxsr_here("embed", "--model", model, "--input", tmp_path / "test.en", "--output", tmp_path / "en.npy")
+    assert np.load(tmp_path / "en.npy").shape == (100, 64)  # mean and maximum
+    options = ("--source", tmp_path / "test.en", "--target", tmp_path / "test.fr")
+    assert "nn P@1" in lxsr_here("eval", "xsr", "--model", model, *options).stdout
+    for form in ("onnx", "sentence-transformers"):
+        done = lxsr_here("export-model", "--model", model, "--to", form, "--output", tmp_path / "out", check=False)
+        refused(done, "mean_max")
+
+
+def test_interrupted_anywhere_it_ends_with_the_same_weights(finished, documents, tmp_path):
+    """Rounds one at a time, and a model folder and mined pairs that are gone."""
+    work, _ = finished
+    lxsr("train-context", write_config(tmp_path / "run.yaml", documents, rounds=0))
+    config = write_config(tmp_path / "run.yaml", documents, rounds=2)
+    mine = tmp_path / "run" / "round1"
+    mine.mkdir()
+    (mine / "mined.tsv").write_bytes((work / "round1" / "mined.tsv").read_bytes())  # stopped after mining
+    said = lxsr("train-context", config).stdout
+    assert "stage1: done, kept" in said
+    assert "round1/mined.tsv: 200 pairs" not in said
+    for step in ("stage1", "round1", "round2"):
+        name = f"{step}/model/model.safetensors"
+        assert (tmp_path / "run" / name).read_bytes() == (work / name).read_bytes(), step
+    assert (tmp_path / "run" / "round2" / "mined.tsv").read_text() == (work / "round2" / "mined.tsv").read_text()
+
+
+def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_path):
+    work, _ = finished
+    config = tmp_path / "other.yaml"
+    write_config(config, documents, work=str(work), draw=50)
+    refused(lxsr("train-context", config, check=False), "begun with draw 100, not 50")
+    write_config(config, documents, work=str(work))
+    with (work / "lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        refused(lxsr("train-context", config, check=False), "another run works in it")
+
+
+def test_bad_configurations_are_refused(documents, tmp_path):
+    config = tmp_path / "run.yaml"
+    for options, fragments in (
+        ({"draw": 0}, ("run.yaml", "draw 0; expected 1 or more")),
+        ({"documents": {"en": "none.txt", "fr": "none.txt"}}, ("none.txt", "no such file")),
+        ({"documents": {"en": "none.txt"}}, ("expected two languages",)),
+        ({"rouns": 2}, ("'rouns'", "expected some of")),
+        ({"start_model": 1}, ("start_model is 1; expected str",)),
+    ):
+        write_config(config, documents, **options)
+        refused(lxsr_here("train-context", config, check=False), *fragments)
+    assert not (tmp_path / "run" / "stage1").exists()
+
+
+def test_the_first_round_can_be_mined_by_another_model(documents, toy_model, tmp_path):
+    config = write_config(tmp_path / "run.yaml", documents, start_model=str(toy_model), rounds=1)
+    lxsr("train-context", config)
+    report = json.loads((tmp_path / "run" / "rounds.jsonl").read_text())
+    assert report["model"] == str(toy_model)

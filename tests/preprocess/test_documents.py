@@ -1,0 +1,115 @@
+import gzip
+import itertools
+import json
+
+import numpy as np
+import pytest
+from fairseq.data import data_utils
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text import TextOptions, Tokenizer, normalise, read_dictionary
+from preprocess.documents import binarise_documents, make_documents, read_documents
+from preprocess.subwords import train_subwords
+
+STORY = "One dog.\nTwo  dogs.\n\n\nA cat sees the dog.\n\n   \nThe end.\nNo more.\n"
+
+
+def test_sentences_and_documents(tmp_path):
+    (tmp_path / "a.txt").write_text(STORY)
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as stream:
+        stream.write("\nAnother.\n")
+    expected = [["One dog.", "Two dogs."], ["A cat sees the dog."], ["The end.", "No more."]]
+    assert list(read_documents(tmp_path / "a.txt", "en")) == expected
+    assert list(read_documents(tmp_path, "en")) == [*expected, ["Another."]]
+
+
+def test_what_wikiextractor_writes(tmp_path):
+    pytest.importorskip("sentencex")
+    folder = tmp_path / "AA"
+    folder.mkdir()
+    pages = [
+        {"id": "1", "title": "Dog", "text": "Dogs bark. Dr. Smith has one.\nSection. It is new."},
+        {"id": "2", "title": "Nothing", "text": "\n"},
+        {"id": "3", "title": "Cat", "text": "Cats do not."},
+    ]
+    (folder / "wiki_00").write_text("".join(json.dumps(page) + "\n" for page in pages))
+    assert list(read_documents(tmp_path, "en")) == [
+        ["Dogs bark.", "Dr. Smith has one.", "Section.", "It is new."],
+        ["Cats do not."],
+    ]
+    (folder / "wiki_00").write_text('{"title": "Dog"}\n')
+    with pytest.raises(InputError, match=r"wiki_00, line 1.*expected an object with text"):
+        list(read_documents(tmp_path, "en"))
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(InputError, match=r"none\.txt: no such file or folder"):
+        list(read_documents(tmp_path / "none.txt", "en"))
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match=r"empty\.txt: empty file"):
+        list(read_documents(tmp_path / "empty.txt", "en"))
+    (tmp_path / "one.txt").write_text("One.\n")
+    with pytest.raises(InputError, match="1 documents; expected more than the 1"):
+        make_documents(tmp_path / "work", {"en": tmp_path / "one.txt"}, 1, 1)
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Documents of numbered sentences in two languages, through all stages."""
+    sources = {}
+    for language, word in (("en", "dog"), ("zh", "犬")):
+        documents = [
+            "\n".join(f"{word} {number} of document {document}" for number in range(document % 4 + 1))
+            for document in range(30)
+        ]
+        sources[language] = tmp_path / f"{language}.txt"
+        sources[language].write_text("\n\n".join(documents))
+    report = make_documents(tmp_path / "documents", sources, 5, seed=1)
+    train_subwords(tmp_path / "subwords", [tmp_path / "documents"], 90, split_han=True)
+    binarise_documents(tmp_path / "data", tmp_path / "documents", list(sources), tmp_path / "subwords", workers=1)
+    return tmp_path, sources, report
+
+
+def test_documents_are_held_out_whole_and_keep_their_boundaries(prepared):
+    folder, sources, report = prepared
+    for language, source in sources.items():
+        given = sorted(read_documents(source, language))
+        kept = []
+        for split, count in (("train", 25), ("valid", 5)):
+            lines = (folder / "documents" / f"{split}.{language}").read_text().splitlines()
+            starts = np.load(folder / "documents" / f"starts.{split}.{language}.npy")
+            assert (starts[0], starts[-1], len(starts) - 1) == (0, len(lines), count)
+            assert report[language][f"{split} documents"] == count
+            kept += [lines[start:end] for start, end in itertools.pairwise(starts)]
+        assert sorted(kept) == given
+
+
+def test_binarised_sentences_are_those_of_the_text(prepared):
+    folder, sources, _ = prepared
+    data = folder / "data"
+    symbols = read_dictionary(data / "dict.txt")
+    options = TextOptions.load(data / "text.json")
+    assert options.split_han
+    tokenizer = Tokenizer(data / "sentencepiece.model", options, symbols)
+    for language in sources:
+        sentences = data_utils.load_indexed_dataset(str(data / f"train.{language}"), None)
+        lines = (folder / "documents" / f"train.{language}").read_text().splitlines()
+        assert len(sentences) == len(lines)
+        for number in (0, 7, len(lines) - 1):
+            assert sentences[number][:-1].tolist() == tokenizer.encode([lines[number]])[0].tolist()
+        starts = np.load(data / f"train.{language}.documents.npy")
+        assert starts[-1] == len(lines)
+
+
+def test_a_stage_is_kept_while_its_input_is_unchanged(prepared, capsys):
+    folder, sources, _ = prepared
+    make_documents(folder / "documents", sources, 5, seed=1)
+    assert "unchanged, kept" in capsys.readouterr().out
+    make_documents(folder / "documents", sources, 4, seed=1)
+    assert "unchanged, kept" not in capsys.readouterr().out
+
+
+def test_chinese_characters_stand_alone():
+    assert normalise("高俅Ab，㐀c", TextOptions(split_han=True)) == "高 俅 Ab， 㐀 c"
+    assert normalise("高俅", TextOptions()) == "高俅"
