@@ -1,10 +1,9 @@
 import pytest
 import torch
+from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder, mean_pool
-
-PAD = 1
 
 
 def make_encoder(**options):
@@ -15,10 +14,7 @@ def make_encoder(**options):
 
 @pytest.fixture
 def tokens():
-    ids = torch.randint(4, 40, (5, 9), generator=torch.Generator().manual_seed(3))
-    for row, length in enumerate((9, 1, 4, 7, 2)):
-        ids[row, length:] = PAD
-    return ids
+    return token_batch()
 
 
 def test_parameters_of_the_paper():
@@ -33,14 +29,7 @@ def test_parameters_of_the_paper():
 @pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
 def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
     encoder = make_encoder(num_layers=num_layers)
-    [(together, _)] = encoder(tokens)
-    [(wider, _)] = encoder(torch.nn.functional.pad(tokens, (0, 20), value=PAD))
-    torch.testing.assert_close(together, wider, rtol=0, atol=5e-6)
-    for row in range(len(tokens)):
-        [(alone, _)] = encoder(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
-        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=5e-6)
-    order = torch.tensor([3, 0, 4, 2, 1])
-    torch.testing.assert_close(encoder(tokens[order])[0][0], together[order], rtol=0, atol=5e-6)
+    padding_and_batch_change_nothing(lambda batch: encoder(batch)[0][0], tokens)
 
 
 def test_batches_of_different_length_in_one_call(tokens):

@@ -1,0 +1,25 @@
+"""A batch of sentences for the tests of encoders, and what must hold for every encoder."""
+
+import torch
+import torch.nn.functional as F
+
+PAD = 1
+
+
+def token_batch() -> torch.Tensor:
+    """[5, 9] ids, sentences of 9, 1, 4, 7 and 2 pieces."""
+    ids = torch.randint(4, 40, (5, 9), generator=torch.Generator().manual_seed(3))
+    for row, length in enumerate((9, 1, 4, 7, 2)):
+        ids[row, length:] = PAD
+    return ids
+
+
+def padding_and_batch_change_nothing(encode, tokens: torch.Tensor) -> None:
+    """Wider padding, a sentence alone, another order: the same embeddings."""
+    together = encode(tokens)
+    torch.testing.assert_close(encode(F.pad(tokens, (0, 20), value=PAD)), together, rtol=0, atol=5e-6)
+    for row in range(len(tokens)):
+        alone = encode(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=5e-6)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    torch.testing.assert_close(encode(tokens[order]), together[order], rtol=0, atol=5e-6)
