@@ -17,7 +17,7 @@ demo: install
 	@bash examples/quickstart/run.sh
 
 test: install
-	.venv/bin/python -m pytest
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile
 
 lint: install
 	.venv/bin/ruff check .

@@ -35,7 +35,7 @@ def run(module: str, *arguments, check: bool = True, **variables) -> subprocess.
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "2"} | variables,
+        env=os.environ | variables,
         timeout=300,
     )
     if check and done.returncode:

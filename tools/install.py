@@ -37,7 +37,7 @@ EXTRAS = [
     "pyyaml",
     "sentencex",
 ]
-DEVELOP = ["hypothesis", "mteb", "py3langid", "pytest", "ruff", "mypy", "playwright", "tensorboardX"]
+DEVELOP = ["hypothesis", "mteb", "py3langid", "pytest", "pytest-xdist", "ruff", "mypy", "playwright", "tensorboardX"]
 
 
 def stop(sentence):

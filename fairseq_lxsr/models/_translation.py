@@ -55,10 +55,14 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
         """
         on_cpu = not src_tokens.is_cuda
         with torch.autocast("cpu", torch.bfloat16, enabled=self.cpu_dtype is torch.bfloat16 and on_cpu):
-            encoder_out = self.encoder(src_tokens, target_language)
-            target = None if target_tokens is None else self.encoder.network(target_tokens)
+            network, target = self.encoder.network, None
+            if target_tokens is None:
+                source = network(src_tokens)
+            else:
+                source, target = network.forward_both(src_tokens, target_tokens)
+            encoder_out = {"embedding": source, "target_language": target_language}
             logits, _ = self.decoder(prev_output_tokens, encoder_out, places=places)
-        return logits, {"source": encoder_out["embedding"], "target": target}
+        return logits, {"source": source, "target": target}
 
 
 def at_places(states: Tensor, places: Tensor | None) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
@@ -96,3 +97,12 @@ class LaserSentenceEncoder(nn.Module):
         for layer in self.layers:
             x = self.dropout(layer(x, mirrored))
         return max_pool(x, is_token)
+
+    def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Two batches [B, S] and [C, T] at once, as one of the longer width: an LSTM takes a step for every place."""
+        width = max(source.shape[1], target.shape[1])
+        tokens = torch.cat(
+            [F.pad(side, (0, width - side.shape[1]), value=self.config.padding_idx) for side in (source, target)]
+        )
+        u, v = self(tokens).split((len(source), len(target)))
+        return u, v

@@ -135,3 +135,7 @@ class TLaserSentenceEncoder(nn.Module):
         for layer in self.layers[:-1]:
             x = layer(x, attends, places=x.shape[1])
         return self.layer_norm(self.layers[-1](x, attends, places=1)).squeeze(1)
+
+    def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Two batches [B, S] and [C, T], each in its own width: padding one to the other would only add products."""
+        return self(source), self(target)

@@ -57,6 +57,13 @@ def test_a_sentence_of_padding_only_gives_zeros(tokens):
     assert (make_encoder()(torch.full((1, 4), PAD)) == 0).all()
 
 
+def test_two_batches_of_different_width_at_once(tokens):
+    encoder = make_encoder(num_layers=2)
+    u, v = encoder.forward_both(tokens[1:3, :4], tokens)
+    torch.testing.assert_close(u, encoder(tokens[1:3]), rtol=0, atol=5e-6)
+    torch.testing.assert_close(v, encoder(tokens), rtol=0, atol=5e-6)
+
+
 def test_bad_sizes():
     with pytest.raises(InputError, match="num_layers 0"):
         make_encoder(num_layers=0)

@@ -71,6 +71,13 @@ def test_positions_worked_out_by_hand():
     torch.testing.assert_close(sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0)
 
 
+def test_two_batches_of_different_width_at_once(tokens):
+    encoder = make_encoder(num_layers=2)
+    u, v = encoder.forward_both(tokens[1:3, :4], tokens)
+    torch.testing.assert_close(u, encoder(tokens[1:3]), rtol=0, atol=5e-6)
+    torch.testing.assert_close(v, encoder(tokens), rtol=0, atol=5e-6)
+
+
 def test_bad_sizes():
     with pytest.raises(InputError, match="num_heads 3"):
         make_encoder(num_heads=3)
