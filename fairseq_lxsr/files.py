@@ -62,10 +62,10 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
 
 
 class Lines(Sequence[str]):
-    """The lines of a UTF-8 file by number; only where they begin is kept in memory."""
+    """The lines of a UTF-8 file that is not packed, by number; only where they begin is kept in memory."""
 
     def __init__(self, path: str | Path):
-        with reading(path), open_binary(path) as stream:
+        with reading(path), open(path, "rb") as stream:
             lengths = np.fromiter(map(len, stream), dtype=np.int64)
         self._starts = np.concatenate(([0], lengths.cumsum()))
         self._stream = open(path, "rb")  # noqa: SIM115 (read for as long as this object lives)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, atomic_write, read_lines, read_parallel
+from fairseq_lxsr.files import Lines, atomic_folder, atomic_write, read_lines, read_parallel
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -102,3 +102,12 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         with atomic_folder(tmp_path / "folder", "marker") as work:
             (work / "marker").touch()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file2", "folder"]
+
+
+def test_lines_by_number(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("one\n\ndeux é\nlast without an end", encoding="utf-8")
+    lines = Lines(path)
+    assert len(lines) == 4
+    assert [lines[number] for number in (3, 0, 2, 1)] == ["last without an end", "one", "deux é", ""]
+    assert lines[1:3] == ["", "deux é"]

@@ -21,7 +21,9 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import Lines, atomic_write, read_lines
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
-MAY_CHANGE = {"rounds", "workers", "gold"}  # between two calls on one work folder
+# options that may change between two calls on one work folder: always, and as long as no round has begun
+MAY_CHANGE = {"work", "rounds", "workers", "gold"}
+OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
 PLUGIN = Path(__file__).parent.parent
 SAVE_EVERY = 1000  # updates
 
@@ -175,7 +177,8 @@ class Rounds:
         now["documents"] = dict(self.config.documents)
         if path.is_file():
             before = json.loads(path.read_text(encoding="utf-8"))
-            for name in now.keys() - MAY_CHANGE:
+            may_change = MAY_CHANGE if any(self.work.glob("round*/")) else MAY_CHANGE | OF_ROUNDS
+            for name in sorted(now.keys() - may_change):
                 if before.get(name) != now[name]:
                     raise InputError(
                         f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
