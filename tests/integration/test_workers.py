@@ -64,42 +64,40 @@ def test_gathered_loss_and_gradients_equal_one_big_batch(tmp_path):
     torch.testing.assert_close(torch.cat([part[2] for part in parts]), v.grad)
 
 
-@pytest.mark.parametrize("flags", [(), ("--gather-negatives",)])
-def test_two_processes_train_one_model(tmp_path, toy_work, flags):
+def train_both(data, save_dir, options: dict[str, str], *flags) -> None:
+    """fairseq-train in two processes that make one model."""
     port = free_port()
-    options = [word for item in TRAIN_OPTIONS.items() for word in item]
-    distributed = [
-        "--distributed-backend",
-        "gloo",
-        "--ddp-backend",
-        "legacy_ddp",
-        "--distributed-world-size",
-        "2",
-        "--distributed-no-spawn",
-        "--distributed-init-method",
-        f"tcp://127.0.0.1:{port}",
-    ]
+    words = [word for item in (TRAIN_OPTIONS | options).items() for word in item]
+    distributed = (
+        *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2"),
+        *("--distributed-no-spawn", "--distributed-init-method", f"tcp://127.0.0.1:{port}"),
+    )
+    command = [sys.executable, "-m", "fairseq_cli.train", str(data), "--cpu", "--save-dir", str(save_dir)]
     run_both(
-        [
-            sys.executable,
-            "-m",
-            "fairseq_cli.train",
-            str(toy_work / "data-bin"),
-            "--cpu",
-            "--save-dir",
-            str(tmp_path),
-            *options,
-            *distributed,
-            "--distributed-rank",
-            str(rank),
-            "--max-epoch",
-            "2",
-            "--no-epoch-checkpoints",
-            *flags,
-        ]
+        [*command, *words, *distributed, "--no-epoch-checkpoints", *flags, "--distributed-rank", str(rank)]
         for rank in (0, 1)
     )
+
+
+@pytest.mark.parametrize("flags", [(), ("--gather-negatives",)])
+def test_two_processes_train_one_model(tmp_path, toy_work, flags):
+    train_both(toy_work / "data-bin", tmp_path, {"--max-epoch": "2"}, *flags)
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")
-    assert (
-        state["optimizer_history"][-1]["num_updates"] == 30
-    )  # 900 pairs in 29 batches of 32, dealt to two, two epochs
+    # 900 pairs in 29 batches of 32, dealt to two, two epochs
+    assert state["optimizer_history"][-1]["num_updates"] == 30
+
+
+@pytest.mark.parametrize("arch", ["laser_tiny", "tlaser_tiny"])
+def test_two_processes_train_one_translation_model(tmp_path, toy_work, arch):
+    options = {
+        "--task": "xling_translation",
+        "--criterion": "xling_translation_loss",
+        "--constraint": "norm",
+        "--arch": arch,
+        "--max-epoch": "1",
+    }
+    train_both(toy_work / "data-bin", tmp_path, options)
+    state = read_checkpoint(tmp_path / "checkpoint_last.pt")
+    # two directions of 900 pairs, 29 batches of 32 each, dealt to two
+    assert state["optimizer_history"][-1]["num_updates"] == 29
+    assert all(value.isfinite().all() for value in state["model"].values())
