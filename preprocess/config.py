@@ -137,6 +137,7 @@ def checked(content: Any, kind: type, where: str) -> dict[str, Any]:
         if item.default is MISSING and item.default_factory is MISSING and name not in content:
             raise InputError(f"{where} has no {name!r}")
     for name, kind_of in (("pairs", dict), ("filters", dict), ("exclude", list)):
-        if name in content and not isinstance(content[name], kind_of):
+        plain = name in known and isinstance(known[name].default, bool | int | float | str)
+        if name in content and not plain and not isinstance(content[name], kind_of):
             raise InputError(f"{name} is {content[name]!r:.40}; expected a {'list' if kind_of is list else 'mapping'}")
     return dict(content)

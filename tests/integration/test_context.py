@@ -19,19 +19,19 @@ OPTIONS = {
     "arch": "context_transformer_tiny",
     "vocab_size": 200,
     "valid_documents": 5,
-    "epochs": 2,
+    "epochs": 6,
     "rounds": 2,
     "draw": 100,
     "best": 50,
     "pairs": 200,
     "batch_size": 32,
-    "learning_rate": 0.002,
+    "learning_rate": 0.005,
     "workers": 1,
 }
 
 
-def write_config(path, documents, **options):
-    content = {"documents": {name: str(file) for name, file in documents.items()}, "work": str(path.with_suffix(""))}
+def write_config(path, files, **options):
+    content = {"documents": {name: str(file) for name, file in files.items()}, "work": str(path.with_suffix(""))}
     path.write_text(yaml.safe_dump(content | OPTIONS | options))
     return path
 

