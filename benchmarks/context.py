@@ -18,23 +18,11 @@ from laser_family import retrieval
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.cli.train_context import prepare
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import REPORT, Rounds
-from preprocess.documents import binarise_documents, make_documents
-from preprocess.subwords import train_subwords
 
 KEY = ("language", "draw", "step")
-
-
-def prepare(config: ContextConfig) -> Rounds:
-    work, languages = Path(config.work), list(config.documents)
-    sources = {language: Path(source) for language, source in config.documents.items()}
-    make_documents(work / "documents", sources, config.valid_documents, config.seed)
-    train_subwords(
-        work / "subwords", [work / "documents"], config.vocab_size, config.lowercase, split_han=config.split_han
-    )
-    binarise_documents(work / "data-bin", work / "documents", languages, work / "subwords", config.workers)
-    return Rounds(config, work / "data-bin", work / "documents")
 
 
 def measured(work: Path, step: str, data: Path, language: str) -> dict:

@@ -35,7 +35,7 @@ def run(module: str, *arguments, check: bool = True, **variables) -> subprocess.
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env=os.environ | variables,
+        env=os.environ | {"PYTHONFAULTHANDLER": "1"} | variables,
         timeout=300,
     )
     if check and done.returncode:

@@ -18,15 +18,19 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    config = read_config(args.config)
+    model = prepare(read_config(args.config)).run()
+    print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
+
+
+def prepare(config: ContextConfig) -> Rounds:
+    """Documents, pieces and the data folder, in the work folder; what is there of the same inputs is kept."""
     work, languages = Path(config.work), list(config.documents)
     sources = {language: Path(source) for language, source in config.documents.items()}
     documents, subwords, data = work / "documents", work / "subwords", work / "data-bin"
     make_documents(documents, sources, config.valid_documents, config.seed)
     train_subwords(subwords, [documents], config.vocab_size, config.lowercase, split_han=config.split_han)
     binarise_documents(data, documents, languages, subwords, config.workers)
-    model = Rounds(config, data, documents).run()
-    print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
+    return Rounds(config, data, documents)
 
 
 def read_config(path: Path) -> ContextConfig:

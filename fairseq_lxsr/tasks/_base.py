@@ -16,6 +16,7 @@ from omegaconf import II
 from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.cpu import tune_cpu
+from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
 from fairseq_lxsr.text import hash_symbols
 
 CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters
