@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_lxsr.encoder import NETWORKS, save_folder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.model_folder import NETWORKS, save_folder
 from fairseq_lxsr.text import (
     DICTIONARY_FILE,
     SENTENCEPIECE_FILE,

@@ -7,42 +7,25 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.model_folder import NETWORKS, WEIGHTS_FILE, load_weights, read_config
 from fairseq_lxsr.modules import (
-    LaserConfig,
     LaserSentenceEncoder,
-    TLaserConfig,
-    TLaserSentenceEncoder,
-    TransformerConfig,
     TransformerSentenceEncoder,
 )
-from fairseq_lxsr.modules.packing import Rows, batches_by_length, pack
+from fairseq_lxsr.modules.packing import padded_batches, row_batches
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-FORMAT_VERSION = 1
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 ON_LONG = ("cut", "split-mean", "error")
 NO_LIMIT = np.iinfo(np.int64).max
-# what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
-NETWORKS: dict[str, tuple[Any, Any]] = {
-    "transformer": (TransformerConfig, TransformerSentenceEncoder),
-    "laser": (LaserConfig, LaserSentenceEncoder),
-    "tlaser": (TLaserConfig, TLaserSentenceEncoder),
-}
-DEFAULT_ARCHITECTURE = "transformer"  # of folders that do not say
-PIECES = 2048  # of a batch; more is not faster, the states of these lie in the processor's cache
 
 
 class SentenceEncoder:
@@ -52,7 +35,7 @@ class SentenceEncoder:
         embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
 
     Args:
-        model: the encoder network, one of `NETWORKS`.
+        model: the encoder network, one of `model_folder.NETWORKS`.
         tokenizer: text to dictionary ids.
         config: the content of config.json.
         device: where to compute, `cuda` or `cpu`; None takes CUDA where there is one.
@@ -188,7 +171,7 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Embeddings [N, D] of the sentences ids[start : start + length]."""
         model = self._model(device, dtype)
-        batches = _row_batches if isinstance(model, TransformerSentenceEncoder) else _padded_batches
+        batches = row_batches if isinstance(model, TransformerSentenceEncoder) else padded_batches
         target = model.embed_tokens.weight.device
         embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
         with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
@@ -239,90 +222,3 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:
         torch.backends.quantized.engine = engine
-
-
-def _row_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int):
-    """Sentences packed into rows, as `TransformerSentenceEncoder.forward_rows` takes them."""
-    for rows in pack(lengths):
-        for batch in rows.batches(max(1, PIECES // rows.width), batch_size):
-            here = batch.sentences
-            yield here, _row_inputs(batch, ids, starts[here], lengths[here], padding)
-
-
-def _padded_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int):
-    """Sentences of similar length, padded to the longest."""
-    for here in batches_by_length(lengths, PIECES, batch_size):
-        is_token = np.arange(lengths[here].max()) < lengths[here, None]
-        place = np.where(is_token, starts[here, None] + np.arange(is_token.shape[1]), 0)
-        yield here, (np.where(is_token, ids[place], padding),)
-
-
-def _row_inputs(rows: Rows, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padding: int):
-    """What `forward_rows` takes, for the sentences ids[start : start + length]."""
-    first = lengths.cumsum() - lengths
-    position = np.arange(lengths.sum()) - np.repeat(first, lengths)
-    pieces = np.repeat(rows.row * rows.width + rows.place, lengths) + position
-    shape = rows.count, rows.width
-    tokens, positions = np.full(shape, padding, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    sentence = np.full(shape, -1)
-    tokens.flat[pieces] = ids[np.repeat(starts, lengths) + position]
-    positions.flat[pieces] = position
-    sentence.flat[pieces] = np.repeat(np.arange(len(lengths)), lengths)
-    return tokens, positions, sentence, pieces, first
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder, after checking that every file is there and the one it names."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such model folder; make one with `lxsr export-model`")
-    try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        version, files = config["format_version"], config["files"]
-        config_class, _ = NETWORKS[config.setdefault("architecture", DEFAULT_ARCHITECTURE)]
-        config_class(**config["encoder"])
-        TextOptions(**config["text"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / CONFIG_FILE}: not the description of a model folder ({error!r})") from None
-    if version != FORMAT_VERSION:
-        raise InputError(f"{folder / CONFIG_FILE}: format {version}; this version reads format {FORMAT_VERSION}")
-    for name in (WEIGHTS_FILE, DICTIONARY_FILE, SENTENCEPIECE_FILE):
-        path = folder / name
-        if not path.is_file():
-            raise InputError(f"{path}: no such file, the model folder is not whole; export or copy it again")
-        if sha256(path) != files.get(name):
-            raise InputError(f"{path}: differs from the file that was exported; export or copy the folder again")
-    return config
-
-
-def load_weights(model: torch.nn.Module, path: Path) -> None:
-    try:
-        model.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not the weights of this encoder ({reason}); export the model again") from None
-
-
-def save_folder(
-    folder: str | Path,
-    model: Any,
-    dictionary: Path,
-    sentencepiece_model: Path,
-    text: TextOptions,
-    training: dict[str, Any],
-) -> None:
-    """Write a model folder; it appears under its name only when it is complete."""
-    with atomic_folder(folder, CONFIG_FILE) as work:
-        weights = {name: value.detach().float().contiguous() for name, value in model.state_dict().items()}
-        (work / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt"}))
-        (work / DICTIONARY_FILE).write_bytes(dictionary.read_bytes())
-        (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())
-        config = {
-            "format_version": FORMAT_VERSION,
-            "architecture": next(name for name, (_, network) in NETWORKS.items() if isinstance(model, network)),
-            "encoder": asdict(model.config),
-            "text": asdict(text),
-            "training": training,
-            "files": {name: sha256(work / name) for name in (WEIGHTS_FILE, DICTIONARY_FILE, SENTENCEPIECE_FILE)},
-        }
-        # written last: a folder without it does not load
-        (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fairseq_lxsr.encoder import CONFIG_FILE, SentenceEncoder
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.encoders import (
     WORD_WEIGHTS,
@@ -18,6 +18,7 @@ from fairseq_lxsr.evaluation.encoders import (
     sentence_transformers_folder,
 )
 from fairseq_lxsr.evaluation.text import Encoder
+from fairseq_lxsr.model_folder import CONFIG_FILE
 
 ANY_MODEL = (
     "model folder of `lxsr export-model`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "

@@ -11,11 +11,11 @@ import numpy as np
 from fairseq_lxsr.cli.evaluate import aligned_files as files_of_options
 from fairseq_lxsr.cli.evaluate import aligned_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
-from fairseq_lxsr.encoder import CONFIG_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score, read_scores
 from fairseq_lxsr.evaluation.text import Text, embed
 from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.model_folder import CONFIG_FILE
 from fairseq_lxsr.report import Sample, look_at, require_libraries, write_report
 from fairseq_lxsr.report.training_log import Curves, read_log
 

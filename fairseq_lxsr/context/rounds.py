@@ -16,9 +16,10 @@ import numpy as np
 from fairseq_lxsr.checkpoint import export_checkpoint
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
-from fairseq_lxsr.encoder import CONFIG_FILE, SentenceEncoder
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import Lines, atomic_write, read_lines
+from fairseq_lxsr.model_folder import CONFIG_FILE
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
 # options that may change between two calls on one work folder: always, and as long as no round has begun

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
 from fairseq_lxsr import losses
+from fairseq_lxsr.criterions._logging import log_means
 
 STAGES = {"classify": losses.context_classification_loss, "regress": losses.coherence_regression_loss}
 
@@ -42,7 +42,4 @@ class SentContextLoss(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
         """Means per sample over all workers and batches."""
-        totals = {name: sum(output[name] for output in logging_outputs) for name in logging_outputs[0]}
-        for name in ("loss", "accuracy"):
-            if name in totals:
-                metrics.log_scalar(name, totals[name] / totals["sample_size"], totals["sample_size"], round=4)
+        log_means(logging_outputs, {"loss": "sample_size", "accuracy": "sample_size"})

@@ -11,12 +11,15 @@ from omegaconf import II
 from torch import Tensor
 
 from fairseq_lxsr import losses
+from fairseq_lxsr.criterions._logging import log_means
 from fairseq_lxsr.criterions.gather import gather_rows
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
 from fairseq_lxsr.losses.similarity import SIM_FORMS
 
 SIM_REDUCTIONS = ("pairs", "sum")
+
+LOGGED = ("loss", "gen", "align", "sim", "acc_fwd", "acc_bwd")  # per pair
 
 
 @dataclass
@@ -128,9 +131,6 @@ class XlingSentLoss(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
         """Means per pair over all workers and batches, losses in nats."""
-        totals = {name: sum(output[name] for output in logging_outputs) for name in logging_outputs[0]}
+        totals = log_means(logging_outputs, dict.fromkeys(LOGGED, "sample_size"))
         pairs = totals["sample_size"]
-        for name in ("loss", "gen", "align", "sim", "acc_fwd", "acc_bwd"):
-            if name in totals:
-                metrics.log_scalar(name, totals[name] / pairs, pairs, round=4)
         metrics.log_scalar("accuracy", (totals["acc_fwd"] + totals["acc_bwd"]) / (2 * pairs), pairs, round=4)

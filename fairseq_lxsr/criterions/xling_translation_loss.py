@@ -9,6 +9,7 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from fairseq_lxsr import losses
+from fairseq_lxsr.criterions._logging import log_means
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.distance import DISTANCES
 
@@ -54,6 +55,23 @@ CONSTRAINT_OPTIONS = (
 )
 
 
+def check_options(cfg: XlingTranslationLossConfig) -> None:
+    """Raises: InputError for a value outside its range, and for options of a constraint that is not there."""
+    if not 0 <= cfg.label_smoothing < 1:
+        raise InputError(f"--label-smoothing {cfg.label_smoothing}; expected 0 up to 1, for example 0.1")
+    if cfg.negatives < 1:
+        raise InputError(f"--negatives {cfg.negatives}; expected 1 or more")
+    if cfg.constraint_every < 1:
+        raise InputError(f"--constraint-every {cfg.constraint_every}; expected 1 or more")
+    if cfg.detach_mean_norm and cfg.constraint != "norm":
+        raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm")
+    defaults = XlingTranslationLossConfig()
+    changed = [name for name in CONSTRAINT_OPTIONS if getattr(cfg, name) != getattr(defaults, name)]
+    if cfg.constraint == "none" and changed:
+        option = f"--{changed[0].replace('_', '-')}"
+        raise InputError(f"{option} {getattr(cfg, changed[0])} without --constraint; expected norm or angular")
+
+
 @register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
 class XlingTranslationLoss(FairseqCriterion):
     """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak 2020).
@@ -63,19 +81,7 @@ class XlingTranslationLoss(FairseqCriterion):
 
     def __init__(self, cfg: XlingTranslationLossConfig, task):
         super().__init__(task)
-        if not 0 <= cfg.label_smoothing < 1:
-            raise InputError(f"--label-smoothing {cfg.label_smoothing}; expected 0 up to 1, for example 0.1")
-        if cfg.negatives < 1:
-            raise InputError(f"--negatives {cfg.negatives}; expected 1 or more")
-        if cfg.constraint_every < 1:
-            raise InputError(f"--constraint-every {cfg.constraint_every}; expected 1 or more")
-        if cfg.detach_mean_norm and cfg.constraint != "norm":
-            raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm")
-        defaults = XlingTranslationLossConfig()
-        changed = [name for name in CONSTRAINT_OPTIONS if getattr(cfg, name) != getattr(defaults, name)]
-        if cfg.constraint == "none" and changed:
-            option = f"--{changed[0].replace('_', '-')}"
-            raise InputError(f"{option} {getattr(cfg, changed[0])} without --constraint; expected norm or angular")
+        check_options(cfg)
         self.cfg = cfg
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
@@ -128,14 +134,6 @@ class XlingTranslationLoss(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
         """Means over all workers and batches: losses in nats per piece, the constraint's parts per pair."""
-        totals = {name: sum(output[name] for output in logging_outputs) for name in logging_outputs[0]}
-        for name, count in (
-            ("loss", "sample_size"),
-            ("nll_loss", "sample_size"),
-            ("pair", "nsentences"),
-            ("negative", "nsentences"),
-            ("accuracy", "nsentences"),
-        ):
-            if name in totals:
-                metrics.log_scalar(name, totals[name] / totals[count], totals[count], round=4)
+        of_pieces, of_pairs = ("loss", "nll_loss"), ("pair", "negative", "accuracy")
+        log_means(logging_outputs, dict.fromkeys(of_pieces, "sample_size") | dict.fromkeys(of_pairs, "nsentences"))
         metrics.log_derived("ppl", lambda meters: math.exp(min(100, meters["nll_loss"].avg)))

@@ -12,6 +12,7 @@ import numpy as np
 from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.datasets import sampling
+from fairseq_lxsr.datasets.epochs import EpochDataset
 from fairseq_lxsr.datasets.masking import FloatArray, IntArray, uniform
 from fairseq_lxsr.datasets.pairs import padded, strip_eos, to_tensors
 
@@ -49,7 +50,7 @@ class MinedPairs:
     labels: FloatArray
 
 
-class ContextDataset(FairseqDataset):
+class ContextDataset(EpochDataset):
     """Samples of three columns: where the context is from, what stands in the middle, and its label.
 
     Sub-classes give `places`, `middles` [S, 2] (language, sentence) and `labels` [S] of an epoch.
@@ -60,23 +61,11 @@ class ContextDataset(FairseqDataset):
     labels: FloatArray
 
     def __init__(
-        self,
-        corpora: Sequence[DocumentCorpus],
-        padding_idx: int,
-        eos_idx: int,
-        context: int = 1,
-        max_positions: int = 150,
-        seed: int = 1,
-        shuffle: bool = True,
+        self, corpora: Sequence[DocumentCorpus], *, context: int = 1, max_positions: int = 150, **options: Any
     ):
+        super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
-        self.padding_idx = padding_idx
-        self.eos_idx = eos_idx
         self.context = context
-        self.max_positions = max_positions
-        self.seed = seed
-        self.shuffle = shuffle
-        self.epoch = 1
         # pieces of the sentences before each, to sum over a context without looking at its sentences
         self.pieces_before = [np.concatenate(([0], np.cumsum(corpus.sentences.sizes - 1))) for corpus in self.corpora]
 
@@ -92,13 +81,6 @@ class ContextDataset(FairseqDataset):
         parts[sentence - first] = self.corpora[other].sentences[middle]
         pieces = np.concatenate([strip_eos(part, self.eos_idx) for part in parts])[: self.max_positions]
         return {"id": index, "pieces": pieces, "label": self.labels[index]}
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return False  # every epoch has batches of its own
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     @property
     def lengths(self) -> IntArray:
@@ -125,9 +107,6 @@ class ContextDataset(FairseqDataset):
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """Batches of `max_sentences` samples, or of at most `max_tokens` tokens."""
         return sampling.cut_into_batches(indices, self.lengths[indices], max_sentences, max_tokens)
-
-    def filter_indices_by_size(self, indices, max_sizes):
-        return indices, []  # samples are cut, not dropped
 
     def num_tokens_vec(self, indices):
         return self.lengths[indices]

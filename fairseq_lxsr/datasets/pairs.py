@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.datasets import sampling
+from fairseq_lxsr.datasets.epochs import EpochDataset
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 SIDES = ("source", "target")
@@ -22,12 +24,11 @@ class PairCorpus:
     target: FairseqDataset
 
 
-class PairDataset(FairseqDataset):
+class PairDataset(EpochDataset):
     """Pairs without EOS, cut at `max_positions`; a batch is of one corpus; sub-classes have `collater` make it.
 
     Args:
         corpora: one per language pair; pair indices run through all of them.
-        shuffle: draw a new order every epoch, a function of (seed, epoch) alone; off for validation.
         temperature: how language pairs share an epoch, see `sampling.samples_per_corpus`.
         subword_dropout: where given, other segmentations every epoch; batches are made by the usual lengths.
     """
@@ -35,29 +36,21 @@ class PairDataset(FairseqDataset):
     def __init__(
         self,
         corpora: Sequence[PairCorpus],
-        padding_idx: int,
-        eos_idx: int,
-        max_positions: int,
-        seed: int = 1,
-        shuffle: bool = True,
+        *,
         temperature: float = 1.0,
         subword_dropout: SubwordDropout | None = None,
+        **options: Any,
     ):
+        super().__init__(**options)
         self.corpora = list(corpora)
-        self.padding_idx = padding_idx
-        self.eos_idx = eos_idx
-        self.max_positions = max_positions
-        self.seed = seed
-        self.shuffle = shuffle
         self.temperature = temperature
         self.subword_dropout = subword_dropout
-        self.epoch = 1
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
         full = np.concatenate(
             [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) - 1 for corpus in self.corpora]
         )  # [N, 2] pieces without EOS
-        self.num_cut = int((full > max_positions).any(axis=1).sum())
-        self.lengths = full.clip(max=max_positions)
+        self.num_cut = int((full > self.max_positions).any(axis=1).sum())
+        self.lengths = full.clip(max=self.max_positions)
         self.num_empty = int((full < 1).any(axis=1).sum())
 
     def __len__(self) -> int:
@@ -78,13 +71,6 @@ class PairDataset(FairseqDataset):
         return int(np.searchsorted(self.offsets, index, side="right")) - 1
 
     # -- order and batches
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return False  # every epoch has batches of its own
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     def ordered_indices(self) -> np.ndarray:
         """Indices of this epoch, one language pair after the other, by length; pairs with an empty side left out."""
@@ -110,9 +96,6 @@ class PairDataset(FairseqDataset):
             for part in parts
             for batch in sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens)
         ]
-
-    def filter_indices_by_size(self, indices, max_sizes):
-        return indices, []  # sentences are cut, not dropped
 
     def num_tokens(self, index: int) -> int:
         return int(self.num_tokens_vec(index))

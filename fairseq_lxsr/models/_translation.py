@@ -1,11 +1,10 @@
 """Translation through one vector: what LASER and T-LASER share."""
 
-import torch
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import Tensor
 
 from fairseq_lxsr.modules import LaserSentenceEncoder, TLaserSentenceEncoder
-from fairseq_lxsr.modules.cpu import cpu_autocast_dtype
+from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 
 EncoderOut = dict[str, Tensor]
 
@@ -26,6 +25,30 @@ class SentenceEncoderOfTranslation(FairseqEncoder):
 
     def max_positions(self) -> int:
         return self.network.config.max_positions or int(1e9)
+
+
+class SentenceDecoder(FairseqIncrementalDecoder):
+    """Reads nothing of the source but its embedding; sub-classes give the states and have an `output_projection`."""
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: dict | None = None,
+        places: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
+
+        Args: `encoder_out`, `places` as in `SentenceTranslationModel`.
+        """
+        states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
+        if places is not None:
+            states = states.flatten(0, 1)[places]  # [P, D]
+        return self.output_projection(states), None
+
+    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
+        """prev_output_tokens [B, T] -> [B, T, D], [B, 1, D] with `incremental_state`."""
+        raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
@@ -53,8 +76,7 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             target_tokens: [C, T - 1] targets as the encoder reads them, where their embeddings are wanted too.
         Returns: logits [P, V] or [B, T, V]; embeddings `source` [B, E] and `target` [C, E] (or None).
         """
-        on_cpu = not src_tokens.is_cuda
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.cpu_dtype is torch.bfloat16 and on_cpu):
+        with cpu_autocast(self.cpu_dtype, src_tokens):
             network, target = self.encoder.network, None
             if target_tokens is None:
                 source = network(src_tokens)
@@ -63,8 +85,3 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             encoder_out = {"embedding": source, "target_language": target_language}
             logits, _ = self.decoder(prev_output_tokens, encoder_out, places=places)
         return logits, {"source": source, "target": target}
-
-
-def at_places(states: Tensor, places: Tensor | None) -> Tensor:
-    """states [B, T, D] -> [P, D], those of `places` in the batch read as one row; all of them where it is None."""
-    return states if places is None else states.flatten(0, 1)[places]

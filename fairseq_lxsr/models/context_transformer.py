@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, field
 
-import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor, nn
 
 from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.cpu import cpu_autocast_dtype
+from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.pooling import POOLINGS
 
 # Wang et al.: three layers of width 512 and 8 heads; the feed-forward width is a decision taken here
@@ -58,8 +57,7 @@ class ContextTransformerModel(BaseFairseqModel):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens [B, T] of a sentence and its context -> [B]."""
-        enabled = self.cpu_dtype is torch.bfloat16 and not tokens.is_cuda
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        with cpu_autocast(self.cpu_dtype, tokens):
             [(embeddings, _)] = self.encoder(tokens)
             return self.score(embeddings).squeeze(1)
 

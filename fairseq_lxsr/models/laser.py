@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.models import FairseqIncrementalDecoder, register_model
+from fairseq.models import register_model
 from torch import Tensor, nn
 
 from fairseq_lxsr.models._options import EncoderOptions, register_presets
 from fairseq_lxsr.models._translation import (
     EncoderOut,
+    SentenceDecoder,
     SentenceEncoderOfTranslation,
     SentenceTranslationModel,
-    at_places,
 )
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
@@ -48,7 +48,7 @@ class LaserModelConfig(EncoderOptions):
     decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
 
 
-class LaserDecoder(FairseqIncrementalDecoder):
+class LaserDecoder(SentenceDecoder):
     """At every step the LSTM reads the previous piece, the sentence embedding and the target language."""
 
     def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
@@ -62,17 +62,7 @@ class LaserDecoder(FairseqIncrementalDecoder):
         self.output_projection = uniform_(nn.Linear(hidden, len(dictionary)))
         self.dropout = Dropout(cfg.dropout)
 
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: EncoderOut,
-        incremental_state: dict | None = None,
-        places: Tensor | None = None,
-    ) -> tuple[Tensor, None]:
-        """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
-
-        Args: `encoder_out`, `places` as in `SentenceTranslationModel`.
-        """
+    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
         embedding = encoder_out["embedding"]  # [B, E]
         cached = None
         if incremental_state is not None:
@@ -89,7 +79,7 @@ class LaserDecoder(FairseqIncrementalDecoder):
         output, (hidden, cell) = self.lstm(x, states)
         if incremental_state is not None:
             self.set_incremental_state(incremental_state, "lstm", {"hidden": hidden[0], "cell": cell[0]})
-        return self.output_projection(at_places(self.dropout(output), places)), None
+        return self.dropout(output)
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
         cached = self.get_incremental_state(incremental_state, "lstm")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.cpu import cpu_autocast_dtype
+from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 
 # Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
 BASE = {
@@ -74,7 +74,7 @@ class LxsrModel(BaseFairseqModel):
         Returns: `source`, `target` [B, D] embeddings; `logits` [2B, V] (source passes first) or [K + K', V], or None;
             `log_scale`, scalar or None.
         """
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.cpu_dtype is torch.bfloat16 and not source.is_cuda):
+        with cpu_autocast(self.cpu_dtype, source):
             (u, source_states), (v, target_states) = self.encoder(source, target)
             logits = None
             if reconstruct:

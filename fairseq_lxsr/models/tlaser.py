@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.models import FairseqIncrementalDecoder, register_model
+from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.models._translation import (
     EncoderOut,
+    SentenceDecoder,
     SentenceEncoderOfTranslation,
     SentenceTranslationModel,
-    at_places,
 )
 from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
@@ -42,7 +42,7 @@ class TLaserModelConfig(TransformerOptions):
     dropout: float = field(default=0.3, metadata={"help": "dropout probability of embeddings and layers"})
 
 
-class TLaserDecoder(FairseqIncrementalDecoder):
+class TLaserDecoder(SentenceDecoder):
     """One layer: causal self-attention, cross-attention to the sentence embedding alone, feed-forward."""
 
     positions: Tensor
@@ -62,17 +62,7 @@ class TLaserDecoder(FairseqIncrementalDecoder):
         nn.init.normal_(self.output_projection.weight, std=dim**-0.5)
         self.dropout = Dropout(cfg.dropout)
 
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: EncoderOut,
-        incremental_state: dict | None = None,
-        places: Tensor | None = None,
-    ) -> tuple[Tensor, None]:
-        """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
-
-        Args: `encoder_out`, `places` as in `SentenceTranslationModel`.
-        """
+    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
         positions = self.positions[: prev_output_tokens.shape[1]]
         future = None
         if incremental_state is not None:
@@ -89,8 +79,7 @@ class TLaserDecoder(FairseqIncrementalDecoder):
             incremental_state=incremental_state,
             self_attn_mask=None if future is None else future.to(x.dtype),
         )
-        x = self.layer_norm(at_places(x.transpose(0, 1), places))
-        return self.output_projection(x), None
+        return self.layer_norm(x.transpose(0, 1))
 
     def max_positions(self) -> int:
         return len(self.positions)

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 
 import torch
+from torch import Tensor
 
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")
 BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # x86 and Arm names in /proc/cpuinfo
@@ -25,6 +26,11 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
         raise ValueError(f"precision is {precision!r}; expected one of {CPU_PRECISIONS}")
     wanted = precision == "bfloat16" or (precision == "auto" and cpu_has_bfloat16())
     return torch.bfloat16 if wanted else torch.float32
+
+
+def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
+    """Matrix products of a batch in `dtype` where it lies on a CPU; on a GPU that is fairseq's to say."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16 and not tokens.is_cuda)
 
 
 def tune_cpu() -> None:

@@ -45,7 +45,7 @@ def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
         sides.append(ListDataset([torch.tensor([*rng.integers(4, MASK, n), EOS]) for n in lengths], lengths + 1))
     vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(VOCAB, dtype=bool))
     masking = MASKING_OF_OBJECTIVE[objective]
-    data = SentencePairDataset([PairCorpus("x-y", *sides)], vocabulary, EOS, max_positions=200, masking=masking)
+    data = SentencePairDataset([PairCorpus("x-y", *sides)], vocabulary, eos_idx=EOS, max_positions=200, masking=masking)
     batch = data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
     if extra:
         for holder in (batch, batch["net_input"]):

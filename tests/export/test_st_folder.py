@@ -13,8 +13,8 @@ from conftest import lxsr_here as lxsr
 from conftest import refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder import save_folder
 from fairseq_lxsr.export import export_sentence_transformers
+from fairseq_lxsr.model_folder import save_folder
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text import TextOptions
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.packing import NARROW, pack
+from fairseq_lxsr.modules.packing import NARROW, pack, row_inputs
 
 LENGTHS = {
     "mixed": np.random.default_rng(0).integers(0, 90, 500),
@@ -57,8 +57,6 @@ def test_batches_are_the_whole(rows, sentences):
 
 @pytest.mark.parametrize("num_layers", [0, 2])
 def test_rows_give_the_embeddings_of_padded_batches(num_layers):
-    from fairseq_lxsr.encoder import _row_inputs
-
     torch.manual_seed(0)
     config = TransformerConfig(
         vocab_size=50,
@@ -76,7 +74,7 @@ def test_rows_give_the_embeddings_of_padded_batches(num_layers):
     starts = lengths.cumsum() - lengths
     for rows in pack(lengths):
         chosen = rows.sentences
-        inputs = _row_inputs(rows, np.concatenate(sentences), starts[chosen], lengths[chosen], 1)
+        inputs = row_inputs(rows, np.concatenate(sentences), starts[chosen], lengths[chosen], 1)
         packed = model.forward_rows(*map(torch.from_numpy, inputs))
         for sentence, vector in zip(chosen, packed, strict=True):
             alone = model(torch.from_numpy(sentences[sentence])[None])[0][0][0]
