@@ -2,19 +2,23 @@
 
 python benchmarks/context.py --data DIR --work FOLDER --output benchmarks/results/context.jsonl
 
-DIR has docs/novels.LANG.txt.gz and eval/pud.LANG.txt.gz. English with each other language; the first stage is trained
-once and copied for every size of the draws. One line of results a step: P@1 among the 1,000 sentences of PUD both ways
-(chance: 0.1 %), what the mining found, seconds. Steps that are in the file already are left out.
+DIR has docs/novels.LANG.txt.gz, eval/pud.LANG.txt.gz, eval/xquad-questions.LANG.txt.gz and
+classification/SET/LANG.PART.tsv.gz. English with each other language; the first stage is trained once and copied for
+every size of the draws. One line of results a step: P@1 in per cent both ways, what the mining found, seconds; with
+some, accuracy of a classifier trained on English. Steps that are in the file already are left out. A plot lies beside.
 """
 
 import argparse
 import json
 import shutil
-import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from laser_family import retrieval
+import matplotlib
+import numpy as np
+from laser_family import CLASSIFICATION, classification, retrieval
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
@@ -22,17 +26,110 @@ from fairseq_lxsr.cli.train_context import prepare
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import REPORT, Rounds
 
-KEY = ("language", "draw", "step")
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+KEY = ("arch", "language", "draw", "step")
+STAGE = 0  # where there are no draws yet
+UNTRAINED, STAGE1 = "untrained", "stage1"
 
 
-def measured(work: Path, step: str, data: Path, language: str) -> dict:
-    """Retrieval with the model of a step, and what was reported of its mining."""
-    result: dict = {"PUD P@1": retrieval(SentenceEncoder.from_pretrained(work / step / "model"), data, (language,))}
+def measured(work: Path, step: str, data: Path, language: str, classify: bool) -> dict:
+    """Retrieval and classification with the model of a step, and what was reported of its mining."""
+    model = work / (STAGE1 if step == UNTRAINED else step) / "model"
+    encoder = SentenceEncoder.from_pretrained(model, untrained=step == UNTRAINED)
+    result: dict = {
+        name: retrieval(encoder, data, (language,), name)
+        for name in ("pud", "xquad-questions")
+        if (data / "eval" / f"{name}.{language}.txt.gz").is_file()
+    }
+    for name in CLASSIFICATION if classify else ():
+        if (data / "classification" / name / f"{language}.test.tsv.gz").is_file():
+            result[name] = classification(encoder, data / "classification" / name, (language,))
     reports = (work / REPORT).read_text().splitlines() if (work / REPORT).exists() else []
     for report in map(json.loads, reports):
         if report["round"] == step:
-            result |= {name: report[name] for name in ("mean CSLS", "mean cosine", "seconds")}
+            result |= {name: report[name] for name in ("pairs", "mean CSLS", "mean cosine", "seconds")}
     return result
+
+
+class Results:
+    """Lines of a file, one a step, added as they come."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def __contains__(self, key: tuple) -> bool:
+        return key in {tuple(line[name] for name in KEY) for line in self.lines}
+
+    def add(self, key: tuple, result: dict) -> None:
+        self.lines.append(dict(zip(KEY, key, strict=True)) | result | {"machine": machine()})
+        print(*key, {name: round(value, 1) for name, value in self.lines[-1]["pud"].items()}, flush=True)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a") as output:
+            output.write(json.dumps(self.lines[-1]) + "\n")
+
+
+def mean_pud(result: dict) -> float:
+    return float(np.mean(list(result["pud"].values())))
+
+
+def plot(results: list[dict], file: Path) -> None:
+    """P@1 by step, and by the size of the draws; a line a language."""
+    steps, last = defaultdict(dict), defaultdict(dict)
+    largest = max(result["draw"] for result in results)
+    for result in results:
+        if result["draw"] in (STAGE, largest):
+            steps[result["arch"], result["language"]][result["step"]] = mean_pud(result)
+        if result["draw"] != STAGE:
+            last[result["arch"], result["language"]].setdefault(result["draw"], []).append(mean_pud(result))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    for (arch, language), values in steps.items():
+        name = f"en-{language}, {arch.removeprefix('context_transformer_')}"
+        left.plot(list(values), list(values.values()), marker="o", label=name)
+        draws = sorted(last[arch, language])
+        if len(draws) > 1:
+            before = steps[arch, language][STAGE1]
+            right.plot(draws, [last[arch, language][draw][-1] - before for draw in draws], marker="o", label=name)
+    left.set(title=f"After each step, m = {largest:,}", ylabel="P@1 on PUD, mean of both ways, %", ylim=(0, None))
+    right.set(title="What the rounds add to stage 1", xscale="log", xlabel="m, sentences of a draw", ylabel="points")
+    right.axhline(0, color="grey", linewidth=0.8)
+    left.legend(fontsize="small")
+    figure.savefig(file, metadata={"Date": None})
+
+
+def study(language: str, args: argparse.Namespace, results: Results) -> None:
+    """The first stage and, from it, the rounds of every size of the draws."""
+    base = ContextConfig(
+        documents={name: str(args.data / "docs" / f"novels.{name}.txt.gz") for name in ("en", language)},
+        work=str(args.work / f"{args.arch}.en-{language}" / STAGE1),
+        arch=args.arch,
+        vocab_size=8_000,
+        epochs=args.epochs,
+        rounds=0,
+        pairs=args.pairs,
+        batch_size=args.batch_size,
+        learning_rate=args.learning_rate,
+    )
+    prepare(base).run()
+    keep(results, args, Path(base.work), language, STAGE, (UNTRAINED, STAGE1), classify=True)
+    for draw in args.draws:
+        work = Path(base.work).with_name(f"draw-{draw}")
+        if not work.exists():
+            shutil.copytree(base.work, work)
+        config = replace(base, work=str(work), draw=draw, rounds=args.rounds)
+        Rounds(config, work / "data-bin", work / "documents").run()
+        steps = [f"round{number}" for number in range(1, args.rounds + 1)]
+        keep(results, args, work, language, draw, steps, classify=draw == max(args.draws))
+
+
+def keep(results: Results, args, work: Path, language: str, draw: int, steps: Sequence[str], classify: bool) -> None:
+    """Measure the steps that are not in the results; classification only with the last of them."""
+    for step in steps:
+        key = (args.arch, language, draw, step)
+        if key not in results:
+            results.add(key, measured(work, step, args.data, language, classify and step in (UNTRAINED, steps[-1])))
 
 
 def main() -> None:
@@ -42,47 +139,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
     parser.add_argument("--languages", nargs="+", default=["fr", "de", "es", "zh"], help="default: fr de es zh")
     parser.add_argument("--draws", nargs="+", type=int, default=[10_000, 1_000, 100, 1], help="m (default: 10000 to 1)")
-    parser.add_argument("--arch", default="context_transformer_small", help="default: context_transformer_small")
-    parser.add_argument("--epochs", type=int, default=2, help="of the first stage (default: 2)")
+    parser.add_argument("--arch", default="context_transformer_static", help="default: context_transformer_static")
+    parser.add_argument("--epochs", type=int, default=5, help="of the first stage (default: 5)")
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--pairs", type=int, default=20_000, help="of a round (default: 20000)")
-    parser.add_argument("--vocab-size", type=int, default=8_000, help="default: 8000")
+    parser.add_argument("--pairs", type=int, default=4_000, help="of a round (default: 4000)")
+    parser.add_argument("--batch-size", type=int, default=32, help="default: 32")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="default: 0.001")
     args = parser.parse_args()
-    lines = args.output.read_text().splitlines() if args.output.exists() else []
-    done = {tuple(result[name] for name in KEY) for result in map(json.loads, lines)}
-
-    def record(work: Path, language: str, draw: int, step: str) -> None:
-        if (language, draw, step) in done:
-            return
-        result = dict(zip(KEY, (language, draw, step), strict=True)) | measured(work, step, args.data, language)
-        print(language, draw, step, {name: round(value, 1) for name, value in result["PUD P@1"].items()}, flush=True)
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        with args.output.open("a") as output:
-            output.write(json.dumps(result | {"machine": machine()}) + "\n")
-
+    results = Results(args.output)
     for language in args.languages:
-        base = ContextConfig(
-            documents={name: str(args.data / "docs" / f"novels.{name}.txt.gz") for name in ("en", language)},
-            work=str(args.work / f"en-{language}" / "stage1"),
-            arch=args.arch,
-            vocab_size=args.vocab_size,
-            epochs=args.epochs,
-            rounds=0,
-            pairs=args.pairs,
-            learning_rate=5e-4,
-        )
-        start = time.perf_counter()
-        prepare(base).run()
-        print(f"en-{language}: first stage {time.perf_counter() - start:.0f} s", flush=True)
-        record(Path(base.work), language, 0, "stage1")
-        for draw in args.draws:
-            work = args.work / f"en-{language}" / f"draw-{draw}"
-            if not work.exists():
-                shutil.copytree(base.work, work)
-            config = replace(base, work=str(work), draw=draw, rounds=args.rounds)
-            Rounds(config, work / "data-bin", work / "documents").run()
-            for number in range(1, args.rounds + 1):
-                record(work, language, draw, f"round{number}")
+        study(language, args, results)
+        plot(results.lines, args.output.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

@@ -47,14 +47,8 @@ SYSTEMS = {
     "ctlaser": (*TRANSLATE, "--arch", "tlaser_small", *CONSTRAINT),
     "ctlaser_every_4": (*TRANSLATE, "--arch", "tlaser_small", *CONSTRAINT, "--constraint-every", "4"),
     "lxsr": (
-        "--task",
-        "xling_sent",
-        "--criterion",
-        "xling_sent_loss",
-        "--arch",
-        "lxsr_small",
-        "--weight-decay",
-        "1e-5",
+        *("--task", "xling_sent", "--criterion", "xling_sent_loss"),
+        *("--arch", "lxsr_small", "--weight-decay", "1e-5"),
     ),
 }
 JOINT = ("laser_1", "laser_6", "claser_6", "tlaser", "ctlaser", "lxsr", "ctlaser_every_4")
@@ -114,10 +108,10 @@ def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, s
     return {"updates": updates, "words per second": float(np.median(words)), "valid": [kept[0], kept[-1]]}
 
 
-def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...]) -> dict[str, float]:
-    """P@1 in per cent among the 1,000 sentences of PUD, by cosine, of every direction with English."""
+def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...], name: str = "pud") -> dict[str, float]:
+    """P@1 in per cent among the sentences of a set (PUD has 1,000), by cosine, of every direction with English."""
     vectors = {
-        language: encoder.encode(list(read_lines(data / "eval" / f"pud.{language}.txt.gz")), normalize=True)
+        language: encoder.encode(list(read_lines(data / "eval" / f"{name}.{language}.txt.gz")), normalize=True)
         for language in ("en", *languages)
     }
     found = {}

@@ -23,6 +23,7 @@ TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention
 ARCHITECTURES = {
     "context_transformer_base": BASE,
     "context_transformer_small": BASE | SMALL,
+    "context_transformer_static": BASE | SMALL | {"encoder_layers": 0},  # for little text, see examples/context
     "context_transformer_tiny": BASE | TINY,
 }
 

@@ -132,7 +132,12 @@ def csls_pairs(
         block = torch.from_numpy(units[start : start + PAIR_ROWS])
         scores = torch.addmm(minus, block, others.T, alpha=2)  # [n, M]
         scores -= torch.from_numpy(to_candidates[start : start + PAIR_ROWS])[:, None]
-        values, here = scores.flatten().topk(min(count, scores.numel()))
+        scores = scores.flatten()
+        if len(best) < count:
+            values, here = scores.topk(min(count, len(scores)))
+        else:  # few are better than what was found so far; to compare is faster than to sort
+            here = (scores > best[-1]).nonzero().squeeze(1)
+            values = scores[here]
         best, places = torch.cat((best, values)), torch.cat((places, here + start * len(candidates)))
         order = best.argsort(descending=True, stable=True)[:count]
         best, places = best[order], places[order]

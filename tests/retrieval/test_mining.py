@@ -96,7 +96,7 @@ def test_unknown_retrieval_is_refused():
         mine(np.eye(3), np.eye(3), k=2, retrieval="best")
 
 
-@pytest.mark.parametrize(("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200)])
+@pytest.mark.parametrize(("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200), (1100, 2, 2100)])
 def test_csls_pairs_are_the_best_of_all(n, m, count):
     rng = np.random.default_rng(n)
     queries, candidates = (rng.standard_normal((size, 6)).astype(np.float32) for size in (n, m))
