@@ -112,14 +112,15 @@ def study(language: str, args: argparse.Namespace, results: Results) -> None:
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
     )
-    prepare(base).run()
+    first = prepare(base)
+    first.run()
     keep(results, args, Path(base.work), language, STAGE, (UNTRAINED, STAGE1), classify=True)
     for draw in args.draws:
         work = Path(base.work).with_name(f"draw-{draw}")
         if not work.exists():
             shutil.copytree(base.work, work)
         config = replace(base, work=str(work), draw=draw, rounds=args.rounds)
-        Rounds(config, work / "data-bin", work / "documents").run()
+        Rounds(config, first.data, first.documents).run()
         steps = [f"round{number}" for number in range(1, args.rounds + 1)]
         keep(results, args, work, language, draw, steps, classify=draw == max(args.draws))
 

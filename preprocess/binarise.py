@@ -6,7 +6,7 @@ mapped at once, in several processes.
 
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -84,15 +84,28 @@ def binarise(
     return report
 
 
-def binarise_file(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
-    """Write one side of a split, its lines distributed over the places; returns the per cent of unknown pieces."""
+def binarise_file(
+    text: Path,
+    places: list[Path],
+    subwords: Path,
+    workers: int,
+    shard_of_lines: Callable[[int, int, int], np.ndarray] | None = None,
+) -> float:
+    """Write one side of a split.
+
+    Args:
+        places: shards; the lines are distributed over them.
+        shard_of_lines: from the number of the first line, of lines and of shards, the shard of each; without it
+            `shard_numbers`.
+    Returns: the per cent of unknown pieces.
+    """
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
     total = unknown = 0
     encoded = ordered_map(_encode_block, blocks(read_lines(text, max_words=None)), workers, _start, (subwords,))
     for number, (ids, lengths) in enumerate(tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None)):
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
-        shard_of = shard_numbers(number * BLOCK, len(lengths), len(writers))
+        shard_of = (shard_of_lines or shard_numbers)(number * BLOCK, len(lengths), len(writers))
         of_line = np.repeat(shard_of, lengths)
         for shard, writer in enumerate(writers):
             writer.add(ids[of_line == shard], lengths[shard_of == shard])

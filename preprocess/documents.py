@@ -131,22 +131,53 @@ def binarise_documents(
     languages: Sequence[str],
     subwords: Path,
     workers: int,
+    shards: int = 1,
     say: Callable[[str], None] = print,
 ) -> None:
-    """The data folder of the task sent_context: pieces as numbers, and where documents begin."""
+    """The data folder of the task sent_context: pieces as numbers, and where documents begin.
+
+    Args:
+        shards: with several, `folder` gets subfolders 0, 1, ... with whole documents of every language, one after the
+            other, about the same number of sentences in each; the first has the documents for validation.
+    Raises: InputError for more shards than documents.
+    """
     texts = [documents / f"{split}.{language}" for language in languages for split in SPLITS]
     kept = (DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE)
 
     def build(work: Path) -> dict:
-        for name in kept:
-            shutil.copyfile(subwords / name, work / name)
+        outputs = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
+        for output in outputs:
+            output.mkdir(exist_ok=True)
+            for name in kept:
+                shutil.copyfile(subwords / name, output / name)
         unknown = {}
         for text in texts:
-            unknown[text.name] = binarise_file(text, [work / text.name], subwords, workers)
-            shutil.copyfile(documents / f"starts.{text.name}.npy", work / f"{text.name}.documents.npy")
+            places = [output / text.name for output in (outputs if text.name.startswith(SPLITS[0]) else outputs[:1])]
+            unknown[text.name] = _binarise_text(text, places, subwords, workers)
         return {"unknown per cent": unknown}
 
-    report = run_stage(
-        folder, {"languages": list(languages)}, [*texts, *(subwords / name for name in kept)], build, say
-    )
+    options = {"languages": list(languages), "shards": shards}
+    report = run_stage(folder, options, [*texts, *(subwords / name for name in kept)], build, say)
     say(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")
+
+
+def _binarise_text(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
+    """One language of a split in its shards; returns the per cent of unknown pieces."""
+    starts = np.load(text.with_name(f"starts.{text.name}.npy"), allow_pickle=False)
+    firsts = first_documents(starts, len(places), text)
+    for place, first, last in zip(places, firsts[:-1], firsts[1:], strict=True):
+        np.save(place.with_name(f"{place.name}.documents.npy"), starts[first : last + 1] - starts[first])
+
+    def shard_of_lines(first: int, count: int, shards: int) -> np.ndarray:
+        return np.searchsorted(starts[firsts[1:-1]], np.arange(first, first + count), side="right")
+
+    return binarise_file(text, places, subwords, workers, shard_of_lines)
+
+
+def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
+    """Number of the first document of each shard, and of all documents at the end: [shards + 1]."""
+    wanted = starts[-1] * np.arange(shards + 1) / shards
+    firsts = np.searchsorted(starts, wanted)
+    if (np.diff(firsts) < 1).any():
+        raise InputError(f"{text}: {len(starts) - 1:,} documents; expected enough for {shards} shards: ask for fewer")
+    return firsts

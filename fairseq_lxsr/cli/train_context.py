@@ -6,6 +6,7 @@ from pathlib import Path
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import Rounds
 from fairseq_lxsr.errors import InputError
+from preprocess.binarise import shard_folders
 from preprocess.config import checked, read_yaml
 from preprocess.documents import binarise_documents, make_documents
 from preprocess.subwords import train_subwords
@@ -29,8 +30,8 @@ def prepare(config: ContextConfig) -> Rounds:
     documents, subwords, data = work / "documents", work / "subwords", work / "data-bin"
     make_documents(documents, sources, config.valid_documents, config.seed)
     train_subwords(subwords, [documents], config.vocab_size, config.lowercase, split_han=config.split_han)
-    binarise_documents(data, documents, languages, subwords, config.workers)
-    return Rounds(config, data, documents)
+    binarise_documents(data, documents, languages, subwords, config.workers, config.shards)
+    return Rounds(config, list(shard_folders(data)), documents)
 
 
 def read_config(path: Path) -> ContextConfig:

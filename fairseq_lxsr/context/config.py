@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from fairseq_lxsr.errors import InputError
 
+AT_LEAST_ONE = ("valid_documents", "shards", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers")
+
 
 @dataclass(frozen=True)
 class ContextConfig:
@@ -15,6 +17,7 @@ class ContextConfig:
         work: folder that gets everything.
         arch: a preset of context_transformer.
         valid_documents: of each language, held out.
+        shards: parts of the training data, of whole documents; the first stage holds one at a time in memory.
         context: sentences before and after each.
         epochs: of the first stage.
         rounds: of mining and regression.
@@ -35,6 +38,7 @@ class ContextConfig:
     lowercase: bool = True
     split_han: bool = True
     valid_documents: int = 10
+    shards: int = 1
     context: int = 1
     epochs: int = 1
     rounds: int = 3
@@ -53,7 +57,7 @@ class ContextConfig:
     encode_dtype: str = "float32"
 
     def __post_init__(self):
-        for name in ("valid_documents", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers"):
+        for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} {getattr(self, name)}; expected 1 or more")
         if self.rounds < 0:

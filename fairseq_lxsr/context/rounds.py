@@ -4,10 +4,11 @@ import contextlib
 import fcntl
 import json
 import math
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,10 +34,10 @@ class Rounds:
     """Steps in folders of their own: `stage1`, `round1`, `round2`, ...
 
     Args:
-        data: the data folder; documents: its text, train.LANG.
+        data: the data folder, or its shards; documents: its text, train.LANG.
     """
 
-    def __init__(self, config: ContextConfig, data: Path, documents: Path):
+    def __init__(self, config: ContextConfig, data: Sequence[Path], documents: Path):
         self.config, self.data, self.documents = config, data, documents
         self.work = Path(config.work)
 
@@ -60,18 +61,18 @@ class Rounds:
             return model
         folder.mkdir(parents=True, exist_ok=True)
         if previous is None:
-            samples = self._sentences_with_context() * self.config.epochs
+            shards, epochs = [self._sentences_with_context(shard) for shard in self.data], self.config.epochs
             options: tuple[str | Path, ...] = ("--stage", "classify")
         else:
             mined = folder / "mined.tsv"
             if not mined.is_file():
                 start = self.config.start_model if name == "round1" else ""
                 self._mine(Path(start) if start else previous, mined, name)
-            samples = 2 * sum(1 for _ in read_lines(mined, max_words=None))
+            shards, epochs = [2 * sum(1 for _ in read_lines(mined, max_words=None))], 1
             last = previous.parent / "checkpoints" / "checkpoint_last.pt"
             options = ("--stage", "regress", "--mined", mined, "--disable-validation", "--finetune-from-model", last)
-        self._train(folder, samples, self.config.epochs if previous is None else 1, options)
-        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.data)
+        self._train(folder, shards * epochs, options)
+        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.data[0])
         print(f"{model}: exported")
         return model
 
@@ -114,15 +115,17 @@ class Rounds:
 
     # -- training
 
-    def _train(self, folder: Path, samples: int, epochs: int, options: tuple) -> None:
+    def _train(self, folder: Path, samples: Sequence[int], options: tuple) -> None:
+        """`samples` of every epoch; what fairseq calls an epoch is one shard."""
         config, log = self.config, folder / "train.log"
-        updates = math.ceil(samples / epochs / config.batch_size) * epochs
+        updates = sum(math.ceil(count / config.batch_size) for count in samples)
+        data = os.pathsep.join(str(shard.absolute()) for shard in self.data)
         command = [
-            *(sys.executable, "-m", "fairseq_cli.train", self.data.absolute(), "--user-dir", PLUGIN),
+            *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", PLUGIN),
             *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
             *("--langs", ",".join(config.documents), "--context", config.context),
             *("--max-positions", config.max_positions, "--dropout", config.dropout),
-            *("--batch-size", config.batch_size, "--max-epoch", epochs, "--optimizer", "adam"),
+            *("--batch-size", config.batch_size, "--max-epoch", len(samples), "--optimizer", "adam"),
             *("--lr", config.learning_rate, "--lr-scheduler", "polynomial_decay", "--total-num-update", updates),
             *("--cpu-precision", config.cpu_precision, "--seed", config.seed, "--log-format", "simple"),
             *("--save-dir", (folder / "checkpoints").absolute(), "--no-epoch-checkpoints"),
@@ -152,11 +155,11 @@ class Rounds:
                     found[kind] = ", ".join(f"{name} {value}" for name, _, value in fields if name in wanted)
         return "; ".join(f"{kind} {figures}" for kind, figures in found.items())
 
-    def _sentences_with_context(self) -> int:
+    def _sentences_with_context(self, shard: Path) -> int:
         """Sentences that are not alone in their document: the samples of an epoch of the first stage."""
         count = 0
         for language in self.config.documents:
-            sizes = np.diff(np.load(self.data / f"train.{language}.documents.npy", allow_pickle=False))
+            sizes = np.diff(np.load(shard / f"train.{language}.documents.npy", allow_pickle=False))
             count += int(sizes[sizes > 1].sum())
         return count
 

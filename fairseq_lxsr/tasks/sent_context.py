@@ -1,12 +1,14 @@
 """fairseq task `sent_context`: sentences and their contexts, for embeddings without parallel text."""
 
+import itertools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import ConcatDataset, Dictionary, data_utils
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
@@ -54,10 +56,6 @@ class SentContextTask(LxsrTask):
             raise InputError(f"--context {cfg.context}; expected 1 or more")
         if (cfg.stage == "regress") != (cfg.mined is not None):
             raise InputError(f"--stage {cfg.stage} {'with' if cfg.mined else 'without'} --mined; regress needs it")
-        if cfg.mined is not None and len(self.shards) > 1:
-            raise InputError(
-                f"--mined with {len(self.shards)} shards; expected one folder, the pairs name its sentences"
-            )
         logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")
 
     def read_dictionary(self, folder: Path) -> Dictionary:
@@ -67,11 +65,11 @@ class SentContextTask(LxsrTask):
         return Dictionary.load(str(path))
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` of every language; with `--stage regress` the samples are the mined pairs."""
+        """Read `split` of every language; with `--stage regress` the samples are the mined pairs, of all shards."""
         if self.cfg.mined is not None and split != "train":
             raise InputError(f"--stage regress has no {split} samples; expected --disable-validation")
-        folder = self.folder_of(split, epoch)
-        corpora = [read_documents(folder, split, language) for language in self.languages]
+        folders = [self.folder_of(split, epoch)] if self.cfg.mined is None else self.shards
+        corpora = [read_documents(folders, split, language) for language in self.languages]
         options: dict[str, Any] = {
             "padding_idx": self.dictionary.pad(),
             "eos_idx": self.dictionary.eos(),
@@ -86,7 +84,7 @@ class SentContextTask(LxsrTask):
         else:
             dataset = ReplacedSentences(corpora, **options)
         if not len(dataset):
-            raise InputError(f"{folder}: no sentence of {split} has another beside it; look at the documents")
+            raise InputError(f"{folders[0]}: no sentence of {split} has another beside it; look at the documents")
         logger.info(
             f"{split}: {len(dataset):,} samples of {sum(len(corpus.starts) - 1 for corpus in corpora):,} documents"
         )
@@ -112,8 +110,18 @@ def languages_of(folder: Path, wanted: str | None) -> list[str]:
     return languages
 
 
-def read_documents(folder: Path, split: str, language: str) -> DocumentCorpus:
-    """The sentences of one language and where its documents begin."""
+def read_documents(folders: Sequence[Path], split: str, language: str) -> DocumentCorpus:
+    """The sentences of one language, of all folders one after the other, and where its documents begin."""
+    parts = [_read_part(folder, split, language) for folder in folders]
+    if len(parts) == 1:
+        return parts[0]
+    ends = itertools.accumulate((part.starts[-1] for part in parts), initial=0)
+    starts = [part.starts[:-1] + before for part, before in zip(parts, ends, strict=False)]
+    starts.append(np.array([sum(part.starts[-1] for part in parts)]))
+    return DocumentCorpus(language, ConcatDataset([part.sentences for part in parts]), np.concatenate(starts))
+
+
+def _read_part(folder: Path, split: str, language: str) -> DocumentCorpus:
     prefix = folder / f"{split}.{language}"
     sentences = data_utils.load_indexed_dataset(str(prefix), dataset_impl=None)
     path = Path(f"{prefix}.documents.npy")

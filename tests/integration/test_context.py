@@ -3,6 +3,7 @@
 import fcntl
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ OPTIONS = {
     "arch": "context_transformer_tiny",
     "vocab_size": 200,
     "valid_documents": 5,
+    "shards": 2,
     "epochs": 6,
     "rounds": 2,
     "draw": 100,
@@ -70,6 +72,10 @@ def test_every_step_is_reported(finished):
         "round2/model: the model of the last round",
     ):
         assert fragment in said, fragment
+    updates = {name: int(count) for name, count in re.findall(r"(\w+): training, (\d+) updates", said)}
+    assert set(updates) == {"stage1", "round1", "round2"}
+    for name, count in updates.items():  # the learning rate falls to zero at the last
+        assert re.findall(r"num_updates (\d+)", (work / name / "train.log").read_text())[-1] == str(count)
     reports = [json.loads(line) for line in (work / "rounds.jsonl").read_text().splitlines()]
     assert [report["round"] for report in reports] == ["round1", "round2"]
     for report in reports:

@@ -7,6 +7,7 @@ import pytest
 from fairseq.data import data_utils
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.tasks.sent_context import read_documents as read_corpora
 from fairseq_lxsr.text import TextOptions, Tokenizer, normalise, read_dictionary
 from preprocess.documents import binarise_documents, make_documents, read_documents
 from preprocess.subwords import train_subwords
@@ -100,6 +101,25 @@ def test_binarised_sentences_are_those_of_the_text(prepared):
             assert sentences[number][:-1].tolist() == tokenizer.encode([lines[number]])[0].tolist()
         starts = np.load(data / f"train.{language}.documents.npy")
         assert starts[-1] == len(lines)
+
+
+def test_shards_are_whole_documents_and_together_everything(prepared):
+    folder, sources, _ = prepared
+    stages = folder / "documents", list(sources), folder / "subwords"
+    binarise_documents(folder / "shards", *stages, workers=1, shards=3)
+    shards = [folder / "shards" / str(number) for number in range(3)]
+    for language in sources:
+        whole = read_corpora([folder / "data"], "train", language)
+        joined = read_corpora(shards, "train", language)
+        np.testing.assert_array_equal(joined.starts, whole.starts)
+        assert [joined.sentences[at].tolist() for at in range(len(whole.sentences))] == [
+            sentence.tolist() for sentence in whole.sentences
+        ]
+        sizes = [len(read_corpora([shard], "train", language).sentences) for shard in shards]
+        assert max(sizes) - min(sizes) <= 4  # the longest document
+        assert [(shard / f"valid.{language}.idx").exists() for shard in shards] == [True, False, False]
+    with pytest.raises(InputError, match="25 documents; expected enough for 26 shards"):
+        binarise_documents(folder / "shards", *stages, workers=1, shards=26)
 
 
 def test_a_stage_is_kept_while_its_input_is_unchanged(prepared, capsys):
