@@ -28,8 +28,9 @@ DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
 
 ENCODER, NETWORK = "encoder.", "network."  # in front of the names of the encoder's weights; the second of (T-)LASER's
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
-# a weight that only this kind of encoder has; and where fairseq keeps its sizes
-MARKERS = {"embed_positions.weight": "transformer", "tag": "tlaser", "layers.0.ahead.weight_hh_l0": "laser"}
+# a weight that only this kind of encoder has, or the tasks that train no other; and where fairseq keeps its sizes
+MARKERS = {"tag": "tlaser", "layers.0.ahead.weight_hh_l0": "laser"}
+TRANSFORMER_TASKS = ("xling_sent", "sent_context")
 OPTIONS = {
     "ffn_embed_dim": "encoder_ffn_embed_dim",
     "hidden_size": "encoder_hidden_size",
@@ -37,6 +38,7 @@ OPTIONS = {
     "num_layers": "encoder_layers",
     "max_positions": "max_positions",
     "pooling": "pooling",
+    "gated": "gated",
 }
 PADDING_IDX = 1  # of every fairseq dictionary
 
@@ -162,14 +164,14 @@ def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) 
         for name, value in state["model"].items()
         if name.startswith(ENCODER)
     }
-    cfg = state["cfg"]["model"]
-    kind = next((kind for marker, kind in MARKERS.items() if marker in weights), None)
-    if kind is None:
+    cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
+    kind = next((kind for marker, kind in MARKERS.items() if marker in weights), "transformer")
+    if kind == "transformer" and task not in TRANSFORMER_TASKS:
         known = "lxsr*, laser*, tlaser* or context_transformer*"
         raise InputError(f"{checkpoint}: a checkpoint of {cfg.get('_name')!r}; expected one of --arch {known}")
     vocab_size, embed_dim = weights[TOKEN_EMBEDDINGS].shape
     symbols = read_dictionary(dictionary)
-    expected = len(symbols) + (state["cfg"]["task"].get("_name") == "xling_sent")  # and <mask>
+    expected = len(symbols) + (task == "xling_sent")  # and <mask>
     trained = state.get("task_state", {}).get(DICTIONARY_HASH)
     if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
         raise InputError(

@@ -41,6 +41,8 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     Raises: InputError where the libraries are missing, or the vectors differ.
     """
     require_transformer(encoder, "sentence-transformers")
+    if encoder.model.config.gated:
+        raise InputError("a gated model cannot be written for sentence-transformers; export to onnx, or use the folder")
     require("st", "sentence_transformers", "google.protobuf")
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedTokenizerFast

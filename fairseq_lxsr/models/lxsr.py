@@ -31,6 +31,13 @@ ARCHITECTURES = {
 
 @dataclass
 class LxsrModelConfig(TransformerOptions):
+    gated: bool = field(
+        default=False,
+        metadata={
+            "help": "start as the mean of plain embeddings; layers add to them through gates that are zero at first. "
+            "--finetune-from-model takes a model of fewer layers then"
+        },
+    )
     learn_temperature: bool = field(
         default=False,
         metadata={"help": "learn the temperature of the align loss, starting at --align-temperature"},
@@ -51,8 +58,15 @@ class LxsrModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
-        config = TransformerConfig(**transformer_sizes(cfg, task.source_dictionary))
+        config = TransformerConfig(**transformer_sizes(cfg, task.source_dictionary), gated=cfg.gated)
         return cls(config, cfg.learn_temperature, cfg.cpu_precision)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Gated layers that a checkpoint does not have are as at the start: they change nothing."""
+        if self.encoder.config.gated:
+            for part, value in self.state_dict().items():
+                if part.startswith(("encoder.layers.", "encoder.embed_positions.")):
+                    state_dict.setdefault(part, value)
 
     def max_positions(self) -> int:
         return self.encoder.config.max_positions

@@ -1,6 +1,7 @@
-"""The sentence encoder: embeddings, N post-LayerNorm transformer layers, pooling.
+"""The sentence encoder: embeddings, N transformer layers, pooling.
 
-Source: Mao et al. 2021, section 3.1. One encoder for all languages, no language tag, no BOS, no EOS.
+Post-LayerNorm layers after Mao et al. 2021, section 3.1, or layers that add to plain embeddings through gates. One
+encoder for all languages, no language tag, no BOS, no EOS.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from fairseq_lxsr.modules.pooling import POOLINGS
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Size of an encoder; `num_layers` 0 gives the mean of the normalised embeddings."""
+    """Size of an encoder; `num_layers` 0 gives the mean of the embeddings, which are normalised where not `gated`."""
 
     vocab_size: int
     padding_idx: int
@@ -29,6 +30,7 @@ class TransformerConfig:
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     pooling: str = "mean"
+    gated: bool = False
 
     def __post_init__(self):
         if self.pooling not in POOLINGS:
@@ -89,8 +91,8 @@ class SelfAttention(nn.Module):
         return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
 
 
-class TransformerLayer(nn.Module):
-    """Self-attention and a swish feed-forward block, LayerNorm after each residual sum."""
+class LayerParts(nn.Module):
+    """Self-attention, a swish feed-forward block, two LayerNorms; sub-classes put them together."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -105,12 +107,36 @@ class TransformerLayer(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
+
+class TransformerLayer(LayerParts):
+    """LayerNorm after each residual sum."""
+
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
         """x [B, T, D], attends as in `SelfAttention` -> [B, T, D]."""
         # in place where no gradient needs the values: fresh memory costs more than the sums themselves
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))  # [B, T, F]
         return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
+
+
+class GatedLayer(LayerParts):
+    """LayerNorm before each part, whose result comes through a gate: zero at first, when the layer changes nothing.
+
+    So an encoder starts as the mean of its embeddings, as good as any on little text, and takes from its layers what
+    helps. Source: ReZero (Bachlechner et al. 2021), a gate for each unit as LayerScale (Touvron et al. 2021).
+    """
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__(config)
+        self.gates = nn.Parameter(torch.zeros(2, config.embed_dim))
+
+    def forward(self, x: Tensor, attends: Tensor, positions: Tensor) -> Tensor:
+        """x [B, T, D], attends as in `SelfAttention`, positions [T, D] or [B, T, D] -> [B, T, D]."""
+        attention, feed_forward = self.gates
+        mixed = self.self_attn(self.self_attn_layer_norm(x) + positions, attends)
+        x = x + attention * self.dropout(mixed)
+        hidden = self.activation_dropout(F.silu(self.fc1(self.final_layer_norm(x))))  # [B, T, F]
+        return x + feed_forward * self.dropout(self.fc2(hidden))
 
 
 class TransformerSentenceEncoder(nn.Module):
@@ -120,14 +146,18 @@ class TransformerSentenceEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embed_dim, config.padding_idx)
-        self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
         # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times slower
-        for embedding in (self.embed_tokens, self.embed_positions):
-            nn.init.normal_(embedding.weight, std=config.embed_dim**-0.5)
+        nn.init.normal_(self.embed_tokens.weight, std=config.embed_dim**-0.5)
         nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
-        self.layer_norm = nn.LayerNorm(config.embed_dim)
+        if config.num_layers or not config.gated:
+            self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
+            # gated layers add them to normalised states, as loud as these
+            nn.init.normal_(self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5)
+        if not config.gated:
+            self.layer_norm = nn.LayerNorm(config.embed_dim)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
+        layer = GatedLayer if config.gated else TransformerLayer
+        self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Encode one or more batches of sentences, each padded to a length of its own.
@@ -145,12 +175,22 @@ class TransformerSentenceEncoder(nn.Module):
 
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
-        x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[: tokens.shape[1]]))
         # padding attends to itself, or a sentence of padding only would be 0/0
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
-        for layer in self.layers:
-            x = layer(x, attends)
+        x = self._states(embedded, attends, slice(tokens.shape[1]))
         return POOLINGS[self.config.pooling](x, is_token), x
+
+    def _states(self, embedded: Tensor, attends: Tensor, places: Tensor | slice) -> Tensor:
+        """embedded [B, T, D], attends as in `SelfAttention`, places, of all rows or [B, T] -> [B, T, D]."""
+        if not self.config.gated:
+            x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[places]))
+            for layer in self.layers:
+                x = layer(x, attends)
+            return x
+        x = self.dropout(embedded * self.config.embed_dim**0.5)
+        for layer in self.layers:
+            x = layer(x, attends, self.embed_positions.weight[places])
+        return x
 
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
@@ -165,11 +205,8 @@ class TransformerSentenceEncoder(nn.Module):
             starts: [S] where in `pieces` each sentence begins.
         Returns: [S, E] float32.
         """
-        x = self.embed_tokens(tokens) + self.embed_positions(positions)
-        x = self.dropout(self.layer_norm(x))
         attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
-        for layer in self.layers:
-            x = layer(x, attends)
+        x = self._states(self.embed_tokens(tokens), attends, positions)
         modes = self.config.pooling.split("_")
         states = x.flatten(0, 1).float()
         return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import toy
-from conftest import TRAIN_OPTIONS, lxsr, run, train
+from conftest import TRAIN_OPTIONS, lxsr, refused, run, train
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.evaluation.score import read_scores
@@ -80,6 +80,48 @@ def test_options_beyond_the_paper_train(tmp_path, toy_work):
     valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line][-1]
     assert float(valid.split("accuracy ")[1].split()[0]) > 0.3
     assert "gen " not in valid
+
+
+def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
+    """The layers are added to what was learnt without them, and the folder is as good as any other."""
+    options = {"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1", "sim_weight": "0"}
+    data = toy_work / "data-bin"
+    train(data, tmp_path / "static", "--gated", **options, encoder_layers="0", max_epoch="4")
+    start = tmp_path / "static" / "checkpoint_last.pt"
+    done = train(
+        *(data, tmp_path / "grown", "--gated", "--finetune-from-model", start),
+        **{**options, "encoder_layers": "1", "max_epoch": "1", "lr": "1e-9"},
+    )
+    models = []
+    for name in ("static", "grown"):
+        lxsr(
+            "export-model",
+            "--checkpoint",
+            tmp_path / name / "checkpoint_last.pt",
+            "--output",
+            tmp_path / f"{name}.model",
+        )
+        models.append(SentenceEncoder.from_pretrained(tmp_path / f"{name}.model"))
+    sentences = ["One red dog sees the cat.", "Le chien."]
+    static, grown = (model.encode(sentences, normalize=True) for model in models)
+    np.testing.assert_allclose(static, grown, atol=1e-3)
+    assert models[1].config["encoder"]["num_layers"] == 1
+    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line][-1]
+    assert float(valid.split("accuracy ")[1].split()[0]) > 0.8
+    lxsr("export-model", "--model", tmp_path / "grown.model", "--to", "onnx", "--output", tmp_path / "onnx")
+    refused(
+        lxsr(
+            "export-model",
+            "--model",
+            tmp_path / "grown.model",
+            "--to",
+            "sentence-transformers",
+            "--output",
+            tmp_path / "st",
+            check=False,
+        ),
+        "gated",
+    )
 
 
 def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):

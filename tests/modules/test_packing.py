@@ -55,8 +55,9 @@ def test_batches_are_the_whole(rows, sentences):
         assert set(part.row) == set(range(part.count))
 
 
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 2])
-def test_rows_give_the_embeddings_of_padded_batches(num_layers):
+def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated):
     torch.manual_seed(0)
     config = TransformerConfig(
         vocab_size=50,
@@ -66,8 +67,11 @@ def test_rows_give_the_embeddings_of_padded_batches(num_layers):
         num_heads=2,
         num_layers=num_layers,
         max_positions=70,
+        gated=gated,
     )
     model = TransformerSentenceEncoder(config).eval()
+    for layer in model.layers if gated else ():
+        torch.nn.init.normal_(layer.gates)
     rng = np.random.default_rng(2)
     sentences = [rng.integers(4, 50, length) for length in (3, 70, 1, 64, 12, 12, 65, 33)]
     lengths = np.array([len(sentence) for sentence in sentences])

@@ -26,9 +26,41 @@ def test_parameters_of_the_paper():
     assert encoder.embed_tokens.weight.numel() == 25_600_000
 
 
+def open_gates(encoder):
+    for layer in encoder.layers:
+        torch.nn.init.normal_(layer.gates)
+    return encoder
+
+
+def test_gated_layers_start_as_the_mean_of_embeddings_and_then_see_order(tokens):
+    encoder = make_encoder(gated=True)
+    weights = encoder.embed_tokens.weight
+    sentence, turned = tokens[:1], tokens[:1].flip(1)
+    torch.testing.assert_close(encoder(sentence)[0][0][0], 4 * weights[sentence[0]].mean(0))  # the root of 16
+    torch.testing.assert_close(encoder(sentence)[0][0], encoder(turned)[0][0])
+    encoder(sentence)[0][0].square().sum().backward()
+    assert all(layer.gates.grad.abs().min() > 0 for layer in encoder.layers)
+    open_gates(encoder)
+    assert not torch.allclose(encoder(sentence)[0][0], encoder(turned)[0][0], atol=1e-3)
+
+
+def test_gated_layer_equals_its_formula(tokens):
+    encoder = open_gates(make_encoder(gated=True, num_layers=1))
+    layer, sentence = encoder.layers[0], tokens[:1]
+    x = 4 * encoder.embed_tokens(sentence)
+    everywhere = torch.ones(1, 1, 1, sentence.shape[1], dtype=torch.bool)
+    positions = encoder.embed_positions.weight[: sentence.shape[1]]
+    x = x + layer.gates[0] * layer.self_attn(layer.self_attn_layer_norm(x) + positions, everywhere)
+    x = x + layer.gates[1] * layer.fc2(torch.nn.functional.silu(layer.fc1(layer.final_layer_norm(x))))
+    torch.testing.assert_close(encoder(sentence)[0][0][0], x[0].mean(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
-def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
-    encoder = make_encoder(num_layers=num_layers)
+def test_padding_and_batch_never_change_an_embedding(tokens, num_layers, gated):
+    encoder = make_encoder(num_layers=num_layers, gated=gated)
+    if gated:
+        open_gates(encoder)
     padding_and_batch_change_nothing(lambda batch: encoder(batch)[0][0], tokens)
 
 

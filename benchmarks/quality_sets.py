@@ -1,0 +1,215 @@
+"""What a sentence encoder is measured on: retrieval among many, minimal pairs, zero-shot classification.
+
+All of it takes a function from sentences to embeddings, so that models of other libraries are measured by the same code.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.evaluation.classifier import train_classifiers
+from fairseq_lxsr.evaluation.documents import PRESETS
+from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.retrieval import nearest_neighbours, normalise_rows
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+SETS = {  # name -> file of a language pair, where there is one
+    "PUD": "pud.{language}",
+    "Tatoeba": "tatoeba-v1.{three}-eng.{own}",
+    "Multi30k 2017": "multi30k-test2017flickr.{language}",
+    "XQuAD questions": "xquad-questions.{language}",
+    "XQuAD paragraphs": "xquad-paragraphs.{language}",
+}
+THREE = {"en": "eng", "fr": "fra", "de": "deu", "es": "spa", "it": "ita"}
+CLASSIFICATION = ("ha-intents", "xlmt-sentiment")
+CANDIDATES = 150_000
+WORD = re.compile(r"\w+", re.UNICODE)
+
+
+def eval_sets(data: Path, other: str) -> dict[str, dict[str, list[str]]]:
+    """Sentences of the sets that are there in English and `other`: set -> language -> N lines, aligned."""
+    found = {}
+    for name, pattern in SETS.items():
+        files = {
+            language: data
+            / "eval"
+            / f"{pattern.format(language=language, three=THREE[other], own=THREE[language])}.txt.gz"
+            for language in ("en", other)
+        }
+        if all(file.is_file() for file in files.values()):
+            found[name] = {language: list(read_lines(file, max_words=None)) for language, file in files.items()}
+    return found
+
+
+def distractors(data: Path, language: str, other: str, count: int, known: set[str]) -> list[str]:
+    """Up to `count` different sentences of a language that none of `known` is.
+
+    Text that is not in training of en-`other` comes first: novels, tuning text, evaluation sets of other pairs, for English
+    also training text of other pairs; where that is too little, targets that were trained on follow, the same for all systems.
+    """
+    pair = f"en-{other}"
+    outside = [data / "docs" / f"novels.{language}.txt.gz", *sorted((data / "valid").glob(f"*.{language}.txt.gz"))]
+    outside += sorted((data / "eval").glob(f"*.{THREE[language] if language != 'en' else 'eng'}.txt.gz"))
+    inside = sorted(data.glob(f"train/*.{pair}.{language}.txt.gz"))
+    if language == "en":
+        outside += [path for path in sorted(data.glob("train/*.en-*.en.txt.gz")) if path not in inside]
+    inside.append(data / "train" / f"multi30k.{language}.txt.gz")
+    found: dict[str, None] = {}
+    trained = {line for path in inside if path.is_file() for line in read_lines(path, max_words=None)}
+    for paths, barred in ((outside, trained | known), (inside, known)):
+        for path in paths:
+            for line in read_lines(path, max_words=None) if path.is_file() else ():
+                if line and line not in barred:
+                    found.setdefault(line)
+                if len(found) == count:
+                    return list(found)
+    return list(found)
+
+
+def retrieval(
+    encode: Encode, sets: dict[str, dict[str, list[str]]], others: dict[str, list[str]], seen: dict[str, set[str]]
+) -> dict[str, dict]:
+    """P@1 in per cent of each set and direction among its own sentences and the distractors.
+
+    Args:
+        others: distractors by language.
+        seen: words of the training text by language.
+    Returns: set -> direction -> `P@1`, `alone` (without distractors), and P@1 by thirds of the queries' length (`by length`,
+        short first) and by whether all words of a query were seen (`all seen`, `some unseen`).
+    """
+    languages = list(others)
+    crowd = {language: normalise_rows(encode(sentences)) for language, sentences in others.items()}
+    found: dict[str, dict] = {}
+    for name, sides in sets.items():
+        vectors = {language: normalise_rows(encode(sides[language])) for language in languages}
+        found[name] = {}
+        for source, target in (languages, languages[::-1]):
+            own = (vectors[source] * vectors[target]).sum(axis=1)
+            rivals, which = nearest_neighbours(vectors[source], vectors[target], 1)
+            alone = which[:, 0] == np.arange(len(own))
+            far, _ = nearest_neighbours(vectors[source], crowd[target], 1)
+            right = alone & (own > far[:, 0])
+            found[name][f"{source}-{target}"] = {
+                "P@1": percent(right),
+                "alone": percent(alone),
+                **_by_kind(sides[source], right, seen[source]),
+            }
+    return found
+
+
+def _by_kind(queries: list[str], right: np.ndarray, seen: set[str]) -> dict:
+    words = [WORD.findall(query.lower()) for query in queries]
+    order = np.argsort([len(found) for found in words], kind="stable")
+    known = np.array([all(word in seen for word in found) for found in words])
+    return {
+        "by length": [percent(right[part]) for part in np.array_split(order, 3)],
+        "all seen": percent(right[known]),
+        "some unseen": percent(right[~known]),
+        "share all seen": percent(known),
+    }
+
+
+def percent(right: np.ndarray) -> float | None:
+    return round(100 * float(right.mean()), 2) if len(right) else None
+
+
+# -- minimal pairs
+
+AUXILIARY = re.compile(r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)")
+NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
+# a noun ends its phrase: punctuation or one of these words follows, not another noun
+AFTER = r"(?=[.,;:!?]|$| (?:of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into)\b)"
+PHRASE = re.compile(rf"\b([Tt]he|[Aa]n?) ([a-z]{{3,}})\b{AFTER}")
+COORDINATION = re.compile(r"\b(and|or)\b")
+
+
+def swapped(sentence: str) -> str | None:
+    """Two nouns with the same article change places: the same words, another sentence."""
+    for first, second in itertools.combinations(PHRASE.finditer(sentence), 2):
+        noun, other = first[2], second[2]
+        between = sentence[first.end() : second.start()]
+        if noun == other or first[1].lower() != second[1].lower() or COORDINATION.search(between):
+            continue
+        return sentence[: first.start(2)] + other + between + second[1] + " " + noun + sentence[second.end() :]
+    return None
+
+
+def negated(sentence: str) -> str | None:
+    """`not` after the first auxiliary of a statement."""
+    if sentence.rstrip().endswith("?"):
+        return None
+    changed, count = AUXILIARY.subn(r"\1 not ", sentence, count=1)
+    return changed if count else None
+
+
+def renumbered(sentence: str) -> str | None:
+    """The first number of digits becomes another of as many digits."""
+    found = NUMBER.search(sentence)
+    if found is None:
+        return None
+    digits = found.group()
+    other = str((int(digits[0]) + 3) % 9 + 1) + digits[1:-1] + str((int(digits[-1]) + 4) % 10) * (len(digits) > 1)
+    return sentence[: found.start()] + other + sentence[found.end() :]
+
+
+RULES = {"swap": swapped, "negation": negated, "number": renumbered}
+
+
+def minimal_pairs(sets: dict[str, dict[str, list[str]]], other: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Rule -> (sentence in `other`, its English, an English sentence that differs a little and means something else)."""
+    found: dict[str, list[tuple[str, str, str]]] = {name: [] for name in RULES}
+    for name, sides in sets.items():
+        if "paragraphs" in name:
+            continue
+        for english, foreign in zip(sides["en"], sides[other], strict=True):
+            for rule, change in RULES.items():
+                changed = change(english)
+                if changed is not None and changed != english:
+                    found[rule].append((foreign, english, changed))
+    return found
+
+
+def contrast(encode: Encode, pairs: dict[str, list[tuple[str, str, str]]]) -> dict[str, float]:
+    """Per cent of minimal pairs whose true sentence is nearer to the translation; equally near counts half, so chance is 50."""
+    found = {}
+    for rule, triples in pairs.items():
+        foreign, english, changed = (normalise_rows(encode(list(column))) for column in zip(*triples, strict=True))
+        difference = (foreign * (english - changed)).sum(axis=1)
+        near = np.where(np.abs(difference) < 1e-6, 0.5, difference > 0)
+        found[rule] = round(100 * float(near.mean()), 2)
+    return found
+
+
+# -- classification
+
+
+def classification(encode: Encode, folder: Path, languages: Sequence[str]) -> dict[str, float]:
+    """Accuracy in per cent, mean of five, of classifiers trained on English; every tenth text of it is for dev."""
+
+    def part(language: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = [line.split("\t", 1) for line in read_lines(folder / f"{language}.{name}.tsv.gz")]
+        return encode([text for _, text in rows]), np.array([label for label, _ in rows])
+
+    x, labels = part("en", "train")
+    classes, y = np.unique(labels, return_inverse=True)
+    is_dev = np.arange(len(y)) % 10 == 9
+    preset = PRESETS["mldoc"]["mlp"]
+    model = train_classifiers(preset, x[~is_dev], y[~is_dev], x[is_dev], y[is_dev], len(classes))
+    found = {}
+    for language in languages:
+        x, labels = part(language, "test")
+        found[language] = round(100 * float((classes[model.predict(x)] == labels).mean()), 2)
+    return found
+
+
+def words_of(paths: Sequence[Path]) -> set[str]:
+    """All words of some files, in lower case."""
+    return {word for path in paths for word in _words(path)}
+
+
+def _words(path: Path) -> Iterator[str]:
+    for line in read_lines(path, max_words=None):
+        yield from WORD.findall(line.lower())
