@@ -40,8 +40,8 @@ setup(
         "prepare": ["defusedxml", "polib", "pyyaml"],
         # `lxsr train-context` on what WikiExtractor writes
         "documents": ["sentencex"],
-        # plots of benchmarks/
-        "plots": ["matplotlib"],
+        # benchmarks/: plots, and what users would train instead
+        "benchmarks": ["accelerate", "datasets", "matplotlib", "pyyaml", "sentence-transformers>=5"],
         # reading .zst
         "zst": ["backports.zstd; python_version < '3.14'"],
         # `lxsr embed --format parquet`

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from laser_family import CLASSIFICATION, classification, retrieval
+from laser_family import retrieval
 from machine import machine
+from quality_sets import CLASSIFICATION, classification
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.train_context import prepare
@@ -45,7 +46,7 @@ def measured(work: Path, step: str, data: Path, language: str, classify: bool) -
     }
     for name in CLASSIFICATION if classify else ():
         if (data / "classification" / name / f"{language}.test.tsv.gz").is_file():
-            result[name] = classification(encoder, data / "classification" / name, (language,))
+            result[name] = classification(encoder.encode, data / "classification" / name, ("en", language))
     reports = (work / REPORT).read_text().splitlines() if (work / REPORT).exists() else []
     for report in map(json.loads, reports):
         if report["round"] == step:

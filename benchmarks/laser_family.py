@@ -17,19 +17,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+from corpora import ROOT, lxsr, prepare
 from machine import machine
+from quality_sets import CLASSIFICATION, classification
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.evaluation.classifier import train_classifiers
-from fairseq_lxsr.evaluation.documents import PRESETS
-from fairseq_lxsr.files import read_lines, read_parallel
+from fairseq_lxsr.files import read_lines
 
-ROOT = Path(__file__).parent.parent
 LANGUAGES = ("de", "es", "fr", "it")
 PAIRS = tuple(f"en-{language}" for language in LANGUAGES)
 VOCAB_SIZE = 8_000
 KEY = ("system", "pairs", "minutes", "seed")  # of a run
-CLASSIFICATION = ("ha-intents", "xlmt-sentiment")
 COMMON = (
     *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "0.001", "--lr-scheduler", "inverse_sqrt"),
     *("--warmup-updates", "500", "--dropout", "0.1", "--cpu", "--cpu-precision", "auto", "--num-workers", "0"),
@@ -57,31 +55,6 @@ RUNS = [
     *((system, ",".join(PAIRS)) for system in JOINT),
     *((system, pair) for pair in ("en-fr", "en-de") for system in SINGLE),
 ]
-
-
-def prepare(data: Path, work: Path) -> Path:
-    """All text of a pair as one; one vocabulary for all pairs."""
-    (work / "text").mkdir(parents=True, exist_ok=True)
-    for pair in PAIRS:
-        parts = []
-        for path in sorted((data / "train").glob("*.en.txt.gz")):
-            name = path.name.removesuffix(".en.txt.gz")
-            other = path.with_name(f"{name}.{pair[3:]}.txt.gz")
-            if other.is_file() and (pair in name or "-" not in name):
-                parts.append((path, other))
-        sides = [(work / "text" / f"{pair}.{language}").open("w", encoding="utf-8") for language in pair.split("-")]
-        with sides[0], sides[1]:
-            for source, target in (lines for part in parts for lines in read_parallel(*part)):
-                sides[0].write(f"{source}\n")
-                sides[1].write(f"{target}\n")
-    options = ("--valid-size", 1000, "--test-size", 1, "--vocab-size", VOCAB_SIZE, "--lang-pairs", ",".join(PAIRS))
-    lxsr("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
-    return work / "data-bin"
-
-
-def lxsr(*arguments) -> str:
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict[str, float]:
@@ -122,25 +95,6 @@ def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...], 
     return found
 
 
-def classification(encoder: SentenceEncoder, folder: Path, languages: tuple[str, ...]) -> dict[str, float]:
-    """Accuracy in per cent, mean of five, of classifiers trained on English; every tenth text of it is for dev."""
-
-    def part(language: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-        rows = [line.split("\t", 1) for line in read_lines(folder / f"{language}.{name}.tsv.gz")]
-        return encoder.encode([text for _, text in rows]), np.array([label for label, _ in rows])
-
-    x, labels = part("en", "train")
-    classes, y = np.unique(labels, return_inverse=True)
-    is_dev = np.arange(len(y)) % 10 == 9
-    preset = PRESETS["mldoc"]["mlp"]
-    model = train_classifiers(preset, x[~is_dev], y[~is_dev], x[is_dev], y[is_dev], len(classes))
-    found = {}
-    for language in ("en", *languages):
-        x, labels = part(language, "test")
-        found[language] = 100 * float((classes[model.predict(x)] == labels).mean())
-    return found
-
-
 def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -> dict:
     save_dir = args.work / f"{system}.{pairs}.{args.minutes:g}.{args.seed}"
     start = time.perf_counter()
@@ -152,7 +106,7 @@ def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -
     languages = tuple(pair[3:] for pair in pairs.split(","))
     result["PUD P@1"] = retrieval(encoder, args.data, languages)
     for name in CLASSIFICATION:
-        result[name] = classification(encoder, args.data / "classification" / name, languages)
+        result[name] = classification(encoder.encode, args.data / "classification" / name, ("en", *languages))
     return result | {"machine": machine()}
 
 
@@ -180,7 +134,7 @@ def main() -> None:
     args.work = args.work.absolute()
     results = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
     done = {tuple(result[name] for name in KEY) for result in results}
-    data_bin = prepare(args.data, args.work)
+    data_bin = prepare(args.data, args.work, PAIRS, VOCAB_SIZE)
     for system, pairs in RUNS:
         if system not in args.only or (system, pairs, args.minutes, args.seed) in done:
             continue

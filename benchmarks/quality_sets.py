@@ -1,6 +1,6 @@
 """What a sentence encoder is measured on: retrieval among many, minimal pairs, zero-shot classification.
 
-All of it takes a function from sentences to embeddings, so that models of other libraries are measured by the same code.
+All of it takes a function from sentences to embeddings: models of other libraries are measured by the same code.
 """
 
 import itertools
@@ -47,8 +47,8 @@ def eval_sets(data: Path, other: str) -> dict[str, dict[str, list[str]]]:
 def distractors(data: Path, language: str, other: str, count: int, known: set[str]) -> list[str]:
     """Up to `count` different sentences of a language that none of `known` is.
 
-    Text that is not in training of en-`other` comes first: novels, tuning text, evaluation sets of other pairs, for English
-    also training text of other pairs; where that is too little, targets that were trained on follow, the same for all systems.
+    Text that is not in training of en-`other` comes first: novels, tuning text, evaluation sets of other pairs, for
+    English also training text of other pairs; where that is too little, sentences that were trained on follow.
     """
     pair = f"en-{other}"
     outside = [data / "docs" / f"novels.{language}.txt.gz", *sorted((data / "valid").glob(f"*.{language}.txt.gz"))]
@@ -77,8 +77,8 @@ def retrieval(
     Args:
         others: distractors by language.
         seen: words of the training text by language.
-    Returns: set -> direction -> `P@1`, `alone` (without distractors), and P@1 by thirds of the queries' length (`by length`,
-        short first) and by whether all words of a query were seen (`all seen`, `some unseen`).
+    Returns: set -> direction -> `P@1`, `alone` (without distractors), and P@1 by thirds of the queries' length (`by
+        length`, short first) and by whether all words of a query were seen (`all seen`, `some unseen`).
     """
     languages = list(others)
     crowd = {language: normalise_rows(encode(sentences)) for language, sentences in others.items()}
@@ -88,7 +88,7 @@ def retrieval(
         found[name] = {}
         for source, target in (languages, languages[::-1]):
             own = (vectors[source] * vectors[target]).sum(axis=1)
-            rivals, which = nearest_neighbours(vectors[source], vectors[target], 1)
+            _, which = nearest_neighbours(vectors[source], vectors[target], 1)
             alone = which[:, 0] == np.arange(len(own))
             far, _ = nearest_neighbours(vectors[source], crowd[target], 1)
             right = alone & (own > far[:, 0])
@@ -121,7 +121,8 @@ def percent(right: np.ndarray) -> float | None:
 AUXILIARY = re.compile(r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)")
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
 # a noun ends its phrase: punctuation or one of these words follows, not another noun
-AFTER = r"(?=[.,;:!?]|$| (?:of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into)\b)"
+FUNCTION_WORDS = "of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into"
+AFTER = rf"(?=[.,;:!?]|$| (?:{FUNCTION_WORDS})\b)"
 PHRASE = re.compile(rf"\b([Tt]he|[Aa]n?) ([a-z]{{3,}})\b{AFTER}")
 COORDINATION = re.compile(r"\b(and|or)\b")
 
@@ -159,7 +160,7 @@ RULES = {"swap": swapped, "negation": negated, "number": renumbered}
 
 
 def minimal_pairs(sets: dict[str, dict[str, list[str]]], other: str) -> dict[str, list[tuple[str, str, str]]]:
-    """Rule -> (sentence in `other`, its English, an English sentence that differs a little and means something else)."""
+    """Rule -> (sentence in `other`, its English, English that differs a little and means something else)."""
     found: dict[str, list[tuple[str, str, str]]] = {name: [] for name in RULES}
     for name, sides in sets.items():
         if "paragraphs" in name:
@@ -173,7 +174,7 @@ def minimal_pairs(sets: dict[str, dict[str, list[str]]], other: str) -> dict[str
 
 
 def contrast(encode: Encode, pairs: dict[str, list[tuple[str, str, str]]]) -> dict[str, float]:
-    """Per cent of minimal pairs whose true sentence is nearer to the translation; equally near counts half, so chance is 50."""
+    """Per cent of minimal pairs whose true sentence is nearer to the translation; a tie counts half, chance is 50."""
     found = {}
     for rule, triples in pairs.items():
         foreign, english, changed = (normalise_rows(encode(list(column))) for column in zip(*triples, strict=True))

@@ -1,0 +1,158 @@
+"""Which recipe learns most in the same time: ours, the paper's, and what users would train instead.
+
+python benchmarks/quality.py --data DIR --work FOLDER --output benchmarks/results/quality.jsonl --only NAME ...
+
+The runs are in benchmarks/quality.yaml. DIR has train, eval, docs, valid and classification. Every run has the same
+minutes of training on this machine; one line of results each, see `quality_sets`. What is in the file is left out.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import quality_baselines as baselines
+import yaml
+from corpora import ROOT, lxsr, prepare, training_files, training_pairs
+from machine import machine
+from quality_sets import (
+    CANDIDATES,
+    CLASSIFICATION,
+    classification,
+    contrast,
+    distractors,
+    eval_sets,
+    minimal_pairs,
+    retrieval,
+    words_of,
+)
+
+from fairseq_lxsr import SentenceEncoder
+
+KEY = ("name", "pair", "minutes", "seed")
+VOCAB_SIZE = 16_000
+COMMON = (
+    *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
+    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--cpu", "--cpu-precision", "auto"),
+    *("--num-workers", "1", "--no-epoch-checkpoints", "--disable-validation"),
+    *("--log-format", "simple", "--log-interval", "20"),
+)
+
+
+def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, seed: int, start: Path | None) -> int:
+    """One phase; the learning rate rises for a tenth of the updates and then falls linearly to zero.
+
+    Returns: the number of updates. A trial of some seconds tells how many there will be.
+    """
+
+    def run(seconds: float, updates: int, *more) -> int:
+        command = [
+            *(sys.executable, "-m", "fairseq_cli.train", data_bin, *COMMON, *options, "--seed", seed),
+            *("--max-update", updates, "--total-num-update", updates, "--warmup-updates", updates // 10),
+            *("--stop-time-hours", seconds / 3600, *(("--finetune-from-model", start) if start else ()), *more),
+        ]
+        done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"fairseq-train failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return max(int(count) for count in re.findall(r"num_updates[ =](\d+)", done.stdout))
+
+    updates = int(run(baselines.TRIAL, 10**6, "--no-save") / baselines.TRIAL * 60 * minutes)
+    return run(60 * minutes, max(10, updates), "--save-dir", folder)
+
+
+def train(config: dict, data: Path, pair: str, data_bin: Path, folder: Path, minutes: float, seed: int):
+    """Returns: a function from sentences to embeddings, updates, and bytes of the model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = config.get("library", "fairseq")
+    if kind == "fairseq":
+        start, updates = None, []
+        for number, phase in enumerate(config["phases"]):
+            save_dir = folder / str(number)
+            options = phase["options"].split()
+            updates.append(fairseq_train(options, data_bin, save_dir, phase.get("share", 1) * minutes, seed, start))
+            start = save_dir / "checkpoint_last.pt"
+        lxsr("export-model", "--checkpoint", start, "--output", folder / "model")
+        return partial(SentenceEncoder.from_pretrained(folder / "model").encode), updates, folder / "model"
+    if kind == "static":
+        model = baselines.make_static(data_bin, config["dim"])
+    else:
+        model = baselines.make_transformer(data_bin, folder, config["encoder"])
+    pairs = list(training_pairs(data, pair))
+    steps = baselines.train(model, pairs, folder, minutes, seed, **config["training"])
+    model.save(str(folder / "model"))
+    return baselines.encoder(model), [steps], folder / "model"
+
+
+class Measure:
+    """The sets of a language pair, read once."""
+
+    def __init__(self, data: Path, pair: str):
+        self.data, self.other = data, pair[3:]
+        self.sets = eval_sets(data, self.other)
+        self.contrast = minimal_pairs(self.sets, self.other)
+        self.crowd = {}
+        for language in ("en", self.other):
+            known = {sentence for sides in self.sets.values() for sentence in sides[language]}
+            self.crowd[language] = distractors(data, language, self.other, CANDIDATES, known)
+        files = training_files(data, pair)
+        self.seen = {"en": words_of([one for one, _ in files]), self.other: words_of([other for _, other in files])}
+
+    def __call__(self, encode, classify: bool) -> dict:
+        result = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
+        result["candidates"] = {language: len(crowd) for language, crowd in self.crowd.items()}
+        result["contrast"] = contrast(encode, self.contrast)
+        for name in CLASSIFICATION if classify else ():
+            result[name] = classification(encode, self.data / "classification" / name, ("en", self.other))
+        return result
+
+
+def show(result: dict) -> None:
+    scores = [
+        f"{name} {' '.join(str(direction['P@1']) for direction in directions.values())}"
+        for name, directions in result["retrieval"].items()
+    ]
+    print(result["name"], result["pair"], result["updates"], "|", *scores, "|", result["contrast"], flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
+    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
+    parser.add_argument("--config", type=Path, default=ROOT / "benchmarks" / "quality.yaml", metavar="FILE.yaml")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all of the file")
+    parser.add_argument("--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr")
+    parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
+    parser.add_argument("--classify", action="store_true", help="zero-shot classification too; takes a minute more")
+    args = parser.parse_args()
+    args.work = args.work.absolute()
+    configs = yaml.safe_load(args.config.read_text())
+    lines = args.output.read_text().splitlines() if args.output.exists() else []
+    done = {tuple(result[name] for name in KEY) for result in map(json.loads, lines)}
+    for pair in args.pairs:
+        data_bin = prepare(args.data, args.work / pair, [pair], VOCAB_SIZE)
+        measure = Measure(args.data, pair)
+        for name in args.only or configs:
+            for seed in args.seeds:
+                if (name, pair, args.minutes, seed) in done:
+                    continue
+                folder = args.work / pair / f"{name}.{args.minutes:g}.{seed}"
+                start = time.perf_counter()
+                encode, updates, model = train(configs[name], args.data, pair, data_bin, folder, args.minutes, seed)
+                seconds = time.perf_counter() - start
+                result = dict(zip(KEY, (name, pair, args.minutes, seed), strict=True))
+                result |= {"updates": updates, "seconds": round(seconds), **measure(encode, args.classify)}
+                result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+                show(result)
+                args.output.parent.mkdir(parents=True, exist_ok=True)
+                with args.output.open("a") as output:
+                    output.write(json.dumps(result | {"machine": machine()}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What users would train instead: sentence-transformers, MultipleNegativesRankingLoss, the same pairs and pieces."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.losses import MultipleNegativesRankingLoss
+from sentence_transformers.models import StaticEmbedding
+from tokenizers import Tokenizer as FastTokenizer
+from transformers import TrainerCallback
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
+from fairseq_lxsr.export.st_folder import export_sentence_transformers
+from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+
+TRIAL = 15  # seconds that measure the speed, so that the learning rate can fall to zero at the end of the time
+
+
+class StopAfter(TrainerCallback):
+    """Ends training after some seconds; counts the steps."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self.steps = seconds, 0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.start = time.perf_counter()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.steps = state.global_step
+        control.should_training_stop = time.perf_counter() - self.start > self.seconds
+
+
+def make_static(data_bin: Path, dim: int) -> SentenceTransformer:
+    tokenizer = _tokenizer(data_bin)
+    fast: FastTokenizer = fast_tokenizer(tokenizer, extended_symbols(tokenizer))
+    return SentenceTransformer(modules=[StaticEmbedding(fast, embedding_dim=dim)], device="cpu")
+
+
+def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTransformer:
+    """The encoder of ours with random weights, as a BERT."""
+    dictionary = next(data_bin.glob("dict.*.txt"))
+    size = TransformerConfig(vocab_size=len(read_dictionary(dictionary)), padding_idx=1, **config)
+    text = TextOptions.load(data_bin / TEXT_FILE)
+    save_folder(folder / "start", TransformerSentenceEncoder(size), dictionary, data_bin / SENTENCEPIECE_FILE, text, {})
+    export_sentence_transformers(SentenceEncoder.from_pretrained(folder / "start"), folder / "st")
+    return SentenceTransformer(str(folder / "st"), device="cpu")
+
+
+def train(
+    model: SentenceTransformer,
+    pairs: list[tuple[str, str]],
+    folder: Path,
+    minutes: float,
+    seed: int,
+    batch_size: int,
+    learning_rate: float,
+    bf16: bool = False,
+) -> int:
+    """Returns: the number of steps; the learning rate rises for a tenth of them and then falls linearly to zero."""
+    data = Dataset.from_dict(dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True)))
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def run(seconds: float, steps: int) -> int:
+        torch.manual_seed(seed)
+        stop = StopAfter(seconds)
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=str(folder / "trainer"),
+            max_steps=steps,
+            per_device_train_batch_size=batch_size,
+            learning_rate=learning_rate,
+            warmup_steps=steps // 10,
+            bf16=bf16,
+            use_cpu=True,
+            seed=seed,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        SentenceTransformerTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=data,
+            loss=MultipleNegativesRankingLoss(model),
+            callbacks=[stop],
+        ).train()
+        return stop.steps
+
+    steps = int(run(TRIAL, 10**6) / TRIAL * 60 * minutes)
+    model.load_state_dict(start)
+    return run(60 * minutes, max(10, steps))
+
+
+def encoder(model: SentenceTransformer):
+    def encode(sentences) -> np.ndarray:
+        return model.encode(list(sentences), batch_size=256, show_progress_bar=False).astype(np.float32)
+
+    return encode
+
+
+def _tokenizer(data_bin: Path) -> Tokenizer:
+    symbols = read_dictionary(next(data_bin.glob("dict.*.txt")))
+    return Tokenizer(data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), symbols)
