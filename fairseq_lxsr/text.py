@@ -24,6 +24,7 @@ BLANKS = r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+"
 # halves of a surrogate pair are no text; SentencePiece refuses them
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+WORD_START = "▁"  # SentencePiece's mark, U+2581
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
 

@@ -1,7 +1,7 @@
 """fairseq criterion `xling_sent_loss`: generative + align + sim, each with a weight of its own."""
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -86,7 +86,7 @@ class XlingSentLoss(FairseqCriterion):
         if self.reconstructs:
             terms["gen"] = self.cfg.gen_weight, self.generative_loss(output["logits"], sample)
         if self.cfg.align_weight:
-            terms["align"] = self.cfg.align_weight, self.align_loss(u, v, output["log_scale"])
+            terms["align"] = self.cfg.align_weight, self.align_loss(output, sample.get("negative_of"))
         if self.cfg.sim_weight:
             scale = pairs if self.cfg.sim_reduction == "sum" else 1
             terms["sim"] = self.cfg.sim_weight, scale * losses.similarity_loss(u, v, self.cfg.sim_form)
@@ -112,12 +112,16 @@ class XlingSentLoss(FairseqCriterion):
         targets = losses.sentence_targets(self.cfg.objective, tokens, hidden, self.padding_idx, self.cfg.target_weights)
         return losses.sentence_loss(logits, *targets)
 
-    def align_loss(self, u: Tensor, v: Tensor, log_scale: Tensor | None) -> Tensor:
+    def align_loss(self, output: dict[str, Any], negative_of: Tensor | None) -> Tensor:
+        """`output` of the model; `negative_of` [B, 2] where the batch has negatives of its own."""
+        u, v, log_scale = output["source"], output["target"], output["log_scale"]
         scale = 1 / self.cfg.align_temperature
         options = {
             "similarity": self.cfg.align_similarity,
             "scale": scale if log_scale is None else scale * log_scale.float().exp(),
             "margin": self.cfg.align_margin,
+            "negative": output["negative"],
+            "negative_of": negative_of,
         }
         if self.cfg.gather_negatives and self.cfg.batch_size and torch.distributed.is_initialized():
             all_u, all_v, first, is_candidate = gather_rows(u, v, capacity=self.cfg.batch_size)

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.datasets.masking import MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
+from fairseq_lxsr.datasets.masking import BoolArray, MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
 from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, padded, to_tensors
+from fairseq_lxsr.datasets.word_swaps import swap_negatives
 
 MASKINGS = ("one", "tokens", "none")
 
@@ -16,6 +17,7 @@ class SentencePairDataset(PairDataset):
 
     Args:
         masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
+        starts_word: [V] pieces that a word begins with; where given, every batch has negatives with words exchanged.
         options: see `PairDataset`.
     """
 
@@ -25,6 +27,7 @@ class SentencePairDataset(PairDataset):
         vocabulary: MaskingVocabulary,
         eos_idx: int,
         masking: str = "one",
+        starts_word: BoolArray | None = None,
         **options: Any,
     ):
         if masking not in MASKINGS:
@@ -32,6 +35,7 @@ class SentencePairDataset(PairDataset):
         super().__init__(corpora, padding_idx=vocabulary.padding_idx, eos_idx=eos_idx, **options)
         self.vocabulary = vocabulary
         self.masking = masking
+        self.starts_word = starts_word
 
     def collater(self, samples: list[dict]) -> dict:
         """Pad and mask.
@@ -39,7 +43,8 @@ class SentencePairDataset(PairDataset):
         Returns a dict: `net_input` (`source`, `target` [B, T] as the encoder reads them), `source_tokens`,
         `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden` [B, M] the masked pieces, `id` [B],
         `nsentences`, `ntokens`; with `tokens` masking also `source_predict`, `target_predict` [K] the places of the
-        masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`.
+        masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`;
+        with `starts_word` also `negative` [B, T] in `net_input` and `negative_of` [B, 2], see `swap_negatives`.
         """
         if not samples:
             return {}
@@ -59,6 +64,9 @@ class SentencePairDataset(PairDataset):
                 rows, columns = np.nonzero(masked.hidden != self.padding_idx)
                 batch[f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
                 batch[f"{side}_hidden_index"] = rows * masked.hidden.shape[1] + columns
+        if self.starts_word is not None:
+            negatives = swap_negatives(samples, self.starts_word, self.seed, self.epoch, self.padding_idx)
+            batch["net_input"]["negative"], batch["negative_of"] = negatives
         return to_tensors(batch)
 
     def _mask(self, source, target, index) -> tuple[MaskedBatch, MaskedBatch]:

@@ -21,6 +21,8 @@ def alignment_loss(
     margin: float = 0.0,
     first: int = 0,
     is_candidate: Tensor | None = None,
+    negative: Tensor | None = None,
+    negative_of: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over the pairs.
 
@@ -33,6 +35,7 @@ def alignment_loss(
             is their row `first + i`.
         scale: factor on the similarities (1 / temperature).
         is_candidate: [C] False for rows of the candidates that are padding.
+        negative: [B, D] one more candidate for each pair, for no other; negative_of: [B, 2] bool, for u, for v.
     Returns: scalar, in nats.
     """
     if similarity not in ALIGN_SIMILARITIES:
@@ -40,14 +43,18 @@ def alignment_loss(
     all_u, all_v = (u if all_u is None else all_u), (v if all_v is None else all_v)
     if similarity == "cosine":
         u, v, all_u, all_v = (F.normalize(x, dim=1) for x in (u, v, all_u, all_v))
+        negative = None if negative is None else F.normalize(negative, dim=1)
     rows = torch.arange(len(u), device=u.device)
     loss = u.new_zeros(())
-    for queries, candidates in ((u, all_v), (v, all_u)):
+    for side, (queries, candidates) in enumerate(((u, all_v), (v, all_u))):
         similarities = queries @ candidates.T  # [B, C]
         if margin:
             similarities = similarities.index_put((rows, rows + first), rows.new_tensor(-margin, dtype=u.dtype), True)
         if is_candidate is not None:
             similarities = similarities.masked_fill(~is_candidate, float("-inf"))
+        if negative is not None and negative_of is not None:
+            own = (queries * negative).sum(dim=1).masked_fill(~negative_of[:, side], float("-inf"))
+            similarities = torch.cat((similarities, own[:, None]), dim=1)  # [B, C + 1]
         loss = loss + F.cross_entropy(similarities * scale, rows + first, reduction="sum")
     return loss
 

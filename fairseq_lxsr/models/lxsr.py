@@ -75,6 +75,7 @@ class LxsrModel(BaseFairseqModel):
         self,
         source: Tensor,
         target: Tensor,
+        negative: Tensor | None = None,
         predict: tuple[Tensor, Tensor] | None = None,
         reconstruct: bool = True,
     ) -> dict[str, Tensor | None]:
@@ -82,14 +83,16 @@ class LxsrModel(BaseFairseqModel):
 
         Args:
             source, target: [B, T], [B, T'] ids as the encoder reads them.
+            negative: [B, T''] ids of one more sentence for each pair.
             predict: [K], [K'] places, in either side read as one row, of the tokens to predict from their own states;
                 without them the head reads one sentence embedding per pass.
             reconstruct: compute logits at all.
-        Returns: `source`, `target` [B, D] embeddings; `logits` [2B, V] (source passes first) or [K + K', V], or None;
-            `log_scale`, scalar or None.
+        Returns: embeddings `source`, `target`, `negative` [B, D]; `logits` [2B, V] (source passes first) or
+            [K + K', V]; `log_scale`, scalar; None for what was not asked for.
         """
         with cpu_autocast(self.cpu_dtype, source):
-            (u, source_states), (v, target_states) = self.encoder(source, target)
+            extra = () if negative is None else (negative,)
+            (u, source_states), (v, target_states), *more = self.encoder(source, target, *extra)
             logits = None
             if reconstruct:
                 inputs = [u, v]
@@ -97,7 +100,8 @@ class LxsrModel(BaseFairseqModel):
                     states = source_states, target_states
                     inputs = [side.flatten(0, 1)[places] for side, places in zip(states, predict, strict=True)]
                 logits = self.head(torch.cat(inputs), self.encoder.embed_tokens.weight)
-        return {"source": u, "target": v, "logits": logits, "log_scale": self.log_scale}
+        embeddings = {"source": u, "target": v, "negative": more[0][0] if more else None}
+        return embeddings | {"logits": logits, "log_scale": self.log_scale}
 
 
 register_presets("lxsr", ARCHITECTURES)

@@ -144,6 +144,11 @@ def test_option_out_of_range(tmp_path, toy_work, option, value):
     refused(train(toy_work / "data-bin", tmp_path / "save", check=False, **{option: value}), value, "expected")
 
 
+def test_negatives_that_masks_would_tell_apart(tmp_path, toy_work):
+    done = train(toy_work / "data-bin", tmp_path / "save", "--swap-negatives", check=False)
+    refused(done, "--swap-negatives with --objective ugt", "expected none")
+
+
 def test_data_that_is_not_there(tmp_path, toy_work):
     refused(train(tmp_path / "none", tmp_path / "save", check=False), tmp_path / "none", "no such data folder")
     (tmp_path / "bare").mkdir()

@@ -47,6 +47,25 @@ def test_values_and_gradients_equal_the_slow_reference(similarity, scale, margin
         torch.testing.assert_close(fast, slow)
 
 
+@pytest.mark.parametrize("similarity", ["inner", "cosine"])
+def test_a_negative_of_its_own_is_one_more_candidate_for_one_sentence(similarity):
+    torch.manual_seed(3)
+    u, v, negative = (torch.randn(4, 3, dtype=torch.double, requires_grad=True) for _ in range(3))
+    negative_of = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
+    options = {"similarity": similarity, "scale": 3.0}
+    result = alignment_loss(u, v, negative=negative, negative_of=negative_of, **options)
+    cut = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
+    expected = u.new_zeros(())
+    for side, (queries, candidates) in enumerate(((u, v), (v, u))):
+        for i in range(4):
+            rows = [*candidates, *([negative[i]] if negative_of[i, side] else [])]
+            expected = expected - (3.0 * cut(torch.stack(rows)) @ cut(queries[i : i + 1])[0]).log_softmax(0)[i]
+    torch.testing.assert_close(result, expected)
+    tensors = (u, v, negative)
+    for fast, slow in zip(torch.autograd.grad(result, tensors), torch.autograd.grad(expected, tensors), strict=True):
+        torch.testing.assert_close(fast, slow)
+
+
 def test_learnt_scale_gets_a_gradient():
     scale = torch.tensor(3.0, dtype=torch.double, requires_grad=True)
     u, v = torch.randn(4, 3, dtype=torch.double), torch.randn(4, 3, dtype=torch.double)
