@@ -53,13 +53,13 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
     }
 
 
-def register_presets(model: str, presets: dict[str, dict[str, int]]) -> None:
+def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
     """Make `--arch NAME` stand for option values of `model`; options given on the command line win."""
     for arch, preset in presets.items():
         _register_preset(model, arch, preset)
 
 
-def _register_preset(model: str, arch: str, preset: dict[str, int]) -> None:
+def _register_preset(model: str, arch: str, preset: dict[str, Any]) -> None:
     @register_model_architecture(model, arch)
     def fill_in(cfg) -> None:
         if isinstance(cfg, DictConfig):

@@ -1,6 +1,7 @@
 """fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel, register_model
@@ -20,10 +21,12 @@ BASE = {
 }
 SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4}
 TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 1}
-ARCHITECTURES = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "context_transformer_base": BASE,
     "context_transformer_small": BASE | SMALL,
-    "context_transformer_static": BASE | SMALL | {"encoder_layers": 0},  # for little text, see examples/context
+    # no layer, for little text; what their pooling does is told in examples/context
+    "context_transformer_static": BASE | SMALL | {"encoder_layers": 0},
+    "context_transformer_static_mean": BASE | SMALL | {"encoder_layers": 0, "pooling": "mean"},
     "context_transformer_tiny": BASE | TINY,
 }
 
