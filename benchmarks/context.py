@@ -85,7 +85,7 @@ def plot(results: list[dict], file: Path) -> None:
             steps[result["arch"], result["language"]][result["step"]] = mean_pud(result)
         if result["draw"] != STAGE:
             last[result["arch"], result["language"]].setdefault(result["draw"], []).append(mean_pud(result))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
     for (arch, language), values in steps.items():
         name = f"en-{language}, {arch.removeprefix('context_transformer_')}"
         left.plot(list(values), list(values.values()), marker="o", label=name)
@@ -96,7 +96,7 @@ def plot(results: list[dict], file: Path) -> None:
     left.set(title=f"After each step, m = {largest:,}", ylabel="P@1 on PUD, mean of both ways, %", ylim=(0, None))
     right.set(title="What the rounds add to stage 1", xscale="log", xlabel="m, sentences of a draw", ylabel="points")
     right.axhline(0, color="grey", linewidth=0.8)
-    left.legend(fontsize="small")
+    figure.legend(*left.get_legend_handles_labels(), fontsize="small", loc="outside right upper")
     figure.savefig(file, metadata={"Date": None})
 
 
