@@ -17,7 +17,7 @@ from pathlib import Path
 
 import quality_baselines as baselines
 import yaml
-from corpora import ROOT, lxsr, prepare, training_files, training_pairs
+from corpora import ROOT, lxsr, prepare, training_files
 from machine import machine
 from quality_sets import (
     CANDIDATES,
@@ -28,10 +28,12 @@ from quality_sets import (
     eval_sets,
     minimal_pairs,
     retrieval,
+    tuning_sets,
     words_of,
 )
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.files import read_parallel
 
 KEY = ("name", "pair", "minutes", "seed")
 VOCAB_SIZE = 16_000
@@ -39,7 +41,7 @@ COMMON = (
     *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
     *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--cpu", "--cpu-precision", "auto"),
     *("--num-workers", "1", "--no-epoch-checkpoints", "--disable-validation"),
-    *("--log-format", "simple", "--log-interval", "20"),
+    *("--log-format", "simple", "--log-interval", "5"),
 )
 
 
@@ -49,7 +51,7 @@ def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, s
     Returns: the number of updates. A trial of some seconds tells how many there will be.
     """
 
-    def run(seconds: float, updates: int, *more) -> int:
+    def run(seconds: float, updates: int, *more) -> str:
         command = [
             *(sys.executable, "-m", "fairseq_cli.train", data_bin, *COMMON, *options, "--seed", seed),
             *("--max-update", updates, "--total-num-update", updates, "--warmup-updates", updates // 10),
@@ -58,13 +60,30 @@ def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, s
         done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"fairseq-train failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return max(int(count) for count in re.findall(r"num_updates[ =](\d+)", done.stdout))
+        return done.stdout
 
-    updates = int(run(baselines.TRIAL, 10**6, "--no-save") / baselines.TRIAL * 60 * minutes)
-    return run(60 * minutes, max(10, updates), "--save-dir", folder)
+    updates = max(10, int(updates_per_second(run(baselines.TRIAL, 10**6, "--no-save")) * 60 * minutes))
+    log = run(60 * minutes, updates, "--save-dir", folder)
+    return max(int(count) for count in re.findall(r"num_updates[ =](\d+)", log))
 
 
-def train(config: dict, data: Path, pair: str, data_bin: Path, folder: Path, minutes: float, seed: int):
+def updates_per_second(log: str) -> float:
+    """From the first line of the log to the last: what comes before the first update is not counted."""
+    (first, start), *_, (last, end) = re.findall(r"train_inner .*num_updates=(\d+),.*wall=(\d+)", log)
+    return (int(last) - int(first)) / (int(end) - int(start))
+
+
+def resolve(configs: dict, name: str) -> dict:
+    """The config of a run; one with `like` is that of another, with its own `options` after the last phase's."""
+    config = configs[name]
+    if "like" not in config:
+        return config
+    base = resolve(configs, config["like"])
+    *before, last = base["phases"]
+    return base | {"phases": [*before, last | {"options": f"{last['options']} {config['options']}"}]}
+
+
+def train(config: dict, pair: str, data_bin: Path, folder: Path, minutes: float, seed: int):
     """Returns: a function from sentences to embeddings, updates, and bytes of the model."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = config.get("library", "fairseq")
@@ -81,7 +100,8 @@ def train(config: dict, data: Path, pair: str, data_bin: Path, folder: Path, min
         model = baselines.make_static(data_bin, config["dim"])
     else:
         model = baselines.make_transformer(data_bin, folder, config["encoder"])
-    pairs = list(training_pairs(data, pair))
+    corpus = data_bin.parent / "corpus" / pair
+    pairs = list(read_parallel(*(corpus / f"train.{language}" for language in pair.split("-"))))
     steps = baselines.train(model, pairs, folder, minutes, seed, **config["training"])
     model.save(str(folder / "model"))
     return baselines.encoder(model), [steps], folder / "model"
@@ -90,9 +110,9 @@ def train(config: dict, data: Path, pair: str, data_bin: Path, folder: Path, min
 class Measure:
     """The sets of a language pair, read once."""
 
-    def __init__(self, data: Path, pair: str):
+    def __init__(self, data: Path, work: Path, pair: str, tune: bool):
         self.data, self.other = data, pair[3:]
-        self.sets = eval_sets(data, self.other)
+        self.sets = tuning_sets(data, work, self.other) if tune else eval_sets(data, self.other)
         self.contrast = minimal_pairs(self.sets, self.other)
         self.crowd = {}
         for language in ("en", self.other):
@@ -128,6 +148,7 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr")
     parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
+    parser.add_argument("--tune", action="store_true", help="measure on text to choose recipes by, not on eval/")
     parser.add_argument("--classify", action="store_true", help="zero-shot classification too; takes a minute more")
     args = parser.parse_args()
     args.work = args.work.absolute()
@@ -136,14 +157,14 @@ def main() -> None:
     done = {tuple(result[name] for name in KEY) for result in map(json.loads, lines)}
     for pair in args.pairs:
         data_bin = prepare(args.data, args.work / pair, [pair], VOCAB_SIZE)
-        measure = Measure(args.data, pair)
+        measure = Measure(args.data, args.work / pair, pair, args.tune)
         for name in args.only or configs:
             for seed in args.seeds:
                 if (name, pair, args.minutes, seed) in done:
                     continue
                 folder = args.work / pair / f"{name}.{args.minutes:g}.{seed}"
                 start = time.perf_counter()
-                encode, updates, model = train(configs[name], args.data, pair, data_bin, folder, args.minutes, seed)
+                encode, updates, model = train(resolve(configs, name), pair, data_bin, folder, args.minutes, seed)
                 seconds = time.perf_counter() - start
                 result = dict(zip(KEY, (name, pair, args.minutes, seed), strict=True))
                 result |= {"updates": updates, "seconds": round(seconds), **measure(encode, args.classify)}

@@ -31,17 +31,29 @@ WORD = re.compile(r"\w+", re.UNICODE)
 
 def eval_sets(data: Path, other: str) -> dict[str, dict[str, list[str]]]:
     """Sentences of the sets that are there in English and `other`: set -> language -> N lines, aligned."""
+    return _read_sets({name: data / "eval" / f"{pattern}.txt.gz" for name, pattern in SETS.items()}, other)
+
+
+def _read_sets(patterns: dict[str, Path], other: str) -> dict[str, dict[str, list[str]]]:
     found = {}
-    for name, pattern in SETS.items():
+    for name, pattern in patterns.items():
         files = {
-            language: data
-            / "eval"
-            / f"{pattern.format(language=language, three=THREE[other], own=THREE[language])}.txt.gz"
+            language: Path(str(pattern).format(language=language, three=THREE[other], own=THREE[language]))
             for language in ("en", other)
         }
         if all(file.is_file() for file in files.values()):
             found[name] = {language: list(read_lines(file, max_words=None)) for language, file in files.items()}
     return found
+
+
+def tuning_sets(data: Path, work: Path, other: str) -> dict[str, dict[str, list[str]]]:
+    """As `eval_sets`, of text to choose recipes by: valid/ and what `lxsr prepare` held out of the training text."""
+    sets = {
+        "technical": data / "valid" / f"tech.en-{other}.{{language}}.txt.gz",
+        "Multi30k": data / "valid" / "multi30k-val.{language}.txt.gz",
+        "held out": work / "corpus" / f"en-{other}" / "valid.{language}",
+    }
+    return _read_sets(sets, other)
 
 
 def distractors(data: Path, language: str, other: str, count: int, known: set[str]) -> list[str]:

@@ -92,15 +92,15 @@ class LxsrModel(BaseFairseqModel):
         """
         with cpu_autocast(self.cpu_dtype, source):
             extra = () if negative is None else (negative,)
-            (u, source_states), (v, target_states), *more = self.encoder(source, target, *extra)
+            if predict is None:
+                u, v, *more = inputs = self.encoder.embed(source, target, *extra)
+            else:
+                (u, v, *more), states = zip(*self.encoder(source, target, *extra), strict=True)
+                inputs = [side.flatten(0, 1)[places] for side, places in zip(states, predict, strict=False)]
             logits = None
             if reconstruct:
-                inputs = [u, v]
-                if predict is not None:
-                    states = source_states, target_states
-                    inputs = [side.flatten(0, 1)[places] for side, places in zip(states, predict, strict=True)]
-                logits = self.head(torch.cat(inputs), self.encoder.embed_tokens.weight)
-        embeddings = {"source": u, "target": v, "negative": more[0][0] if more else None}
+                logits = self.head(torch.cat(inputs[:2]), self.encoder.embed_tokens.weight)
+        embeddings = {"source": u, "target": v, "negative": more[0] if more else None}
         return embeddings | {"logits": logits, "log_scale": self.log_scale}
 
 

@@ -173,6 +173,24 @@ class TransformerSentenceEncoder(nn.Module):
             self._encode(tokens, part.unflatten(0, tokens.shape)) for tokens, part in zip(batches, parts, strict=True)
         ]
 
+    def embed(self, *batches: Tensor) -> list[Tensor]:
+        """The sentence embeddings of `forward` alone, [B, E] each; without layers no state is ever made."""
+        if not self._is_bag:
+            return [pooled for pooled, _ in self(*batches)]
+        width = max(tokens.shape[1] for tokens in batches)
+        padding = self.config.padding_idx
+        tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=padding) for part in batches])
+        weight = self.embed_tokens.weight
+        pooled = F.embedding_bag(tokens, weight, mode="mean", padding_idx=padding) * self.config.embed_dim**0.5
+        return list(pooled.split([len(part) for part in batches]))
+
+    @property
+    def _is_bag(self) -> bool:
+        """Whether an embedding is a mean of rows of the table and nothing else."""
+        config = self.config
+        noise = self.training and config.dropout
+        return config.gated and not config.num_layers and config.pooling == "mean" and not noise
+
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
         # padding attends to itself, or a sentence of padding only would be 0/0
