@@ -9,6 +9,7 @@ minutes of training on this machine; one line of results each, see `quality_sets
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -55,7 +56,9 @@ def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, s
         command = [
             *(sys.executable, "-m", "fairseq_cli.train", data_bin, *COMMON, *options, "--seed", seed),
             *("--max-update", updates, "--total-num-update", updates, "--warmup-updates", updates // 10),
-            *("--stop-time-hours", seconds / 3600, *(("--finetune-from-model", start) if start else ()), *more),
+            *("--save-dir", folder, "--stop-time-hours", seconds / 3600),
+            *(("--finetune-from-model", start) if start else ()),
+            *more,
         ]
         done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
@@ -63,7 +66,7 @@ def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, s
         return done.stdout
 
     updates = max(10, int(updates_per_second(run(baselines.TRIAL, 10**6, "--no-save")) * 60 * minutes))
-    log = run(60 * minutes, updates, "--save-dir", folder)
+    log = run(60 * minutes, updates)
     return max(int(count) for count in re.findall(r"num_updates[ =](\d+)", log))
 
 
@@ -85,7 +88,8 @@ def resolve(configs: dict, name: str) -> dict:
 
 def train(config: dict, pair: str, data_bin: Path, folder: Path, minutes: float, seed: int):
     """Returns: a function from sentences to embeddings, updates, and bytes of the model."""
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # fairseq-train would go on with what it finds
+    folder.mkdir(parents=True)
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
         start, updates = None, []

@@ -19,7 +19,7 @@ from fairseq_lxsr.losses.similarity import SIM_FORMS
 
 SIM_REDUCTIONS = ("pairs", "sum")
 
-LOGGED = ("loss", "gen", "align", "sim", "acc_fwd", "acc_bwd")  # per pair
+LOGGED = ("loss", "gen", "align", "sim", "distill", "acc_fwd", "acc_bwd")  # per pair
 
 
 @dataclass
@@ -56,6 +56,20 @@ class XlingSentLossConfig(FairseqDataclass):
     gather_negatives: bool = field(
         default=False, metadata={"help": "align against the candidates of all workers; needs --batch-size"}
     )
+    distill_weight: float = field(
+        default=1.0, metadata={"help": "weight of the distillation loss, which --teacher-embeddings brings"}
+    )
+    distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = field(  # type: ignore[valid-type]
+        default="mse",
+        metadata={
+            "help": "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
+            "width, or similarity, of all cosines within a batch"
+        },
+    )
+    mask_same_text: bool = field(
+        default=False,
+        metadata={"help": "sentences of a batch with the text of the true translation are no negatives in align"},
+    )
     objective: str = II("task.objective")
     batch_size: Optional[int] = II("dataset.batch_size")
 
@@ -69,10 +83,13 @@ class XlingSentLoss(FairseqCriterion):
         self.cfg = cfg
         self.padding_idx = task.source_dictionary.pad()
         self.reconstructs = cfg.gen_weight != 0 and cfg.objective != "none"
-        if not (self.reconstructs or cfg.align_weight or cfg.sim_weight):
+        distills = task.teacher_dim is not None and cfg.distill_weight != 0
+        if not (self.reconstructs or cfg.align_weight or cfg.sim_weight or distills):
             raise InputError("all of --gen-weight, --align-weight and --sim-weight are 0: nothing to train; set one")
         if cfg.align_temperature <= 0:
             raise InputError(f"--align-temperature {cfg.align_temperature}; expected more than 0")
+        if cfg.mask_same_text and cfg.gather_negatives:
+            raise InputError("--mask-same-text with --gather-negatives: workers do not exchange texts; choose one")
         if cfg.gather_negatives and cfg.batch_size is None:
             raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
 
@@ -86,10 +103,12 @@ class XlingSentLoss(FairseqCriterion):
         if self.reconstructs:
             terms["gen"] = self.cfg.gen_weight, self.generative_loss(output["logits"], sample)
         if self.cfg.align_weight:
-            terms["align"] = self.cfg.align_weight, self.align_loss(output, sample.get("negative_of"))
+            terms["align"] = self.cfg.align_weight, self.align_loss(output, sample)
         if self.cfg.sim_weight:
             scale = pairs if self.cfg.sim_reduction == "sum" else 1
             terms["sim"] = self.cfg.sim_weight, scale * losses.similarity_loss(u, v, self.cfg.sim_form)
+        if self.cfg.distill_weight and "teacher" in sample:
+            terms["distill"] = self.cfg.distill_weight, self.distillation_loss(output, sample["teacher"])
         loss = torch.stack([weight * term for weight, term in terms.values()]).sum()
         forward, backward = losses.in_batch_accuracy(u, v)
         logged = {
@@ -112,8 +131,15 @@ class XlingSentLoss(FairseqCriterion):
         targets = losses.sentence_targets(self.cfg.objective, tokens, hidden, self.padding_idx, self.cfg.target_weights)
         return losses.sentence_loss(logits, *targets)
 
-    def align_loss(self, output: dict[str, Any], negative_of: Tensor | None) -> Tensor:
-        """`output` of the model; `negative_of` [B, 2] where the batch has negatives of its own."""
+    def distillation_loss(self, output: dict[str, Any], teacher: Tensor) -> Tensor:
+        """Mean of both sides, so that it counts once per pair; teacher [2B, E], sources first."""
+        student = output["student"]
+        if student is None:
+            student = torch.cat((output["source"], output["target"]))
+        return losses.distillation_loss(student, teacher, self.cfg.distill_loss) / 2
+
+    def align_loss(self, output: dict[str, Any], sample: dict) -> Tensor:
+        """`output` of the model on a batch."""
         u, v, log_scale = output["source"], output["target"], output["log_scale"]
         scale = 1 / self.cfg.align_temperature
         options = {
@@ -121,7 +147,8 @@ class XlingSentLoss(FairseqCriterion):
             "scale": scale if log_scale is None else scale * log_scale.float().exp(),
             "margin": self.cfg.align_margin,
             "negative": output["negative"],
-            "negative_of": negative_of,
+            "negative_of": sample.get("negative_of"),
+            "same_text": same_text(sample["text_number"]) if self.cfg.mask_same_text else None,
         }
         if self.cfg.gather_negatives and self.cfg.batch_size and torch.distributed.is_initialized():
             all_u, all_v, first, is_candidate = gather_rows(u, v, capacity=self.cfg.batch_size)
@@ -138,3 +165,10 @@ class XlingSentLoss(FairseqCriterion):
         totals = log_means(logging_outputs, dict.fromkeys(LOGGED, "sample_size"))
         pairs = totals["sample_size"]
         metrics.log_scalar("accuracy", (totals["acc_fwd"] + totals["acc_bwd"]) / (2 * pairs), pairs, round=4)
+
+
+def same_text(numbers: Tensor) -> Tensor:
+    """numbers [2, B], equal where source or target texts are -> [2, B, B] what is no negative: of v, of u."""
+    equal = numbers[:, :, None] == numbers[:, None, :]  # [2, B, B]
+    others = ~torch.eye(numbers.shape[1], dtype=torch.bool, device=numbers.device)
+    return (equal & others).flip(0)

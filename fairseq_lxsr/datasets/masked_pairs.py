@@ -5,10 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.datasets.masking import BoolArray, MaskedBatch, MaskingVocabulary, mask_one_piece, mask_tokens
+from fairseq_lxsr.datasets.masking import (
+    BoolArray,
+    IntArray,
+    MaskedBatch,
+    MaskingVocabulary,
+    mask_one_piece,
+    mask_tokens,
+    without_pieces,
+)
 from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, padded, to_tensors
+from fairseq_lxsr.datasets.teacher import TeacherEmbeddings
 from fairseq_lxsr.datasets.word_swaps import swap_negatives
 
+MULTIPLIER = np.int64(6364136223846793005)  # of Knuth's MMIX generator
 MASKINGS = ("one", "tokens", "none")
 
 
@@ -18,6 +28,8 @@ class SentencePairDataset(PairDataset):
     Args:
         masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
         starts_word: [V] pieces that a word begins with; where given, every batch has negatives with words exchanged.
+        word_dropout: probability with which a piece is not read.
+        teachers: embeddings to learn from, one for each corpus.
         options: see `PairDataset`.
     """
 
@@ -28,6 +40,8 @@ class SentencePairDataset(PairDataset):
         eos_idx: int,
         masking: str = "one",
         starts_word: BoolArray | None = None,
+        word_dropout: float = 0.0,
+        teachers: Sequence[TeacherEmbeddings] | None = None,
         **options: Any,
     ):
         if masking not in MASKINGS:
@@ -36,6 +50,8 @@ class SentencePairDataset(PairDataset):
         self.vocabulary = vocabulary
         self.masking = masking
         self.starts_word = starts_word
+        self.word_dropout = word_dropout
+        self.teachers = teachers
 
     def collater(self, samples: list[dict]) -> dict:
         """Pad and mask.
@@ -44,6 +60,7 @@ class SentencePairDataset(PairDataset):
         `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden` [B, M] the masked pieces, `id` [B],
         `nsentences`, `ntokens`; with `tokens` masking also `source_predict`, `target_predict` [K] the places of the
         masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`;
+        `text_number` [2, B], equal for equal texts of a side; with `teachers` also `teacher` [2B, E], sources first;
         with `starts_word` also `negative` [B, T] in `net_input` and `negative_of` [B, 2], see `swap_negatives`.
         """
         if not samples:
@@ -55,6 +72,7 @@ class SentencePairDataset(PairDataset):
             "nsentences": len(samples),
             "ntokens": int(sum((side != self.padding_idx).sum() for side in tokens)),
             "net_input": {},
+            "text_number": np.stack([text_numbers(side) for side in tokens]),
         }
         for side, original, masked in zip(SIDES, tokens, self._mask(tokens[0], tokens[1], index), strict=True):
             batch |= {f"{side}_tokens": original, f"{side}_hidden": masked.hidden}
@@ -67,6 +85,15 @@ class SentencePairDataset(PairDataset):
         if self.starts_word is not None:
             negatives = swap_negatives(samples, self.starts_word, self.seed, self.epoch, self.padding_idx)
             batch["net_input"]["negative"], batch["negative_of"] = negatives
+        if self.word_dropout:
+            for number, side in enumerate(SIDES):
+                tokens = batch["net_input"][side]
+                batch["net_input"][side] = without_pieces(
+                    tokens, index, number, self.seed, self.epoch, self.word_dropout, self.vocabulary
+                )
+        if self.teachers is not None:
+            which = self.corpus_of(index[0])  # of all: a batch is of one corpus
+            batch["teacher"] = np.concatenate(self.teachers[which].rows(index - self.offsets[which]))
         return to_tensors(batch)
 
     def _mask(self, source, target, index) -> tuple[MaskedBatch, MaskedBatch]:
@@ -81,3 +108,9 @@ class SentencePairDataset(PairDataset):
         nothing = np.full((len(index), 1), self.padding_idx)
         empty = np.zeros_like(nothing)
         return MaskedBatch(source, nothing, empty), MaskedBatch(target, nothing, empty)
+
+
+def text_numbers(tokens: IntArray) -> IntArray:
+    """tokens [B, T] -> [B], equal for equal rows and, but for one case in 2^64, for no others."""
+    with np.errstate(over="ignore"):
+        return (tokens * MULTIPLIER ** np.arange(tokens.shape[1])).sum(axis=1)

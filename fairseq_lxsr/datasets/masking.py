@@ -17,6 +17,7 @@ FloatArray = NDArray[np.float64]
 MASKED_SHARE, MASK, RANDOM = 0.15, 0.8, 0.1
 # separate draws of one pair; each side of the pair has its own
 LANGUAGE, PIECE, COUNT, POSITION, ACTION, REPLACEMENT = range(6)
+DROP = 7  # 6 is subword dropout's
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,25 @@ def mask_one_piece(
         masked[drawn, position[drawn, 0]] = vocabulary.mask_idx
         sides.append(MaskedBatch(masked, hidden, np.where(drawn[:, None], position, 0)))
     return sides[0], sides[1]
+
+
+def without_pieces(
+    tokens: IntArray,
+    index: IntArray,
+    side: int,
+    seed: int,
+    epoch: int,
+    probability: float,
+    vocabulary: MaskingVocabulary,
+) -> IntArray:
+    """Pieces become padding, each with some probability; the one of a row whose draw is highest stays.
+
+    Args: tokens, index, side: as `mask_tokens`; <mask> stays.
+    """
+    drawn = uniform(seed, epoch, index[:, None], DROP, side, np.arange(tokens.shape[1]))  # [B, T]
+    drawn[tokens == vocabulary.padding_idx] = 0
+    kept = (drawn >= probability) | (drawn == drawn.max(axis=1, keepdims=True)) | (tokens == vocabulary.mask_idx)
+    return np.where(kept, tokens, vocabulary.padding_idx)
 
 
 def mask_tokens(

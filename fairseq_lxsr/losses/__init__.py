@@ -8,12 +8,14 @@ Every loss is computed in float32 whatever the training precision, and is a sum;
 from fairseq_lxsr.losses.alignment import alignment_loss, in_batch_accuracy
 from fairseq_lxsr.losses.coherence import coherence_regression_loss, context_classification_loss
 from fairseq_lxsr.losses.distance import distance_constraint, draw_negatives
+from fairseq_lxsr.losses.distillation import DISTILL_LOSSES, distillation_loss
 from fairseq_lxsr.losses.divergence import kl_divergence, label_smoothed_cross_entropy
 from fairseq_lxsr.losses.generative import OBJECTIVES, sentence_loss, sentence_targets, token_loss
 from fairseq_lxsr.losses.similarity import similarity_loss
 from fairseq_lxsr.losses.targets import TARGET_WEIGHTS, bag_of_pieces, mix, spread
 
 __all__ = [
+    "DISTILL_LOSSES",
     "OBJECTIVES",
     "TARGET_WEIGHTS",
     "alignment_loss",
@@ -21,6 +23,7 @@ __all__ = [
     "coherence_regression_loss",
     "context_classification_loss",
     "distance_constraint",
+    "distillation_loss",
     "draw_negatives",
     "in_batch_accuracy",
     "kl_divergence",

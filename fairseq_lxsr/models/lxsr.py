@@ -4,11 +4,14 @@ from dataclasses import dataclass, field
 
 import torch
 from fairseq.models import BaseFairseqModel, register_model
+from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
+
+PROJECTION = "projection."  # of weights that only distillation has
 
 # Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
 BASE = {
@@ -42,31 +45,47 @@ class LxsrModelConfig(TransformerOptions):
         default=False,
         metadata={"help": "learn the temperature of the align loss, starting at --align-temperature"},
     )
+    distill_loss: str = II("criterion.distill_loss")
 
 
 @register_model("lxsr", dataclass=LxsrModelConfig)
 class LxsrModel(BaseFairseqModel):
     """Encodes the two sides of a batch of pairs; logits for the generative losses on request."""
 
-    def __init__(self, config: TransformerConfig, learn_temperature: bool = False, cpu_precision: str = "float32"):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        learn_temperature: bool = False,
+        cpu_precision: str = "float32",
+        teacher_dim: int | None = None,
+    ):
         super().__init__()
         self.encoder = TransformerSentenceEncoder(config)
         self.head = ReconstructionHead(config.embed_dim, config.vocab_size)
         # log of 1 / temperature, relative to --align-temperature
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_temperature else None
+        # to the width of a teacher's embeddings; only distillation reads it
+        self.projection = nn.Linear(config.output_dim, teacher_dim, bias=False) if teacher_dim else None
         self.cpu_dtype = cpu_autocast_dtype(cpu_precision)
 
     @classmethod
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
         config = TransformerConfig(**transformer_sizes(cfg, task.source_dictionary), gated=cfg.gated)
-        return cls(config, cfg.learn_temperature, cfg.cpu_precision)
+        teacher_dim = None if cfg.distill_loss == "similarity" else task.teacher_dim
+        return cls(config, cfg.learn_temperature, cfg.cpu_precision, teacher_dim)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Gated layers that a checkpoint does not have are as at the start: they change nothing."""
-        if self.encoder.config.gated:
-            for part, value in self.state_dict().items():
-                if part.startswith(("encoder.layers.", "encoder.embed_positions.")):
-                    state_dict.setdefault(part, value)
+        """Gated layers that a checkpoint does not have are as at the start: they change nothing.
+
+        So is a projection to a teacher's width; one that is not needed any more is left out.
+        """
+        own = self.state_dict()
+        grown = ("encoder.layers.", "encoder.embed_positions.") if self.encoder.config.gated else ()
+        for part, value in own.items():
+            if part.startswith((*grown, PROJECTION)):
+                state_dict.setdefault(part, value)
+        for part in [part for part in state_dict if part.startswith(PROJECTION) and part not in own]:
+            del state_dict[part]
 
     def max_positions(self) -> int:
         return self.encoder.config.max_positions
@@ -88,7 +107,8 @@ class LxsrModel(BaseFairseqModel):
                 without them the head reads one sentence embedding per pass.
             reconstruct: compute logits at all.
         Returns: embeddings `source`, `target`, `negative` [B, D]; `logits` [2B, V] (source passes first) or
-            [K + K', V]; `log_scale`, scalar; None for what was not asked for.
+            [K + K', V]; `log_scale`, scalar; `student` [2B, E], sources first, as wide as a teacher's; None for what
+            was not asked for.
         """
         with cpu_autocast(self.cpu_dtype, source):
             extra = () if negative is None else (negative,)
@@ -97,11 +117,12 @@ class LxsrModel(BaseFairseqModel):
             else:
                 (u, v, *more), states = zip(*self.encoder(source, target, *extra), strict=True)
                 inputs = [side.flatten(0, 1)[places] for side, places in zip(states, predict, strict=False)]
+            student = None if self.projection is None else self.projection(torch.cat((u, v)))
             logits = None
             if reconstruct:
                 logits = self.head(torch.cat(inputs[:2]), self.encoder.embed_tokens.weight)
         embeddings = {"source": u, "target": v, "negative": more[0] if more else None}
-        return embeddings | {"logits": logits, "log_scale": self.log_scale}
+        return {**embeddings, "logits": logits, "log_scale": self.log_scale, "student": student}
 
 
 register_presets("lxsr", ARCHITECTURES)

@@ -54,7 +54,11 @@ class PairTask(LxsrTask):
         """Source and target language of the pairs to train on."""
         return language_pairs(folder, self.cfg.lang_pairs)
 
-    def make_dataset(self, pairs: list[tuple[str, str]], corpora: list[PairCorpus], options: dict) -> PairDataset:
+    teacher_dim: int | None = None  # width of a teacher's embeddings, where a task has one
+
+    def make_dataset(
+        self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
+    ) -> PairDataset:
         """The dataset of one split, of the pairs that have it; `options` are those of `PairDataset`."""
         raise NotImplementedError
 
@@ -81,7 +85,7 @@ class PairTask(LxsrTask):
             "temperature": self.cfg.sampling_temperature,
             "subword_dropout": self.subword_dropout if split == "train" else None,
         }
-        dataset = self.make_dataset(list(found), list(found.values()), options)
+        dataset = self.make_dataset(found, split, epoch, options)
         if dataset.num_empty == len(dataset):
             raise InputError(f"{folder}: every pair of {split} has an empty side; look at the text it was made from")
         logger.info(

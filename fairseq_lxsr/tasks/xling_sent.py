@@ -1,7 +1,10 @@
 """fairseq task `xling_sent`: sentence pairs for the lightweight model, read from fairseq-preprocess folders."""
 
 import argparse
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
 
 import numpy as np
 from fairseq.dataclass import ChoiceEnum
@@ -11,6 +14,7 @@ from fairseq_lxsr.criterions import xling_sent_loss  # noqa: F401  --user-dir im
 from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
+from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, read_teacher, teacher_files
 from fairseq_lxsr.errors import InputError, install_excepthook
 from fairseq_lxsr.losses import OBJECTIVES
 from fairseq_lxsr.tasks._help import add_to_help
@@ -34,6 +38,19 @@ class XlingSentConfig(PairTaskConfig):
             "which teaches layers the order of words; half as much again to encode; with --objective none"
         },
     )
+    word_dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "probability with which the encoder does not see a piece of the training text, anew every epoch"
+        },
+    )
+    teacher_embeddings: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder with a teacher's embeddings of the training text, to learn from by --distill-loss: "
+            "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence"
+        },
+    )
 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
@@ -52,6 +69,11 @@ class XlingSentTask(PairTask):
             raise InputError(
                 f"--swap-negatives with --objective {cfg.objective}, whose masks would tell them apart; expected none"
             )
+        if not 0 <= cfg.word_dropout < 1:
+            raise InputError(f"--word-dropout {cfg.word_dropout}; expected 0 up to 1, for example 0.1")
+        if cfg.teacher_embeddings is not None:
+            first = read_teacher(self.teacher_folder("train", 1), "train", self.pairs[0])
+            self.teacher_dim = first.width if first else 0
         punctuation = [is_punctuation(symbol) for symbol in self.dictionary.symbols]
         mask_idx = self.dictionary.add_symbol(MASK)
         self.starts_word = np.array([symbol.startswith(WORD_START) for symbol in self.dictionary.symbols])
@@ -63,11 +85,44 @@ class XlingSentTask(PairTask):
         )
 
     def make_dataset(
-        self, pairs: list[tuple[str, str]], corpora: list[PairCorpus], options: dict
+        self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
     ) -> SentencePairDataset:
-        masking = MASKING_OF_OBJECTIVE[self.cfg.objective]
-        starts_word = self.starts_word if self.cfg.swap_negatives else None
-        return SentencePairDataset(corpora, self.vocabulary, masking=masking, starts_word=starts_word, **options)
+        return SentencePairDataset(
+            list(corpora.values()),
+            self.vocabulary,
+            masking=MASKING_OF_OBJECTIVE[self.cfg.objective],
+            starts_word=self.starts_word if self.cfg.swap_negatives else None,
+            word_dropout=self.cfg.word_dropout if split == "train" else 0,
+            teachers=self.read_teachers(split, epoch, corpora),
+            **options,
+        )
+
+    def teacher_folder(self, split: str, epoch: int) -> Path:
+        """As `folder_of`: with the text in shards, a folder for each shard."""
+        folders = (self.cfg.teacher_embeddings or "").split(os.pathsep)
+        if len(folders) not in (1, len(self.shards)):
+            raise InputError(
+                f"--teacher-embeddings: {len(folders)} folders; expected {len(self.shards)}, as of the text"
+            )
+        return Path(folders[(epoch - 1) % len(folders) if split == "train" else 0])
+
+    def read_teachers(
+        self, split: str, epoch: int, corpora: dict[tuple[str, str], PairCorpus]
+    ) -> list[TeacherEmbeddings] | None:
+        """Of every language pair; None without a teacher, and for other splits than train where one has none."""
+        if self.cfg.teacher_embeddings is None:
+            return None
+        folder = self.teacher_folder(split, epoch)
+        found = {pair: read_teacher(folder, split, pair, len(corpus.source)) for pair, corpus in corpora.items()}
+        missing = [pair for pair, teacher in found.items() if teacher is None]
+        if missing and split == "train":
+            raise InputError(f"{folder}: has no {teacher_files(split, missing[0])}; make them with `lxsr embed`")
+        teachers = [teacher for teacher in found.values() if teacher is not None]
+        if any(teacher.width != self.teacher_dim for teacher in teachers):
+            raise InputError(
+                f"{folder}: {split} has embeddings of other widths than {self.teacher_dim}; expected one width"
+            )
+        return None if missing else teachers
 
 
 install_excepthook("fairseq_lxsr")

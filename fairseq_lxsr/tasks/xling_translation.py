@@ -73,13 +73,15 @@ class XlingTranslationTask(PairTask):
         """Target languages in the order of their embeddings."""
         return self.state.state_dict[LANGUAGES]
 
-    def make_dataset(self, pairs: list[tuple[str, str]], corpora: list[PairCorpus], options: dict[str, Any]):
-        for source, target in pairs:
+    def make_dataset(
+        self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict[str, Any]
+    ) -> TranslationDataset:
+        for source, target in corpora:
             if target not in self.languages:
                 known = ", ".join(self.languages)
                 raise InputError(f"--lang-pairs {source}-{target}: this model translates into {known}")
-        numbers = [self.languages.index(target) for _, target in pairs]
-        return TranslationDataset(corpora, numbers, padding_idx=self.dictionary.pad(), **options)
+        numbers = [self.languages.index(target) for _, target in corpora]
+        return TranslationDataset(list(corpora.values()), numbers, padding_idx=self.dictionary.pad(), **options)
 
     def max_positions(self) -> tuple[int, int]:
         return self.longest, self.longest

@@ -32,7 +32,7 @@ def make_model(**options):
 def make_criterion(**options):
     cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
     return XlingSentLoss(
-        cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None)
+        cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None, teacher_dim=None)
     )
 
 

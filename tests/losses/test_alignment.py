@@ -66,6 +66,22 @@ def test_a_negative_of_its_own_is_one_more_candidate_for_one_sentence(similarity
         torch.testing.assert_close(fast, slow)
 
 
+def test_sentences_with_the_text_of_the_true_one_are_no_candidates():
+    torch.manual_seed(3)
+    u, v = (torch.randn(4, 3, dtype=torch.double, requires_grad=True) for _ in range(2))
+    same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
+    same_text[0, 1, 2] = same_text[1, 3, 0] = True  # u_1 does not see v_2, v_3 does not see u_0
+    result = alignment_loss(u, v, same_text=same_text)
+    expected = u.new_zeros(())
+    for side, (queries, candidates) in enumerate(((u, v), (v, u))):
+        for i in range(4):
+            seen = [j for j in range(4) if not same_text[side, i, j]]
+            expected = expected - (candidates[seen] @ queries[i]).log_softmax(0)[seen.index(i)]
+    torch.testing.assert_close(result, expected)
+    for fast, slow in zip(torch.autograd.grad(result, (u, v)), torch.autograd.grad(expected, (u, v)), strict=True):
+        torch.testing.assert_close(fast, slow)
+
+
 def test_learnt_scale_gets_a_gradient():
     scale = torch.tensor(3.0, dtype=torch.double, requires_grad=True)
     u, v = torch.randn(4, 3, dtype=torch.double), torch.randn(4, 3, dtype=torch.double)

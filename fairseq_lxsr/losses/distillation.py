@@ -1,0 +1,30 @@
+"""Distillation: embeddings as another model's, a teacher's, has them."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_lxsr.losses.precision import in_float32
+
+DISTILL_LOSSES = ("mse", "cosine", "similarity")
+
+
+@in_float32
+def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Tensor:
+    """Distance between embeddings and those of a teacher, summed over the rows.
+
+    `mse`: the squared distance (Reimers and Gurevych 2020), in units of the mean square of the teacher's, so that its
+    scale does not matter. `cosine`: 1 - cosine. `similarity`: squared differences of all cosines between rows (Tung
+    and Mori 2019), summed over the R x R cells; the widths may differ.
+
+    Args: student [R, D], teacher [R, E]; D = E but for `similarity`.
+    Returns: scalar.
+    """
+    if form not in DISTILL_LOSSES:
+        raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")
+    if form == "mse":
+        unit = teacher.square().sum(dim=1).mean().clamp_min(1e-12)
+        return (student - teacher).square().sum() / unit
+    student, teacher = F.normalize(student, dim=1), F.normalize(teacher, dim=1)
+    if form == "cosine":
+        return len(student) - (student * teacher).sum()
+    return (student @ student.T - teacher @ teacher.T).square().sum()

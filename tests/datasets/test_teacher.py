@@ -1,0 +1,83 @@
+"""Embeddings of a teacher beside the text, and pieces that the encoder does not see."""
+
+import numpy as np
+import pytest
+from test_pairs import MASK, PAD, batches_of, corpus, dataset
+
+from fairseq_lxsr.datasets.masked_pairs import text_numbers
+from fairseq_lxsr.datasets.masking import MaskingVocabulary, without_pieces
+from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, read_teacher
+from fairseq_lxsr.errors import InputError
+
+VOCABULARY = MaskingVocabulary(PAD, MASK, 4, np.zeros(MASK + 1, dtype=bool))
+
+
+def rows(count, start):
+    return np.repeat(np.arange(start, start + count, dtype=np.float16)[:, None], 3, axis=1)
+
+
+def test_every_pair_gets_its_own_rows():
+    teachers = [TeacherEmbeddings(rows(12, 0), rows(12, 100)), TeacherEmbeddings(None, rows(9, 200))]
+    data = dataset(corpus("en-fr", 12), corpus("en-de", 9, seed=1), teachers=teachers)
+    for indices in batches_of(data, max_sentences=4):
+        batch = data.collater([data[index] for index in indices])
+        source, target = batch["teacher"][:, 0].chunk(2)
+        if indices[0] < 12:
+            assert source.tolist() == indices
+            assert target.tolist() == [100 + index for index in indices]
+        else:
+            assert source.tolist() == target.tolist() == [188 + index for index in indices]
+    assert "teacher" not in dataset(corpus("en-fr", 3)).collater([data[0]])
+
+
+def test_files_are_checked(tmp_path):
+    pair = ("en", "fr")
+    assert read_teacher(tmp_path, "train", pair) is None
+    np.save(tmp_path / "train.en-fr.fr.npy", rows(5, 0))
+    teacher = read_teacher(tmp_path, "train", pair, 5)
+    assert teacher is not None
+    assert teacher.width == 3
+    with pytest.raises(InputError, match=r"train.en-fr.fr.npy: 5 rows, the text has 6 sentences"):
+        read_teacher(tmp_path, "train", pair, 6)
+    np.save(tmp_path / "train.en-fr.en.npy", rows(5, 0)[:, :2])
+    with pytest.raises(InputError, match=r"\(5, 2\).*\(5, 3\); expected the same shape"):
+        read_teacher(tmp_path, "train", pair)
+    np.save(tmp_path / "train.en-fr.en.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"train.en-fr.en.npy: no array of numbers"):
+        read_teacher(tmp_path, "train", pair)
+    np.save(tmp_path / "train.en-fr.en.npy", np.arange(5))
+    with pytest.raises(InputError, match="int64 of shape"):
+        read_teacher(tmp_path, "train", pair)
+
+
+def test_equal_texts_have_equal_numbers():
+    tokens = np.array([[5, 6, PAD], [6, 5, PAD], [5, 6, PAD], [5, 6, 7]])
+    first, second, third, fourth = text_numbers(tokens)
+    assert first == third
+    assert len({first, second, fourth}) == 3
+
+
+def test_pieces_are_left_out_whatever_the_batch_and_never_all():
+    tokens = np.random.default_rng(0).integers(4, MASK, (200, 9))
+    tokens[:, 7:] = PAD
+    tokens[0, :] = [5, *[PAD] * 8]
+    tokens[1, 0] = MASK
+    index = np.arange(200)
+    left = without_pieces(tokens, index, 0, 1, 1, 0.5, VOCABULARY)
+    assert ((left == tokens) | (left == PAD)).all()
+    assert (left != PAD).any(axis=1).all()
+    assert 0.45 < (left[2:, :7] == PAD).mean() < 0.55
+    assert left[1, 0] == MASK
+    alone = without_pieces(tokens[7:8, :8], index[7:8], 0, 1, 1, 0.5, VOCABULARY)
+    assert alone[0].tolist() == left[7, :8].tolist()
+    assert not np.array_equal(left, without_pieces(tokens, index, 0, 1, 2, 0.5, VOCABULARY))
+    assert not np.array_equal(left, without_pieces(tokens, index, 1, 1, 1, 0.5, VOCABULARY))
+
+
+def test_only_what_the_encoder_reads_is_left_out():
+    data, whole = (dataset(corpus("en-fr", 30), masking="none", word_dropout=p) for p in (0.5, 0.0))
+    batch, expected = (part.collater([part[index] for index in range(30)]) for part in (data, whole))
+    for side in ("source", "target"):
+        assert batch[f"{side}_tokens"].tolist() == expected[f"{side}_tokens"].tolist()
+        assert (batch["net_input"][side] == PAD).sum() > (expected["net_input"][side] == PAD).sum()
+        assert expected["net_input"][side].tolist() == expected[f"{side}_tokens"].tolist()
