@@ -29,10 +29,10 @@ def make_model(**options):
     return LxsrModel(config, **options)
 
 
-def make_criterion(**options):
+def make_criterion(teacher_dim=None, **options):
     cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
     return XlingSentLoss(
-        cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None, teacher_dim=None)
+        cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None, teacher_dim=teacher_dim)
     )
 
 
@@ -198,6 +198,39 @@ def test_learnt_temperature_starts_where_the_option_says():
     assert loss.item() == pytest.approx(make_criterion(**options)(make_model(), batch)[0].item(), rel=1e-6)
     loss.backward()
     assert model.log_scale.grad.abs() > 0
+
+
+@pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
+def test_distillation_is_the_mean_of_both_sides(form):
+    torch.manual_seed(1)
+    teacher = torch.randn(12, 5)
+    model = make_model(teacher_dim=None if form == "similarity" else 5)
+    batch = make_batch() | {"teacher": teacher}
+    options = {"gen_weight": 0, "align_weight": 0, "sim_weight": 0, "distill_weight": 3.0, "distill_loss": form}
+    loss, _, logged = make_criterion(teacher_dim=5, **options)(model, batch)
+    student = torch.cat([model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target")])
+    if model.projection is not None:
+        student = student @ model.projection.weight.T
+    expected = losses.distillation_loss(student, teacher, form) / 2
+    torch.testing.assert_close(loss, 3 * expected)
+    torch.testing.assert_close(logged["distill"], expected)
+    with Operations() as operations:
+        make_criterion(teacher_dim=5, **options)(model, batch)[0].backward()
+    assert not SYNCHRONISE & {name for name, _ in operations.calls}
+    assert "distill" not in make_criterion()(model, make_batch())[2]
+
+
+def test_same_texts_are_no_negatives_on_request():
+    model, batch = make_model(), make_batch(pairs=4)
+    batch["text_number"] = torch.tensor([[1, 2, 3, 4], [5, 6, 6, 7]])  # targets 1 and 2 are the same
+    only_align = {"gen_weight": 0, "sim_weight": 0, "align_weight": 1.0, "mask_same_text": True}
+    same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
+    same_text[0, 1, 2] = same_text[0, 2, 1] = True  # sources 1 and 2 do not see the other's target
+    u, v = (model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target"))
+    loss = make_criterion(**only_align)(model, batch)[0]
+    torch.testing.assert_close(loss, losses.alignment_loss(u, v, same_text=same_text))
+    with pytest.raises(InputError, match="--mask-same-text with --gather-negatives"):
+        make_criterion(mask_same_text=True, gather_negatives=True)
 
 
 def test_nothing_to_train_is_refused():
