@@ -137,14 +137,29 @@ def export_checkpoint(
     else:
         raise InputError(f"{data / TEXT_FILE}: no such file; say --lowercase or --no-lowercase, as the data was made")
     Tokenizer(spm, text, read_dictionary(dictionary))  # refuses a model that does not go with the dictionary
-    training = {
-        "lang_pairs": cfg["task"].get("lang_pairs"),
+    save_folder(output, model, dictionary, spm, text, how_trained(state, data))
+    return Path(output)
+
+
+def how_trained(state: dict[str, Any], data: Path) -> dict[str, Any]:
+    """For config.json: the text, the options of the loss and how long."""
+    cfg = state["cfg"]
+    counts = {path.name.split(".")[1]: count_sentences(path) for path in sorted(data.glob("train.*-*.*.idx"))}
+    wanted = cfg["task"].get("lang_pairs")
+    return {
+        "lang_pairs": wanted,
+        "pairs": {name: count for name, count in counts.items() if wanted is None or name in wanted.split(",")},
         "objective": cfg["task"].get("objective"),
+        "options": {name: value for name, value in cfg["criterion"].items() if name not in ("_name", "objective")},
         "updates": state["optimizer_history"][-1]["num_updates"],
         "seed": cfg["common"]["seed"],
     }
-    save_folder(output, model, dictionary, spm, text, training)
-    return Path(output)
+
+
+def count_sentences(index: Path) -> int:
+    """Sentences of a memory-mapped fairseq dataset, from its .idx: after 9 bytes of name, 8 of version, 1 of type."""
+    with index.open("rb") as stream:
+        return int.from_bytes(stream.read(26)[18:], "little")
 
 
 def find_dictionary(data: Path) -> Path:

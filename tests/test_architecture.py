@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "export": {"encoder", "modules", "text"},
     "evaluation": {"retrieval"},
     "search": {"retrieval"},
-    "report": {"evaluation", "retrieval"},
+    "report": {"evaluation", "retrieval", "text"},
     "tasks": {"datasets", "criterions", "losses", "modules", "text", "checkpoint"},
     "cli": {
         "checkpoint",

@@ -1,11 +1,14 @@
 """`lxsr export-model`: a fairseq checkpoint becomes a model folder that needs no fairseq."""
 
 import argparse
+from pathlib import Path
 
 from fairseq_lxsr.checkpoint import export_checkpoint
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers
+from fairseq_lxsr.report.model_card import CARD_FILE, write_card
 
 
 def add_parser(verbs) -> None:
@@ -15,14 +18,18 @@ def add_parser(verbs) -> None:
     what.add_argument("--model", metavar="FOLDER", help="a model folder, for the other formats")
     parser.add_argument(
         "--to",
-        choices=("folder", "sentence-transformers", "onnx"),
+        choices=("folder", "card", "sentence-transformers", "onnx"),
         default="folder",
-        help="a model folder; a folder that sentence-transformers loads; ONNX with tokenizer.json (default: folder)",
+        help="a model folder; a new model card (README.md) in a model folder; a folder that sentence-transformers "
+        "loads; ONNX with tokenizer.json (default: folder)",
+    )
+    parser.add_argument(
+        "--scores", nargs="+", default=[], metavar="FILE.jsonl", help="card: what `lxsr eval --output` wrote"
     )
     parser.add_argument("--normalize", action="store_true", help="ONNX: embeddings of length one")
     parser.add_argument("--int8", action="store_true", help="ONNX: 8-bit weights")
     parser.add_argument(
-        "--output", required=True, metavar="FOLDER", help="model folder to write; an older one is replaced whole"
+        "--output", metavar="FOLDER", help="folder to write (card: --model itself); an older one is replaced whole"
     )
     parser.add_argument("--data", metavar="FOLDER", help="fairseq-preprocess folder (default: the one trained on)")
     parser.add_argument("--sentencepiece-model", metavar="FILE", help="default: sentencepiece.model of the data folder")
@@ -37,6 +44,14 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     if (args.normalize or args.int8) and args.to != "onnx":
         raise InputError("--normalize and --int8 are for --to onnx")
+    if args.scores and args.to != "card":
+        raise InputError("--scores is for --to card: a model is exported before it is evaluated")
+    if (args.output is None) != (args.to == "card"):
+        raise InputError(
+            "--to card expects no --output: the card is written into --model FOLDER"
+            if args.output
+            else f"--to {args.to} expects --output FOLDER"
+        )
     if args.to != "folder":
         convert(args)
     elif args.checkpoint is None:
@@ -45,6 +60,7 @@ def run(args: argparse.Namespace) -> None:
         )
     else:
         folder = export_checkpoint(args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase)
+        write_card(folder, SentenceEncoder.from_pretrained(folder))
         print(f"{folder}: exported from {args.checkpoint}")
 
 
@@ -53,6 +69,10 @@ def convert(args: argparse.Namespace) -> None:
     if args.model is None:
         raise InputError(f"--to {args.to} expects --model FOLDER; export the checkpoint to a folder first")
     encoder = SentenceEncoder.from_pretrained(args.model, "cpu")
+    if args.to == "card":
+        write_card(args.model, encoder, [score for path in args.scores for score in read_scores(path)])
+        print(f"{Path(args.model) / CARD_FILE}: written")
+        return
     if args.to == "sentence-transformers":
         found = f"its vectors differ by at most {export_sentence_transformers(encoder, args.output):.1g}"
     else:

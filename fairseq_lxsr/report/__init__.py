@@ -1,6 +1,7 @@
 """Training logs and scores as one HTML page that needs no network."""
 
+from fairseq_lxsr.report.model_card import write_card
 from fairseq_lxsr.report.page import require_libraries, write_report
 from fairseq_lxsr.report.sample import Sample, look_at
 
-__all__ = ["Sample", "look_at", "require_libraries", "write_report"]
+__all__ = ["Sample", "look_at", "require_libraries", "write_card", "write_report"]

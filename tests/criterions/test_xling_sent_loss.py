@@ -32,7 +32,10 @@ def make_model(**options):
 def make_criterion(teacher_dim=None, **options):
     cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
     return XlingSentLoss(
-        cfg, SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None, teacher_dim=teacher_dim)
+        cfg,
+        SimpleNamespace(
+            source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None, teacher_dim=teacher_dim
+        ),
     )
 
 

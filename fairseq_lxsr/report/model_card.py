@@ -1,0 +1,119 @@
+"""README.md of a model folder: what the model was trained on, how well, how large and how fast it is."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr import __version__
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.files import atomic_write
+from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, WORD_START, read_dictionary
+
+CARD_FILE = "README.md"
+SENTENCES, PIECES = 2000, 20  # that speed is measured on
+
+
+def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -> None:
+    """Write the card into a model folder.
+
+    Args:
+        encoder: the `SentenceEncoder` of that folder.
+        scores: what `lxsr eval --output` wrote of this model.
+    Raises: InputError for scores of another model.
+    """
+    for score in scores:
+        if score.settings.get("model") != encoder.fingerprint:
+            raise InputError(
+                f"{score.protocol} {score.task}: of model {score.settings.get('model')}, not of {folder} "
+                f"({encoder.fingerprint}); evaluate this model"
+            )
+    training = encoder.config["training"]
+    parts = [_metadata(training), _head(folder), _training(training), _scores(scores), _size(Path(folder), encoder)]
+    with atomic_write(Path(folder) / CARD_FILE) as stream:
+        stream.write("\n".join(part for part in parts if part))
+
+
+def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
+    """Speed of `encode` on this machine, from text to embeddings; one run, after a short one.
+
+    Args: symbols: a dictionary, for sentences of random pieces.
+    """
+    pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
+    drawn = np.random.default_rng(1).choice(len(pieces), (SENTENCES, PIECES))
+    texts = ["".join(pieces[number] for number in row).replace(WORD_START, " ") for row in drawn]
+    encoder.encode(texts[:100])
+    start = time.perf_counter()
+    encoder.encode(texts)
+    return SENTENCES / (time.perf_counter() - start)
+
+
+def _metadata(training: dict[str, Any]) -> str:
+    """What model hubs read: languages and kind of model."""
+    names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
+    languages = sorted({language for name in names if name for language in name.split("-")})
+    return f"---\nlanguage: {languages}\npipeline_tag: sentence-similarity\nlibrary_name: fairseq-lxsr\n---\n".replace(
+        "'", ""
+    )
+
+
+def _head(folder: str | Path) -> str:
+    return f"""# {Path(folder).name}
+
+Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
+
+    from fairseq_lxsr import SentenceEncoder
+
+    encoder = SentenceEncoder.from_pretrained("{Path(folder).name}")
+    embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
+"""
+
+
+def _training(training: dict[str, Any]) -> str:
+    pairs = training.get("pairs") or {}
+    text = ", ".join(f"{name}: {count:,} pairs" for name, count in pairs.items())
+    rows = {
+        "text": text or training.get("lang_pairs"),
+        "objective": training.get("objective"),
+        **{name.replace("_", " "): value for name, value in (training.get("options") or {}).items()},
+        "updates": training.get("updates"),
+        "seed": training.get("seed"),
+    }
+    return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value])
+
+
+def _scores(scores: Sequence[Score]) -> str:
+    if not scores:
+        return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export-model --to card`.\n"
+    rows = [
+        (f"{score.protocol} {score.task}", ", ".join(f"{name} {value:.1f}" for name, value in score.values.items()))
+        for score in scores
+    ]
+    signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
+    return "## Scores\n\n" + _table(("", "per cent"), rows) + f"\nSignatures:\n\n{signatures}\n"
+
+
+def _size(folder: Path, encoder: Any) -> str:
+    count = sum(value.numel() for value in encoder.model.parameters())
+    speed = sentences_per_second(encoder, read_dictionary(folder / DICTIONARY_FILE))
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file() and path.name != CARD_FILE)
+    rows = [
+        ("parameters", f"{count / 1e6:.1f} M"),
+        ("width of an embedding", encoder.embed_dim),
+        ("model folder", f"{size / 1e6:.1f} MB"),
+        (
+            f"speed, {PIECES} pieces a sentence",
+            f"{speed:,.0f} sentences/s ({encoder.device.type}, {os.cpu_count()} cores)",
+        ),
+        ("model", encoder.fingerprint),
+    ]
+    return "## Size and speed\n\n" + _table(("", ""), rows)
+
+
+def _table(head: tuple[str, str], rows: Sequence[tuple[str, Any]]) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
+    return "\n".join(lines) + "\n"
