@@ -1,9 +1,13 @@
 """Training text of the benchmarks, prepared for fairseq-train."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
 from fairseq_lxsr.files import read_parallel
 
@@ -44,3 +48,19 @@ def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int) -> Pa
     options = ("--valid-size", 1000, "--test-size", 1, "--vocab-size", vocab_size, "--lang-pairs", ",".join(pairs))
     lxsr("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
     return work / "data-bin"
+
+
+def subset(data_bin: Path, output: Path, share: float) -> Path:
+    """The same data folder with a random share of its training pairs; dictionary and pieces stay."""
+    output.mkdir(parents=True)
+    for path in data_bin.iterdir():
+        if not path.name.startswith("train."):
+            shutil.copy(path, output)
+    for index in sorted(data_bin.glob("train.*.idx")):
+        side = MMapIndexedDataset(str(index.with_suffix("")))
+        chosen = np.random.default_rng(1).permutation(len(side))[: round(share * len(side))]
+        builder = MMapIndexedDatasetBuilder(str(output / f"{index.stem}.bin"), dtype=np.int32)
+        for number in np.sort(chosen):
+            builder.add_item(side[int(number)])
+        builder.finalize(str(output / index.name))
+    return output

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import quality_baselines as baselines
 import yaml
-from corpora import ROOT, lxsr, prepare, training_files
+from corpora import ROOT, lxsr, prepare, subset, training_files
 from machine import machine
 from quality_sets import (
     CANDIDATES,
@@ -83,7 +83,8 @@ def resolve(configs: dict, name: str) -> dict:
         return config
     base = resolve(configs, config["like"])
     *before, last = base["phases"]
-    return base | {"phases": [*before, last | {"options": f"{last['options']} {config['options']}"}]}
+    last = last | {"options": f"{last['options']} {config.get('options', '')}"}
+    return base | {"corpus": config.get("corpus", base.get("corpus", 1)), "phases": [*before, last]}
 
 
 def train(config: dict, pair: str, data_bin: Path, folder: Path, minutes: float, seed: int):
@@ -92,6 +93,8 @@ def train(config: dict, pair: str, data_bin: Path, folder: Path, minutes: float,
     folder.mkdir(parents=True)
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
+        if config.get("corpus", 1) < 1:
+            data_bin = subset(data_bin, folder / "data-bin", config["corpus"])
         start, updates = None, []
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)

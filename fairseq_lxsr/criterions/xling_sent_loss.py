@@ -86,6 +86,8 @@ class XlingSentLoss(FairseqCriterion):
         distills = task.teacher_dim is not None and cfg.distill_weight != 0
         if not (self.reconstructs or cfg.align_weight or cfg.sim_weight or distills):
             raise InputError("all of --gen-weight, --align-weight and --sim-weight are 0: nothing to train; set one")
+        if task.hard_negatives is not None and not cfg.align_weight:
+            raise InputError("--hard-negatives with --align-weight 0, the loss that reads them; leave one out")
         if cfg.align_temperature <= 0:
             raise InputError(f"--align-temperature {cfg.align_temperature}; expected more than 0")
         if cfg.mask_same_text and cfg.gather_negatives:

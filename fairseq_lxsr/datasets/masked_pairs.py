@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.datasets.hard_negatives import HardNegatives
 from fairseq_lxsr.datasets.masking import (
-    BoolArray,
     IntArray,
     MaskedBatch,
     MaskingVocabulary,
@@ -16,7 +16,6 @@ from fairseq_lxsr.datasets.masking import (
 )
 from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, padded, to_tensors
 from fairseq_lxsr.datasets.teacher import TeacherEmbeddings
-from fairseq_lxsr.datasets.word_swaps import swap_negatives
 
 MULTIPLIER = np.int64(6364136223846793005)  # of Knuth's MMIX generator
 MASKINGS = ("one", "tokens", "none")
@@ -27,7 +26,7 @@ class SentencePairDataset(PairDataset):
 
     Args:
         masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
-        starts_word: [V] pieces that a word begins with; where given, every batch has negatives with words exchanged.
+        hard_negatives: where given, makes one more negative for each pair.
         word_dropout: probability with which a piece is not read.
         teachers: embeddings to learn from, one for each corpus.
         options: see `PairDataset`.
@@ -39,7 +38,7 @@ class SentencePairDataset(PairDataset):
         vocabulary: MaskingVocabulary,
         eos_idx: int,
         masking: str = "one",
-        starts_word: BoolArray | None = None,
+        hard_negatives: HardNegatives | None = None,
         word_dropout: float = 0.0,
         teachers: Sequence[TeacherEmbeddings] | None = None,
         **options: Any,
@@ -49,7 +48,7 @@ class SentencePairDataset(PairDataset):
         super().__init__(corpora, padding_idx=vocabulary.padding_idx, eos_idx=eos_idx, **options)
         self.vocabulary = vocabulary
         self.masking = masking
-        self.starts_word = starts_word
+        self.hard_negatives = hard_negatives
         self.word_dropout = word_dropout
         self.teachers = teachers
 
@@ -61,7 +60,7 @@ class SentencePairDataset(PairDataset):
         `nsentences`, `ntokens`; with `tokens` masking also `source_predict`, `target_predict` [K] the places of the
         masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`;
         `text_number` [2, B], equal for equal texts of a side; with `teachers` also `teacher` [2B, E], sources first;
-        with `starts_word` also `negative` [B, T] in `net_input` and `negative_of` [B, 2], see `swap_negatives`.
+        with `hard_negatives` also `negative` [B, T] in `net_input` and `negative_of` [B, 2].
         """
         if not samples:
             return {}
@@ -82,19 +81,24 @@ class SentencePairDataset(PairDataset):
                 rows, columns = np.nonzero(masked.hidden != self.padding_idx)
                 batch[f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
                 batch[f"{side}_hidden_index"] = rows * masked.hidden.shape[1] + columns
-        if self.starts_word is not None:
-            negatives = swap_negatives(samples, self.starts_word, self.seed, self.epoch, self.padding_idx)
-            batch["net_input"]["negative"], batch["negative_of"] = negatives
         if self.word_dropout:
             for number, side in enumerate(SIDES):
-                tokens = batch["net_input"][side]
                 batch["net_input"][side] = without_pieces(
-                    tokens, index, number, self.seed, self.epoch, self.word_dropout, self.vocabulary
+                    batch["net_input"][side], index, number, self.seed, self.epoch, self.word_dropout, self.vocabulary
                 )
+        if self.hard_negatives:
+            batch["net_input"]["negative"], batch["negative_of"] = self.hard_negatives(
+                samples, self.other_sentence, self.seed, self.epoch, self.padding_idx, self.max_positions
+            )
         if self.teachers is not None:
             which = self.corpus_of(index[0])  # of all: a batch is of one corpus
             batch["teacher"] = np.concatenate(self.teachers[which].rows(index - self.offsets[which]))
         return to_tensors(batch)
+
+    def other_sentence(self, index: int, drawn: float, side: str) -> IntArray:
+        """The sentence that a number in [0, 1) draws from one side of the corpus that a pair is of."""
+        start, end = self.offsets[self.corpus_of(index) :][:2]
+        return self[int(start + drawn * (end - start))][side]
 
     def _mask(self, source, target, index) -> tuple[MaskedBatch, MaskedBatch]:
         if self.masking == "one":

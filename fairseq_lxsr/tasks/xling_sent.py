@@ -11,6 +11,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_lxsr.criterions import xling_sent_loss  # noqa: F401  --user-dir imports tasks and models only
+from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives
 from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
@@ -31,11 +32,12 @@ class XlingSentConfig(PairTaskConfig):
         default="ugt",
         metadata={"help": "generative loss: what is masked and what is predicted from it; none leaves both out"},
     )
-    swap_negatives: bool = field(
-        default=False,
+    hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = field(  # type: ignore[valid-type]
+        default="none",
         metadata={
-            "help": "one more negative for each pair in the align loss: one of its sentences with two words exchanged, "
-            "which teaches layers the order of words; half as much again to encode; with --objective none"
+            "help": "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
+            "two words exchanged, which teaches layers the order of words; edit, a word left out, replaced or added; "
+            "both, half of each; half as much again to encode; with --objective none"
         },
     )
     word_dropout: float = field(
@@ -65,9 +67,10 @@ class XlingSentTask(PairTask):
 
     def __init__(self, cfg: XlingSentConfig):
         super().__init__(cfg)
-        if cfg.swap_negatives and cfg.objective != "none":
+        if cfg.hard_negatives != "none" and cfg.objective != "none":
             raise InputError(
-                f"--swap-negatives with --objective {cfg.objective}, whose masks would tell them apart; expected none"
+                f"--hard-negatives {cfg.hard_negatives} with --objective {cfg.objective}, whose masks would tell them "
+                "apart; expected none"
             )
         if not 0 <= cfg.word_dropout < 1:
             raise InputError(f"--word-dropout {cfg.word_dropout}; expected 0 up to 1, for example 0.1")
@@ -76,7 +79,8 @@ class XlingSentTask(PairTask):
             self.teacher_dim = first.width if first else 0
         punctuation = [is_punctuation(symbol) for symbol in self.dictionary.symbols]
         mask_idx = self.dictionary.add_symbol(MASK)
-        self.starts_word = np.array([symbol.startswith(WORD_START) for symbol in self.dictionary.symbols])
+        starts_word = np.array([symbol.startswith(WORD_START) for symbol in self.dictionary.symbols])
+        self.hard_negatives = None if cfg.hard_negatives == "none" else HardNegatives(cfg.hard_negatives, starts_word)
         self.vocabulary = MaskingVocabulary(
             padding_idx=self.dictionary.pad(),
             mask_idx=mask_idx,
@@ -91,7 +95,7 @@ class XlingSentTask(PairTask):
             list(corpora.values()),
             self.vocabulary,
             masking=MASKING_OF_OBJECTIVE[self.cfg.objective],
-            starts_word=self.starts_word if self.cfg.swap_negatives else None,
+            hard_negatives=self.hard_negatives,
             word_dropout=self.cfg.word_dropout if split == "train" else 0,
             teachers=self.read_teachers(split, epoch, corpora),
             **options,

@@ -29,14 +29,13 @@ def make_model(**options):
     return LxsrModel(config, **options)
 
 
-def make_criterion(teacher_dim=None, **options):
+def make_criterion(teacher_dim=None, hard_negatives=None, **options):
     cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
-    return XlingSentLoss(
-        cfg,
-        SimpleNamespace(
-            source_dictionary=SimpleNamespace(pad=lambda: PAD), target_dictionary=None, teacher_dim=teacher_dim
-        ),
+    dictionary = SimpleNamespace(pad=lambda: PAD)
+    task = SimpleNamespace(
+        source_dictionary=dictionary, target_dictionary=None, teacher_dim=teacher_dim, hard_negatives=hard_negatives
     )
+    return XlingSentLoss(cfg, task)
 
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
@@ -241,6 +240,8 @@ def test_nothing_to_train_is_refused():
         make_criterion(gen_weight=0, align_weight=0, sim_weight=0)
     with pytest.raises(InputError, match="--batch-size"):
         make_criterion(gather_negatives=True, batch_size=None)
+    with pytest.raises(InputError, match="--hard-negatives with --align-weight 0"):
+        make_criterion(hard_negatives=object(), align_weight=0)
 
 
 def test_metrics_are_means_per_pair_over_batches_of_different_size():

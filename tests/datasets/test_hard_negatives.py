@@ -1,0 +1,81 @@
+"""Negatives that differ from a translation by two words exchanged, or by one word."""
+
+import numpy as np
+import pytest
+import torch
+from test_pairs import EOS, MASK, PAD, corpus, dataset
+
+from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives, edit_words, swap_words
+
+STARTS_WORD = np.arange(MASK + 1) % 2 == 0
+
+
+def words(*ids):
+    return [np.array(word) for word in ids]
+
+
+def joined(parts):
+    return np.concatenate(parts).tolist()
+
+
+@pytest.mark.parametrize(
+    ("draws", "expected"),
+    [((0.0, 0.0), [12, 10, 11, 13, 14]), ((0.0, 0.99), [13, 14, 12, 10, 11]), ((0.99, 0.0), [13, 14, 12, 10, 11])],
+)
+def test_two_words_change_places(draws, expected):
+    assert joined(swap_words(words([10, 11], [12], [13, 14]), *draws)) == expected
+    assert joined(swap_words(words([10, 11]), *draws)) == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"), [(0.1, [10, 14]), (0.35, [10, 20, 14]), (0.65, [10, 22, 23, 14]), (0.7, [10, 20, 12, 14])]
+)
+def test_a_word_is_left_out_replaced_or_added(second, expected):
+    assert joined(edit_words(words([10], [12], [14]), words([20], [22, 23]), 0.5, second)) == expected
+
+
+def make(kind, data, samples, epoch=2):
+    return HardNegatives(kind, STARTS_WORD)(samples, data.other_sentence, 1, epoch, PAD, 200)
+
+
+@pytest.mark.parametrize("kind", HARD_NEGATIVES)
+def test_a_row_is_a_changed_side_of_its_pair_whatever_the_batch(kind):
+    data = dataset(corpus("en-fr", 60), corpus("en-de", 30, seed=1))
+    samples = [data[index] for index in range(60)]
+    tokens, of = make(kind, data, samples)
+    assert 10 < of[:, 0].sum() < 50
+    assert 10 < of[:, 1].sum() < 50
+    assert not of.all(axis=1).any()
+    same_words = 0
+    for sample, row, (of_source, of_target) in zip(samples, tokens, of, strict=True):
+        row = row[row != PAD]
+        if of_source or of_target:
+            side = sample["target" if of_source else "source"]
+            same_words += sorted(row) == sorted(side)
+            assert row.tolist() != side.tolist()
+        else:
+            assert len(row) == 0
+    assert {"swap": same_words == of.sum(), "edit": same_words < 5, "both": 5 < same_words < 50}[kind]
+    alone, of_alone = make(kind, data, samples[7:8])
+    assert alone[0].tolist() == tokens[7, : alone.shape[1]].tolist()
+    assert of_alone[0].tolist() == of[7].tolist()
+    assert not np.array_equal(make(kind, data, samples, epoch=3)[0], tokens)
+
+
+def test_words_come_from_the_same_language_and_rows_are_cut():
+    data = dataset(corpus("en-fr", 20), corpus("en-de", 30, seed=1))
+    for index, drawn, expected in ((3, 0.0, 0), (3, 0.99, 19), (25, 0.0, 20), (25, 0.99, 49)):
+        for side in ("source", "target"):
+            assert data.other_sentence(index, drawn, side).tolist() == data[expected][side].tolist()
+    samples = [data[index] for index in range(20)]
+    tokens, _ = HardNegatives("edit", STARTS_WORD)(samples, data.other_sentence, 1, 1, PAD, 3)
+    assert tokens.shape[1] == 3
+
+
+def test_batches_have_them_on_request():
+    data = dataset(corpus("en-fr", 8), hard_negatives=HardNegatives("both", np.ones(MASK + 1, dtype=bool)))
+    batch = data.collater([data[index] for index in range(8)])
+    assert batch["net_input"]["negative"].shape[0] == 8
+    assert batch["negative_of"].dtype == torch.bool
+    assert EOS not in batch["net_input"]["negative"]
+    assert "negative_of" not in dataset(corpus("en-fr", 8)).collater([data[0]])
