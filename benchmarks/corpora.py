@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
 from fairseq_lxsr.files import read_parallel
 
@@ -52,6 +51,11 @@ def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int) -> Pa
 
 def subset(data_bin: Path, output: Path, share: float) -> Path:
     """The same data folder with a random share of its training pairs; dictionary and pieces stay."""
+    from fairseq.data.indexed_dataset import (
+        MMapIndexedDataset,
+        MMapIndexedDatasetBuilder,
+    )  # fills the log when imported
+
     output.mkdir(parents=True)
     for path in data_bin.iterdir():
         if not path.name.startswith("train."):

@@ -7,6 +7,7 @@ minutes of training on this machine; one line of results each, see `quality_sets
 """
 
 import argparse
+import itertools
 import json
 import re
 import shutil
@@ -34,9 +35,10 @@ from quality_sets import (
 )
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.files import read_parallel
 
-KEY = ("name", "pair", "minutes", "seed")
+KEY = ("name", "trained on", "minutes", "seed")
 VOCAB_SIZE = 16_000
 COMMON = (
     *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
@@ -52,11 +54,14 @@ def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, s
     Returns: the number of updates. A trial of some seconds tells how many there will be.
     """
 
+    # fairseq counts the time that a checkpoint was trained for, of a model to go on from too
+    before = read_checkpoint(start)["extra_state"]["previous_training_time"] if start else 0
+
     def run(seconds: float, updates: int, *more) -> str:
         command = [
             *(sys.executable, "-m", "fairseq_cli.train", data_bin, *COMMON, *options, "--seed", seed),
             *("--max-update", updates, "--total-num-update", updates, "--warmup-updates", updates // 10),
-            *("--save-dir", folder, "--stop-time-hours", seconds / 3600),
+            *("--save-dir", folder, "--stop-time-hours", (before + seconds) / 3600),
             *(("--finetune-from-model", start) if start else ()),
             *more,
         ]
@@ -87,7 +92,7 @@ def resolve(configs: dict, name: str) -> dict:
     return base | {"corpus": config.get("corpus", base.get("corpus", 1)), "phases": [*before, last]}
 
 
-def train(config: dict, pair: str, data_bin: Path, folder: Path, minutes: float, seed: int):
+def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minutes: float, seed: int):
     """Returns: a function from sentences to embeddings, updates, and bytes of the model."""
     shutil.rmtree(folder, ignore_errors=True)  # fairseq-train would go on with what it finds
     folder.mkdir(parents=True)
@@ -107,33 +112,36 @@ def train(config: dict, pair: str, data_bin: Path, folder: Path, minutes: float,
         model = baselines.make_static(data_bin, config["dim"])
     else:
         model = baselines.make_transformer(data_bin, folder, config["encoder"])
-    corpus = data_bin.parent / "corpus" / pair
-    pairs = list(read_parallel(*(corpus / f"train.{language}" for language in pair.split("-"))))
+    text = [
+        [data_bin.parent / "corpus" / pair / f"train.{language}" for language in pair.split("-")] for pair in trained
+    ]
+    pairs = [pair for sides in text for pair in read_parallel(*sides)]
     steps = baselines.train(model, pairs, folder, minutes, seed, **config["training"])
     model.save(str(folder / "model"))
     return baselines.encoder(model), [steps], folder / "model"
 
 
 class Measure:
-    """The sets of a language pair, read once."""
+    """The sets of a language pair, read once; minimal pairs and classification are in English and another."""
 
     def __init__(self, data: Path, work: Path, pair: str, tune: bool):
-        self.data, self.other = data, pair[3:]
-        self.sets = tuning_sets(data, work, self.other) if tune else eval_sets(data, self.other)
-        self.contrast = minimal_pairs(self.sets, self.other)
-        self.crowd = {}
-        for language in ("en", self.other):
+        self.data, self.languages = data, pair.split("-")
+        self.sets = tuning_sets(data, work, pair) if tune else eval_sets(data, pair)
+        self.contrast = minimal_pairs(self.sets, self.languages[1]) if self.languages[0] == "en" else {}
+        self.crowd, self.seen = {}, {}
+        for language in self.languages:
+            trained = pair if "en" in self.languages else f"en-{language}"
             known = {sentence for sides in self.sets.values() for sentence in sides[language]}
-            self.crowd[language] = distractors(data, language, self.other, CANDIDATES, known)
-        files = training_files(data, pair)
-        self.seen = {"en": words_of([one for one, _ in files]), self.other: words_of([other for _, other in files])}
+            self.crowd[language] = distractors(data, language, trained, CANDIDATES, known)
+            files = training_files(data, trained)
+            self.seen[language] = words_of([sides[trained.split("-").index(language)] for sides in files])
 
     def __call__(self, encode, classify: bool) -> dict:
         result = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
         result["candidates"] = {language: len(crowd) for language, crowd in self.crowd.items()}
         result["contrast"] = contrast(encode, self.contrast)
-        for name in CLASSIFICATION if classify else ():
-            result[name] = classification(encode, self.data / "classification" / name, ("en", self.other))
+        for name in CLASSIFICATION if classify and self.contrast else ():
+            result[name] = classification(encode, self.data / "classification" / name, self.languages)
         return result
 
 
@@ -153,33 +161,37 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=ROOT / "benchmarks" / "quality.yaml", metavar="FILE.yaml")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all of the file")
     parser.add_argument("--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr")
+    parser.add_argument("--joint", action="store_true", help="one model of all --pairs")
+    parser.add_argument("--zero-shot", nargs="+", default=[], metavar="PAIR", help="measured but not trained on: fr-de")
     parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
     parser.add_argument("--tune", action="store_true", help="measure on text to choose recipes by, not on eval/")
     parser.add_argument("--classify", action="store_true", help="zero-shot classification too; takes a minute more")
     args = parser.parse_args()
     args.work = args.work.absolute()
+    args.output.parent.mkdir(parents=True, exist_ok=True)
     configs = yaml.safe_load(args.config.read_text())
     lines = args.output.read_text().splitlines() if args.output.exists() else []
     done = {tuple(result[name] for name in KEY) for result in map(json.loads, lines)}
-    for pair in args.pairs:
-        data_bin = prepare(args.data, args.work / pair, [pair], VOCAB_SIZE)
-        measure = Measure(args.data, args.work / pair, pair, args.tune)
-        for name in args.only or configs:
-            for seed in args.seeds:
-                if (name, pair, args.minutes, seed) in done:
-                    continue
-                folder = args.work / pair / f"{name}.{args.minutes:g}.{seed}"
-                start = time.perf_counter()
-                encode, updates, model = train(resolve(configs, name), pair, data_bin, folder, args.minutes, seed)
-                seconds = time.perf_counter() - start
-                result = dict(zip(KEY, (name, pair, args.minutes, seed), strict=True))
-                result |= {"updates": updates, "seconds": round(seconds), **measure(encode, args.classify)}
-                result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
-                show(result)
-                args.output.parent.mkdir(parents=True, exist_ok=True)
+    for pairs in [args.pairs] if args.joint else [[pair] for pair in args.pairs]:
+        group = "+".join(pairs)
+        data_bin = prepare(args.data, args.work / group, pairs, VOCAB_SIZE)
+        measures = {pair: Measure(args.data, args.work / group, pair, args.tune) for pair in [*pairs, *args.zero_shot]}
+        for name, seed in itertools.product(args.only or configs, args.seeds):
+            key = (name, group, args.minutes, seed)
+            if key in done:
+                continue
+            folder = args.work / group / f"{name}.{args.minutes:g}.{seed}"
+            start = time.perf_counter()
+            encode, updates, model = train(resolve(configs, name), pairs, data_bin, folder, args.minutes, seed)
+            result = dict(zip(KEY, key, strict=True))
+            result |= {"updates": updates, "seconds": round(time.perf_counter() - start)}
+            result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+            for pair, measure in measures.items():
+                found = result | {"pair": pair, **measure(encode, args.classify), "machine": machine()}
+                show(found)
                 with args.output.open("a") as output:
-                    output.write(json.dumps(result | {"machine": machine()}) + "\n")
+                    output.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

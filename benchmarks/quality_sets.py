@@ -29,40 +29,40 @@ CANDIDATES = 150_000
 WORD = re.compile(r"\w+", re.UNICODE)
 
 
-def eval_sets(data: Path, other: str) -> dict[str, dict[str, list[str]]]:
-    """Sentences of the sets that are there in English and `other`: set -> language -> N lines, aligned."""
-    return _read_sets({name: data / "eval" / f"{pattern}.txt.gz" for name, pattern in SETS.items()}, other)
+def eval_sets(data: Path, pair: str) -> dict[str, dict[str, list[str]]]:
+    """Sentences of the sets that are there in both languages: set -> language -> N lines, aligned."""
+    return _read_sets({name: data / "eval" / f"{pattern}.txt.gz" for name, pattern in SETS.items()}, pair)
 
 
-def _read_sets(patterns: dict[str, Path], other: str) -> dict[str, dict[str, list[str]]]:
-    found = {}
+def _read_sets(patterns: dict[str, Path], pair: str) -> dict[str, dict[str, list[str]]]:
+    found, languages = {}, pair.split("-")
+    three = next(THREE[language] for language in languages if language != "en")
     for name, pattern in patterns.items():
         files = {
-            language: Path(str(pattern).format(language=language, three=THREE[other], own=THREE[language]))
-            for language in ("en", other)
+            language: Path(str(pattern).format(language=language, three=three, own=THREE[language]))
+            for language in languages
         }
         if all(file.is_file() for file in files.values()):
             found[name] = {language: list(read_lines(file, max_words=None)) for language, file in files.items()}
     return found
 
 
-def tuning_sets(data: Path, work: Path, other: str) -> dict[str, dict[str, list[str]]]:
+def tuning_sets(data: Path, work: Path, pair: str) -> dict[str, dict[str, list[str]]]:
     """As `eval_sets`, of text to choose recipes by: valid/ and what `lxsr prepare` held out of the training text."""
     sets = {
-        "technical": data / "valid" / f"tech.en-{other}.{{language}}.txt.gz",
+        "technical": data / "valid" / f"tech.{pair}.{{language}}.txt.gz",
         "Multi30k": data / "valid" / "multi30k-val.{language}.txt.gz",
-        "held out": work / "corpus" / f"en-{other}" / "valid.{language}",
+        "held out": work / "corpus" / pair / "valid.{language}",
     }
-    return _read_sets(sets, other)
+    return _read_sets(sets, pair)
 
 
-def distractors(data: Path, language: str, other: str, count: int, known: set[str]) -> list[str]:
+def distractors(data: Path, language: str, pair: str, count: int, known: set[str]) -> list[str]:
     """Up to `count` different sentences of a language that none of `known` is.
 
-    Text that is not in training of en-`other` comes first: novels, tuning text, evaluation sets of other pairs, for
+    Text that is not in training of `pair` comes first: novels, tuning text, evaluation sets of other pairs, for
     English also training text of other pairs; where that is too little, sentences that were trained on follow.
     """
-    pair = f"en-{other}"
     outside = [data / "docs" / f"novels.{language}.txt.gz", *sorted((data / "valid").glob(f"*.{language}.txt.gz"))]
     outside += sorted((data / "eval").glob(f"*.{THREE[language] if language != 'en' else 'eng'}.txt.gz"))
     inside = sorted(data.glob(f"train/*.{pair}.{language}.txt.gz"))

@@ -77,5 +77,5 @@ def test_distractors_are_none_of_the_set_and_text_outside_training_comes_first(t
         (tmp_path / name).parent.mkdir(exist_ok=True)
         with gzip.open(tmp_path / name, "wt") as stream:
             stream.write("".join(f"{line}\n" for line in lines))
-    assert distractors(tmp_path, "fr", "fr", 2, {"known"}) == ["novel", "trained"]
-    assert distractors(tmp_path, "fr", "fr", 9, {"known"}) == ["novel", "trained", "more"]
+    assert distractors(tmp_path, "fr", "en-fr", 2, {"known"}) == ["novel", "trained"]
+    assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}) == ["novel", "trained", "more"]
