@@ -44,7 +44,7 @@ COMMON = (
     *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
     *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--cpu", "--cpu-precision", "auto"),
     *("--num-workers", "1", "--no-epoch-checkpoints", "--disable-validation"),
-    *("--log-format", "simple", "--log-interval", "5"),
+    *("--log-format", "simple", "--log-interval", "1"),
 )
 
 

@@ -39,6 +39,7 @@ OPTIONS = {
     "max_positions": "max_positions",
     "pooling": "pooling",
     "gated": "gated",
+    "order_coefficients": "order_coefficients",
 }
 PADDING_IDX = 1  # of every fairseq dictionary
 

@@ -111,7 +111,10 @@ class XlingSentLoss(FairseqCriterion):
             terms["sim"] = self.cfg.sim_weight, scale * losses.similarity_loss(u, v, self.cfg.sim_form)
         if self.cfg.distill_weight and "teacher" in sample:
             terms["distill"] = self.cfg.distill_weight, self.distillation_loss(output, sample["teacher"])
-        loss = torch.stack([weight * term for weight, term in terms.values()]).sum()
+        # nothing at all where distillation is alone and this split has no teacher
+        loss = torch.stack(
+            [u.new_zeros((), dtype=torch.float32), *(weight * term for weight, term in terms.values())]
+        ).sum()
         forward, backward = losses.in_batch_accuracy(u, v)
         logged = {
             "loss": loss.detach(),

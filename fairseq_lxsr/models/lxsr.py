@@ -41,6 +41,13 @@ class LxsrModelConfig(TransformerOptions):
             "--finetune-from-model takes a model of fewer layers then"
         },
     )
+    order_coefficients: int = field(
+        default=0,
+        metadata={
+            "help": "add to the mean so many cosine coefficients of the states over the sentence, each unit weighted "
+            "(learnt, zero at first): the order of words for next to no time"
+        },
+    )
     learn_temperature: bool = field(
         default=False,
         metadata={"help": "learn the temperature of the align loss, starting at --align-temperature"},
@@ -70,7 +77,8 @@ class LxsrModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
-        config = TransformerConfig(**transformer_sizes(cfg, task.source_dictionary), gated=cfg.gated)
+        sizes = transformer_sizes(cfg, task.source_dictionary)
+        config = TransformerConfig(**sizes, gated=cfg.gated, order_coefficients=cfg.order_coefficients)
         teacher_dim = None if cfg.distill_loss == "similarity" else task.teacher_dim
         return cls(config, cfg.learn_temperature, cfg.cpu_precision, teacher_dim)
 
@@ -82,7 +90,7 @@ class LxsrModel(BaseFairseqModel):
         own = self.state_dict()
         grown = ("encoder.layers.", "encoder.embed_positions.") if self.encoder.config.gated else ()
         for part, value in own.items():
-            if part.startswith((*grown, PROJECTION)):
+            if part.startswith((*grown, "encoder.order", PROJECTION)):
                 state_dict.setdefault(part, value)
         for part in [part for part in state_dict if part.startswith(PROJECTION) and part not in own]:
             del state_dict[part]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.pooling import POOLINGS
+from fairseq_lxsr.modules.pooling import POOLINGS, cosine_pool, cosine_weights
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class TransformerConfig:
     activation_dropout: float = 0.0
     pooling: str = "mean"
     gated: bool = False
+    order_coefficients: int = 0
 
     def __post_init__(self):
         if self.pooling not in POOLINGS:
@@ -38,6 +39,10 @@ class TransformerConfig:
         if self.num_heads < 1 or self.embed_dim % self.num_heads:
             raise InputError(
                 f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected a multiple of the heads"
+            )
+        if self.order_coefficients < 0 or (self.order_coefficients and self.pooling != "mean"):
+            raise InputError(
+                f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected 0 or more, with mean"
             )
         if self.num_layers < 0 or self.max_positions < 1:
             raise InputError(
@@ -158,6 +163,9 @@ class TransformerSentenceEncoder(nn.Module):
         self.dropout = Dropout(config.dropout)
         layer = GatedLayer if config.gated else TransformerLayer
         self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
+        if config.order_coefficients:
+            # how much the order of the pieces counts in each unit; zero at first, when it does not
+            self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Encode one or more batches of sentences, each padded to a length of its own.
@@ -189,14 +197,18 @@ class TransformerSentenceEncoder(nn.Module):
         """Whether an embedding is a mean of rows of the table and nothing else."""
         config = self.config
         noise = self.training and config.dropout
-        return config.gated and not config.num_layers and config.pooling == "mean" and not noise
+        states = config.num_layers or config.order_coefficients or config.pooling != "mean"
+        return config.gated and not states and not noise
 
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
         # padding attends to itself, or a sentence of padding only would be 0/0
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         x = self._states(embedded, attends, slice(tokens.shape[1]))
-        return POOLINGS[self.config.pooling](x, is_token), x
+        pooled = POOLINGS[self.config.pooling](x, is_token)
+        if self.config.order_coefficients:
+            pooled = pooled + (self.order * cosine_pool(x, is_token, len(self.order))).sum(dim=1)
+        return pooled, x
 
     def _states(self, embedded: Tensor, attends: Tensor, places: Tensor | slice) -> Tensor:
         """embedded [B, T, D], attends as in `SelfAttention`, places, of all rows or [B, T] -> [B, T, D]."""
@@ -227,4 +239,11 @@ class TransformerSentenceEncoder(nn.Module):
         x = self._states(self.embed_tokens(tokens), attends, positions)
         modes = self.config.pooling.split("_")
         states = x.flatten(0, 1).float()
-        return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
+        pooled = torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
+        if self.config.order_coefficients:
+            lengths = torch.diff(starts, append=starts.new_tensor([len(pieces)]))  # [S]
+            place = torch.arange(len(pieces), device=pieces.device) - starts.repeat_interleave(lengths)
+            weights = cosine_weights(place, lengths.repeat_interleave(lengths), len(self.order))  # [k, P]
+            for unit_weights, k in zip(self.order, weights, strict=True):
+                pooled += unit_weights * F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=k)
+        return pooled

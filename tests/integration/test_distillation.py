@@ -1,0 +1,61 @@
+"""A small model learns from a larger one's embeddings alone, through the real commands."""
+
+import numpy as np
+import pytest
+from conftest import lxsr, refused, train
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.files import read_lines
+
+ALONE = {"objective": "none", "gen_weight": "0", "align_weight": "0", "sim_weight": "0"}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, toy_work, toy_model):
+    """Embeddings of both sides of the training text."""
+    folder = tmp_path_factory.mktemp("teacher")
+    for language in ("en", "fr"):
+        text, output = toy_work / "corpus" / "en-fr" / f"train.{language}", folder / f"train.en-fr.{language}.npy"
+        lxsr("embed", "--model", toy_model, "--input", text, "--output", output)
+    return folder
+
+
+def accuracy(done):
+    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line]
+    return float(valid[-1].split("accuracy ")[1].split()[0])
+
+
+def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_work, teacher):
+    data, flags = toy_work / "data-bin", ("--teacher-embeddings", teacher, "--no-epoch-checkpoints")
+    options = {**ALONE, "encoder_embed_dim": "16", "encoder_layers": "0", "max_epoch": "8", "lr": "0.02"}
+    done = train(data, tmp_path / "student", "--gated", *flags, **options)
+    lines = [line for line in done.stdout.splitlines() if "| train |" in line]
+    first, last = (float(line.split("distill ")[1].split()[0]) for line in (lines[0], lines[-1]))
+    assert last < 0.6 * first
+    assert accuracy(done) > 0.5  # of 32: chance is 0.03
+    checkpoint = tmp_path / "student" / "checkpoint_last.pt"
+    lxsr("export-model", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).shape == (1, 16)
+    # without a teacher there is no projection any more, and with one of another width a new one
+    aligned = {"objective": "none", "sim_weight": "0", "encoder_embed_dim": "16", "encoder_layers": "1"}
+    start = ("--gated", "--finetune-from-model", checkpoint, "--no-save")
+    assert accuracy(train(data, tmp_path / "next", *start, **aligned, max_epoch="1")) > 0.5
+
+
+@pytest.mark.parametrize("form", ["cosine", "similarity"])
+def test_other_losses_beside_align_and_a_teacher_of_one_side(tmp_path, toy_work, teacher, form):
+    np.save(tmp_path / "train.en-fr.en.npy", np.load(teacher / "train.en-fr.en.npy").astype(np.float16))
+    flags = ("--teacher-embeddings", tmp_path, "--distill-loss", form, "--no-save")
+    options = {"objective": "none", "sim_weight": "0", "align_similarity": "cosine", "align_temperature": "0.1"}
+    done = train(toy_work / "data-bin", tmp_path, *flags, **options, max_epoch="1", encoder_layers="1")
+    train_line = next(line for line in done.stdout.splitlines() if "| train |" in line)
+    assert "distill " in train_line
+    assert "align " in train_line
+
+
+def test_a_teacher_that_does_not_fit_is_refused(tmp_path, toy_work, teacher):
+    data = toy_work / "data-bin"
+    refused(train(data, tmp_path, "--teacher-embeddings", tmp_path, check=False), "train.en-fr.en.npy", "lxsr embed")
+    rows = len(list(read_lines(toy_work / "corpus" / "en-fr" / "train.en")))
+    np.save(tmp_path / "train.en-fr.en.npy", np.zeros((rows - 1, 4), np.float32))
+    refused(train(data, tmp_path, "--teacher-embeddings", tmp_path, check=False), f"{rows - 1:,} rows", f"{rows:,}")
