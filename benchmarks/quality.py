@@ -89,7 +89,7 @@ def resolve(configs: dict, name: str) -> dict:
     base = resolve(configs, config["like"])
     *before, last = base["phases"]
     last = last | {"options": f"{last['options']} {config.get('options', '')}"}
-    return base | {"corpus": config.get("corpus", base.get("corpus", 1)), "phases": [*before, last]}
+    return base | config | {"phases": [*before, last]}
 
 
 def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minutes: float, seed: int):
@@ -100,13 +100,14 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
     if kind == "fairseq":
         if config.get("corpus", 1) < 1:
             data_bin = subset(data_bin, folder / "data-bin", config["corpus"])
+        teacher = embed_by(config["teacher"], trained, data_bin, folder) if "teacher" in config else []
         start, updates = None, []
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)
-            options = phase["options"].split()
+            options = [*phase["options"].split(), *teacher]
             updates.append(fairseq_train(options, data_bin, save_dir, phase.get("share", 1) * minutes, seed, start))
             start = save_dir / "checkpoint_last.pt"
-        lxsr("export-model", "--checkpoint", start, "--output", folder / "model")
+        lxsr("export-model", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16")
         return partial(SentenceEncoder.from_pretrained(folder / "model").encode), updates, folder / "model"
     if kind == "static":
         model = baselines.make_static(data_bin, config["dim"])
@@ -119,6 +120,19 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
     steps = baselines.train(model, pairs, folder, minutes, seed, **config["training"])
     model.save(str(folder / "model"))
     return baselines.encoder(model), [steps], folder / "model"
+
+
+def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path) -> list:
+    """Embeddings of the training text by the model of another run of the same minutes and seed. Returns: options."""
+    _, setting = folder.name.split(".", 1)
+    model = folder.with_name(f"{teacher}.{setting}") / "model"
+    (folder / "teacher").mkdir()
+    for name in trained:
+        for language in name.split("-"):
+            text = data_bin.parent / "corpus" / name / f"train.{language}"
+            output = folder / "teacher" / f"train.{name}.{language}.npy"
+            lxsr("embed", "--model", model, "--input", text, "--output", output)
+    return ["--teacher-embeddings", folder / "teacher"]
 
 
 class Measure:

@@ -114,12 +114,14 @@ def export_checkpoint(
     data: str | Path | None = None,
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
+    dtype: str = "float32",
 ) -> Path:
     """Turn a fairseq checkpoint of this plugin into a model folder.
 
     Args:
         data: folder that fairseq-preprocess wrote, for the dictionary; default: the one the checkpoint names.
         sentencepiece_model, lowercase: how the data was made; default: what `lxsr prepare` left beside the dictionary.
+        dtype: of the weights on disk.
     Returns: the model folder.
     Raises: InputError for anything missing or not fitting the checkpoint.
     """
@@ -138,7 +140,7 @@ def export_checkpoint(
     else:
         raise InputError(f"{data / TEXT_FILE}: no such file; say --lowercase or --no-lowercase, as the data was made")
     Tokenizer(spm, text, read_dictionary(dictionary))  # refuses a model that does not go with the dictionary
-    save_folder(output, model, dictionary, spm, text, how_trained(state, data))
+    save_folder(output, model, dictionary, spm, text, how_trained(state, data), dtype)
     return Path(output)
 
 

@@ -23,6 +23,7 @@ from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 FORMAT_VERSION = 1
+WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 # what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
 NETWORKS: dict[str, tuple[Any, Any]] = {
     "transformer": (TransformerConfig, TransformerSentenceEncoder),
@@ -70,10 +71,16 @@ def save_folder(
     sentencepiece_model: Path,
     text: TextOptions,
     training: dict[str, Any],
+    dtype: str = "float32",
 ) -> None:
-    """Write a model folder; it appears under its name only when it is complete."""
+    """Write a model folder; it appears under its name only when it is complete.
+
+    Args: dtype: of the weights on disk, one of `WEIGHT_TYPES`; an encoder computes in float32 all the same.
+    """
     with atomic_folder(folder, CONFIG_FILE) as work:
-        weights = {name: value.detach().float().contiguous() for name, value in model.state_dict().items()}
+        weights = {
+            name: value.detach().to(getattr(torch, dtype)).contiguous() for name, value in model.state_dict().items()
+        }
         (work / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt"}))
         (work / DICTIONARY_FILE).write_bytes(dictionary.read_bytes())
         (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())

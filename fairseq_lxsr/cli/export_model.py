@@ -8,6 +8,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers
+from fairseq_lxsr.model_folder import WEIGHT_TYPES
 from fairseq_lxsr.report.model_card import CARD_FILE, write_card
 
 
@@ -25,6 +26,12 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument(
         "--scores", nargs="+", default=[], metavar="FILE.jsonl", help="card: what `lxsr eval --output` wrote"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=WEIGHT_TYPES,
+        default="float32",
+        help="folder: weights on disk; float16 takes half the room, vectors differ by rounding (default: float32)",
     )
     parser.add_argument("--normalize", action="store_true", help="ONNX: embeddings of length one")
     parser.add_argument("--int8", action="store_true", help="ONNX: 8-bit weights")
@@ -44,6 +51,8 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     if (args.normalize or args.int8) and args.to != "onnx":
         raise InputError("--normalize and --int8 are for --to onnx")
+    if args.dtype != "float32" and args.to != "folder":
+        raise InputError(f"--dtype {args.dtype} is for a model folder, not for --to {args.to}")
     if args.scores and args.to != "card":
         raise InputError("--scores is for --to card: a model is exported before it is evaluated")
     if (args.output is None) != (args.to == "card"):
@@ -59,7 +68,9 @@ def run(args: argparse.Namespace) -> None:
             f"{args.model} is a model folder already; name a format: --to sentence-transformers, --to onnx"
         )
     else:
-        folder = export_checkpoint(args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase)
+        folder = export_checkpoint(
+            args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase, args.dtype
+        )
         write_card(folder, SentenceEncoder.from_pretrained(folder))
         print(f"{folder}: exported from {args.checkpoint}")
 

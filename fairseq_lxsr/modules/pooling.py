@@ -39,25 +39,23 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     return torch.cat((mean_pool(states, is_token), max_pool(states, is_token)), dim=1)
 
 
-def cosine_pool(states: Tensor, is_token: Tensor, count: int) -> Tensor:
-    """How the states change over a sentence: c_k, the mean over its T pieces of cos(pi k (t + 1/2) / T) x_t.
+def order_weights(is_token: Tensor, count: int) -> Tensor:
+    """Weights of the mean, then of how the states change over a sentence: c_k = mean of cos(pi k (t + 1/2) / T) x_t.
 
-    The coefficients k = 1 to count of the discrete cosine transform; the first weighs the beginning against the end.
-    Source: Almarwani, Aldarmaki and Diab 2019, who put them side by side.
+    The coefficients of the discrete cosine transform; c_1 weighs the beginning against the end. Source: Almarwani,
+    Aldarmaki and Diab 2019, who put the c_k of the embeddings side by side.
 
-    Args: as `mean_pool`.
-    Returns: [B, count, D] float32; padding never changes it.
+    Args: is_token: [B, T] bool, False at padding.
+    Returns: [count + 1, B, T] float32, 0 at padding, which never changes them.
     """
     lengths = is_token.sum(dim=1, keepdim=True).clamp_min(1)  # [B, 1]
-    weights = cosine_weights(is_token.cumsum(dim=1) - 1, lengths, count) * is_token  # [count, B, T]
-    with torch.autocast(states.device.type, enabled=False):
-        return torch.einsum("kbt,btd->bkd", weights, states.float())
+    return cosine_weights(is_token.cumsum(dim=1) - 1, lengths, count) * is_token
 
 
 def cosine_weights(place: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """cos(pi k (place + 1/2) / length) / length for k = 1 to count; place, lengths of one shape -> [count, ...]."""
+    """cos(pi k (place + 1/2) / length) / length for k = 0 to count; [...] and what fits to it -> [count + 1, ...]."""
     angle = math.pi * (place + 0.5) / lengths
-    return torch.stack([torch.cos(k * angle) / lengths for k in range(1, count + 1)])
+    return torch.stack([torch.cos(k * angle) / lengths for k in range(count + 1)])
 
 
 POOLINGS = {"mean": mean_pool, "mean_max": mean_max_pool}

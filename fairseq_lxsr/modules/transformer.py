@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.pooling import POOLINGS, cosine_pool, cosine_weights
+from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 
 
 @dataclass(frozen=True)
@@ -186,29 +186,44 @@ class TransformerSentenceEncoder(nn.Module):
         if not self._is_bag:
             return [pooled for pooled, _ in self(*batches)]
         width = max(tokens.shape[1] for tokens in batches)
-        padding = self.config.padding_idx
-        tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=padding) for part in batches])
-        weight = self.embed_tokens.weight
-        pooled = F.embedding_bag(tokens, weight, mode="mean", padding_idx=padding) * self.config.embed_dim**0.5
+        padding, table = self.config.padding_idx, self.embed_tokens.weight
+        tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=padding) for part in batches])  # [R, T]
+        weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)  # [k + 1, R, T]
+        # one look-up for all: each would have a [V, D] gradient of its own
+        sums = F.embedding_bag(
+            tokens.repeat(len(weights), 1),
+            table,
+            mode="sum",
+            per_sample_weights=weights.flatten(0, 1),
+            padding_idx=padding,
+        )
+        pooled = self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
         return list(pooled.split([len(part) for part in batches]))
+
+    def _weigh(self, coefficients: Tensor) -> Tensor:
+        """coefficients [k + 1, B, D], the mean first -> [B, D]."""
+        if not self.config.order_coefficients:
+            return coefficients[0]
+        return coefficients[0] + (self.order[:, None] * coefficients[1:]).sum(dim=0)
 
     @property
     def _is_bag(self) -> bool:
-        """Whether an embedding is a mean of rows of the table and nothing else."""
+        """Whether an embedding is a weighted sum of rows of the table and nothing else."""
         config = self.config
         noise = self.training and config.dropout
-        states = config.num_layers or config.order_coefficients or config.pooling != "mean"
-        return config.gated and not states and not noise
+        return config.gated and not config.num_layers and config.pooling == "mean" and not noise
 
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
         # padding attends to itself, or a sentence of padding only would be 0/0
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         x = self._states(embedded, attends, slice(tokens.shape[1]))
-        pooled = POOLINGS[self.config.pooling](x, is_token)
-        if self.config.order_coefficients:
-            pooled = pooled + (self.order * cosine_pool(x, is_token, len(self.order))).sum(dim=1)
-        return pooled, x
+        if not self.config.order_coefficients:
+            return POOLINGS[self.config.pooling](x, is_token), x
+        weights = order_weights(is_token, self.config.order_coefficients)
+        with torch.autocast(x.device.type, enabled=False):
+            coefficients = torch.einsum("kbt,btd->kbd", weights, x.float())
+        return self._weigh(coefficients).to(x.dtype), x
 
     def _states(self, embedded: Tensor, attends: Tensor, places: Tensor | slice) -> Tensor:
         """embedded [B, T, D], attends as in `SelfAttention`, places, of all rows or [B, T] -> [B, T, D]."""
@@ -239,11 +254,12 @@ class TransformerSentenceEncoder(nn.Module):
         x = self._states(self.embed_tokens(tokens), attends, positions)
         modes = self.config.pooling.split("_")
         states = x.flatten(0, 1).float()
-        pooled = torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
-        if self.config.order_coefficients:
-            lengths = torch.diff(starts, append=starts.new_tensor([len(pieces)]))  # [S]
-            place = torch.arange(len(pieces), device=pieces.device) - starts.repeat_interleave(lengths)
-            weights = cosine_weights(place, lengths.repeat_interleave(lengths), len(self.order))  # [k, P]
-            for unit_weights, k in zip(self.order, weights, strict=True):
-                pooled += unit_weights * F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=k)
-        return pooled
+        if not self.config.order_coefficients:
+            return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
+        lengths = torch.diff(starts, append=starts.new_tensor([len(pieces)]))  # [S]
+        place = torch.arange(len(pieces), device=pieces.device) - starts.repeat_interleave(lengths)
+        weights = cosine_weights(
+            place, lengths.repeat_interleave(lengths), self.config.order_coefficients
+        )  # [k + 1, P]
+        sums = [F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row) for row in weights]
+        return self._weigh(torch.stack(sums))

@@ -88,8 +88,9 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
     data = toy_work / "data-bin"
     train(data, tmp_path / "static", "--gated", **options, encoder_layers="0", max_epoch="4")
     start = tmp_path / "static" / "checkpoint_last.pt"
+    beyond = ("--gated", "--order-coefficients", "2", "--hard-negatives", "both", "--finetune-from-model", start)
     done = train(
-        *(data, tmp_path / "grown", "--gated", "--hard-negatives", "both", "--finetune-from-model", start),
+        *(data, tmp_path / "grown", *beyond),
         **{**options, "encoder_layers": "1", "max_epoch": "1", "lr": "1e-9"},
     )
     models = []

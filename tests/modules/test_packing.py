@@ -55,9 +55,10 @@ def test_batches_are_the_whole(rows, sentences):
         assert set(part.row) == set(range(part.count))
 
 
+@pytest.mark.parametrize("order_coefficients", [0, 2])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 2])
-def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated):
+def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated, order_coefficients):
     torch.manual_seed(0)
     config = TransformerConfig(
         vocab_size=50,
@@ -68,8 +69,11 @@ def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated):
         num_layers=num_layers,
         max_positions=70,
         gated=gated,
+        order_coefficients=order_coefficients,
     )
     model = TransformerSentenceEncoder(config).eval()
+    if order_coefficients:
+        torch.nn.init.normal_(model.order)
     for layer in model.layers if gated else ():
         torch.nn.init.normal_(layer.gates)
     rng = np.random.default_rng(2)

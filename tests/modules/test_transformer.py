@@ -1,9 +1,13 @@
+import math
+
 import pytest
 import torch
+from operations import Operations
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder, mean_pool
+from fairseq_lxsr.modules.pooling import order_weights
 
 
 def make_encoder(**options):
@@ -55,10 +59,74 @@ def test_gated_layer_equals_its_formula(tokens):
     torch.testing.assert_close(encoder(sentence)[0][0][0], x[0].mean(0), rtol=1e-5, atol=1e-5)
 
 
+def makes_states(operations):
+    """Whether anything had a row for each piece, [..., T, 16]."""
+    return any(shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3 for _, shape in operations.calls)
+
+
+@pytest.mark.parametrize("order_coefficients", [0, 2])
+def test_without_layers_or_noise_nothing_but_a_bag_is_computed_and_it_is_the_same(tokens, order_coefficients):
+    options = {"gated": True, "num_layers": 0, "dropout": 0.0, "order_coefficients": order_coefficients}
+    encoder, other = make_encoder(**options).train(), tokens[:, :4]
+    if order_coefficients:
+        torch.nn.init.normal_(encoder.order)
+    with Operations() as operations:
+        bags = encoder.embed(tokens, other)
+    assert not makes_states(operations)
+    slow = [pooled for pooled, _ in encoder(tokens, other)]
+    for a, b in zip(bags, slow, strict=True):
+        torch.testing.assert_close(a, b)
+    weights = list(encoder.parameters())
+    fast, expected = (torch.autograd.grad(sum(u.square().sum() for u in us), weights) for us in (bags, slow))
+    for a, b in zip(fast, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    for changed in ({"dropout": 0.1}, {"num_layers": 1}, {"gated": False}):
+        with Operations() as operations:
+            make_encoder(**options | changed).train().embed(tokens)
+        assert makes_states(operations)
+
+
+def slow_cosine_pool(states, length, count):
+    """One coefficient, one piece at a time."""
+    coefficients = []
+    for k in range(1, count + 1):
+        terms = [math.cos(math.pi * k * (t + 0.5) / length) * states[t] for t in range(length)]
+        coefficients.append(sum(terms) / length)
+    return torch.stack(coefficients)
+
+
+def test_cosine_coefficients_equal_the_slow_reference(tokens):
+    states, is_token = torch.randn(*tokens.shape, 6), tokens.ne(PAD)
+    weights = order_weights(is_token, 3)
+    assert not weights[:, ~is_token].any()
+    mean, *result = torch.einsum("kbt,btd->kbd", weights, states)
+    torch.testing.assert_close(mean, mean_pool(states, is_token))
+    lengths = is_token.sum(dim=1).tolist()
+    expected = torch.stack([slow_cosine_pool(row, length, 3) for row, length in zip(states, lengths, strict=True)])
+    torch.testing.assert_close(torch.stack(result, dim=1), expected)
+    constant = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[1:]  # what does not change has none
+    torch.testing.assert_close(constant.sum(dim=2), torch.zeros(4, 1))
+
+
+def test_order_counts_from_nothing_on(tokens):
+    encoder = make_encoder(gated=True, num_layers=0, order_coefficients=2)
+    sentence, turned = tokens[:1], tokens[:1].flip(1)
+    torch.testing.assert_close(encoder(sentence)[0][0], encoder(turned)[0][0])
+    encoder(sentence)[0][0].square().sum().backward()
+    assert encoder.order.grad.abs().min() > 0
+    torch.nn.init.normal_(encoder.order)
+    assert not torch.allclose(encoder(sentence)[0][0], encoder(turned)[0][0], atol=1e-3)
+    with pytest.raises(InputError, match="order_coefficients 1, pooling mean_max"):
+        make_encoder(order_coefficients=1, pooling="mean_max")
+
+
+@pytest.mark.parametrize("order_coefficients", [0, 2])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
-def test_padding_and_batch_never_change_an_embedding(tokens, num_layers, gated):
-    encoder = make_encoder(num_layers=num_layers, gated=gated)
+def test_padding_and_batch_never_change_an_embedding(tokens, num_layers, gated, order_coefficients):
+    encoder = make_encoder(num_layers=num_layers, gated=gated, order_coefficients=order_coefficients)
+    if order_coefficients:
+        torch.nn.init.normal_(encoder.order, std=0.1)
     if gated:
         open_gates(encoder)
     padding_and_batch_change_nothing(lambda batch: encoder(batch)[0][0], tokens)

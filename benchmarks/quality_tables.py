@@ -1,0 +1,89 @@
+"""Tables and plots of what benchmarks/quality.py measured.
+
+python benchmarks/quality_tables.py benchmarks/results/quality.jsonl --plot docs/quality.svg > tables.md
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+SHORT = {"XQuAD questions": "XQuAD q.", "XQuAD paragraphs": "XQuAD par."}
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def columns_of(result: dict) -> dict[str, float]:
+    """The figures of a line by the name of their column."""
+    found = {
+        f"{SHORT.get(name, name)} {direction}": scores["P@1"]
+        for name, directions in result["retrieval"].items()
+        for direction, scores in directions.items()
+    }
+    contrast = result.get("contrast") or {}
+    found |= contrast
+    if contrast:
+        found["minimal pairs, mean"] = fmean(contrast.values())
+    for name in ("ha-intents", "xlmt-sentiment"):
+        found |= {f"{name} {language}": value for language, value in result.get(name, {}).items()}
+    found["folder, MB"] = result["bytes"] / 1e6
+    return found
+
+
+def table(results: Sequence[dict]) -> str:
+    """Figures down, runs across: the mean over seeds, and how far they lie apart."""
+    names = list(dict.fromkeys(result["name"] for result in results))
+    runs = {name: [columns_of(result) for result in results if result["name"] == name] for name in names}
+    rows = list(dict.fromkeys(column for found in runs.values() for run in found for column in run))
+    lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for row in rows:
+        cells = (_cell([run[row] for run in found if run.get(row) is not None]) for found in runs.values())
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    spread = f" ({min(values):.1f} - {max(values):.1f})" if len(values) > 1 else ""
+    return f"{fmean(values):.1f}{spread}"
+
+
+def plot(results: Iterable[dict], path: Path) -> None:
+    """Retrieval among many against minimal pairs, one point a run."""
+    import matplotlib.pyplot as plt
+
+    pairs = list(dict.fromkeys(result["pair"] for result in results if result["contrast"]))
+    figure, axes = plt.subplots(1, len(pairs), figsize=(4.5 * len(pairs), 4), squeeze=False, sharey=True)
+    for axis, pair in zip(axes[0], pairs, strict=True):
+        for result in (result for result in results if result["pair"] == pair):
+            scores = [way["P@1"] for ways in result["retrieval"].values() for way in ways.values()]
+            point = fmean(scores), fmean(result["contrast"].values())
+            axis.scatter(*point, color="#2a6f97", zorder=2)
+            axis.annotate(result["name"], point, fontsize=7, xytext=(3, 3), textcoords="offset points")
+        axis.set(title=pair, xlabel="P@1 among 150,000, mean of all sets, %")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("minimal pairs, mean of the rules, %")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg")
+    args = parser.parse_args()
+    results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
+    for trained, pair, minutes in dict.fromkeys((r["trained on"], r["pair"], r["minutes"]) for r in results):
+        same = [r for r in results if (r["trained on"], r["pair"], r["minutes"]) == (trained, pair, minutes)]
+        print(f"\n{pair}, trained on {trained} for {minutes:g} minutes\n\n{table(same)}")
+    if args.plot:
+        plot(results, args.plot)
+
+
+if __name__ == "__main__":
+    main()
