@@ -54,14 +54,16 @@ def alignment_loss(
     for side, (queries, similarities) in enumerate(((u, to_v), (v, to_u))):
         if margin:
             similarities = similarities.index_put((rows, rows + first), rows.new_tensor(-margin, dtype=u.dtype), True)
+        # before -inf comes in, whose product with a learnt scale has no gradient
+        similarities = similarities * scale
         if is_candidate is not None:
             similarities = similarities.masked_fill(~is_candidate, float("-inf"))
         if same_text is not None:
             similarities = similarities.masked_fill(same_text[side], float("-inf"))
         if negative is not None and negative_of is not None:
-            own = (queries * negative).sum(dim=1).masked_fill(~negative_of[:, side], float("-inf"))
+            own = ((queries * negative).sum(dim=1) * scale).masked_fill(~negative_of[:, side], float("-inf"))
             similarities = torch.cat((similarities, own[:, None]), dim=1)  # [B, C + 1]
-        loss = loss + F.cross_entropy(similarities * scale, rows + first, reduction="sum")
+        loss = loss + F.cross_entropy(similarities, rows + first, reduction="sum")
     return loss
 
 

@@ -88,6 +88,19 @@ def test_learnt_scale_gets_a_gradient():
     assert torch.autograd.gradcheck(lambda s: alignment_loss(u, v, similarity="cosine", scale=s), scale)
 
 
+def test_learnt_scale_gets_a_gradient_beside_what_is_no_candidate():
+    scale = torch.tensor(3.0, dtype=torch.double, requires_grad=True)
+    u, v, negative = (torch.randn(4, 3, dtype=torch.double) for _ in range(3))
+    masks = {
+        "is_candidate": torch.tensor([True, True, True, True, False]),
+        "same_text": torch.eye(4, 5, dtype=torch.bool).roll(1, dims=1).expand(2, 4, 5),
+        "negative": negative,
+        "negative_of": torch.tensor([[True, False]] * 4),
+    }
+    candidates = F.pad(u, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+    assert torch.autograd.gradcheck(lambda s: alignment_loss(u, v, *candidates, scale=s, **masks), scale)
+
+
 def test_order_of_the_batch_changes_nothing():
     u, v = torch.randn(6, 4, dtype=torch.double), torch.randn(6, 4, dtype=torch.double)
     order = torch.randperm(6)
