@@ -1,6 +1,6 @@
 # `make demo` and `make test` set everything up themselves, once, in .venv
 PYTHON ?= python3
-export DATA SRC TGT WORK
+export DATA SRC TGT WORK RECIPE
 
 .PHONY: help install demo test lint
 

@@ -12,8 +12,22 @@ TGT=${TGT:-fr}
 DATA=${DATA:-}           # your own text; empty: the gettext catalogues of this machine
 HELD_OUT=${HELD_OUT:-2000} # pairs kept for the test
 VOCAB=${VOCAB:-8000}     # word pieces, shared by both languages
-UPDATES=${UPDATES:-1500} # batches of 128 pairs; 1,500 take 4 minutes on two cores with bfloat16
+RECIPE=${RECIPE:-best}   # or paper: two layers, ugt + align + sim (Mao et al. 2021)
 WORK=${WORK:-work/$SRC-$TGT}
+
+case $RECIPE in
+    best) # 1,000 batches of 1,024 pairs take 3 minutes on two cores
+        UPDATES=${UPDATES:-1000}
+        WHAT="no layer, cosine align, order of words by hard negatives"
+        OPTIONS=(--arch lxsr_best --batch-size 1024 --lr 0.02 --objective none --gen-weight 0 --sim-weight 0
+            --align-similarity cosine --align-temperature 0.1 --hard-negatives swap --word-dropout 0.1) ;;
+    paper) # 1,500 batches of 128 pairs take 4 minutes on two cores with bfloat16
+        UPDATES=${UPDATES:-1500}
+        WHAT="two layers of width 256, ugt + align + sim"
+        OPTIONS=(--arch lxsr_small --batch-size 128 --lr 0.001 --weight-decay 1e-5
+            --objective ugt --gen-weight 1 --align-weight 2 --sim-weight 2) ;;
+    *) echo "RECIPE=$RECIPE; expected best or paper" >&2; exit 2 ;;
+esac
 
 step() { printf '\n== %s\n' "$*"; }
 
@@ -21,12 +35,11 @@ step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
 lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
     --valid-size "$((HELD_OUT / 2))" --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
 
-step "2/5 Training: two layers of width 256, ugt + align + sim, $UPDATES updates (whole log: $WORK/train.log)"
+step "2/5 Training: $WHAT, $UPDATES updates (whole log: $WORK/train.log)"
 rm -rf "$WORK/checkpoints"
 fairseq-train "$WORK/data-bin" --user-dir fairseq_lxsr \
-    --task xling_sent --lang-pairs "$SRC-$TGT" --arch lxsr_small --criterion xling_sent_loss \
-    --objective ugt --gen-weight 1 --align-weight 2 --sim-weight 2 --batch-size 128 \
-    --optimizer adam --lr 0.001 --weight-decay 1e-5 --clip-norm 0 \
+    --task xling_sent --lang-pairs "$SRC-$TGT" --criterion xling_sent_loss "${OPTIONS[@]}" \
+    --optimizer adam --clip-norm 0 \
     --lr-scheduler polynomial_decay --warmup-updates $((UPDATES / 10)) --total-num-update "$UPDATES" \
     --max-update "$UPDATES" --cpu-precision auto --seed 1 \
     --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints \
@@ -71,5 +84,6 @@ What to try next
   lxsr compare $WORK/untrained.jsonl $WORK/trained.jsonl
   DATA=prefix SRC=en TGT=de make demo     your own text: prefix.en and prefix.de, aligned line by line
   UPDATES=6000 make demo                  train longer
+  RECIPE=paper make demo                  two layers and the losses of the paper
   examples/paracrawl                      the settings of the paper
 END

@@ -26,12 +26,13 @@ def run_example(name: str, *arguments, **variables) -> str:
     return done.stdout
 
 
-def test_quickstart_on_own_text(tmp_path):
+@pytest.mark.parametrize("recipe", ["best", "paper"])
+def test_quickstart_on_own_text(tmp_path, recipe):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
     output = run_example(
         "quickstart",
         **{"DATA": tmp_path / "text", "SRC": "en", "TGT": "xx", "WORK": tmp_path / "work"},
-        **{"UPDATES": 60, "VOCAB": 200, "HELD_OUT": 100},
+        **{"UPDATES": 60, "VOCAB": 200, "HELD_OUT": 100, "RECIPE": recipe},
     )
     untrained, trained = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
     assert [score.task for score in trained] == ["en->xx", "xx->en"] * 3  # by three metrics
