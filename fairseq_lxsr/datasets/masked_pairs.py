@@ -14,8 +14,7 @@ from fairseq_lxsr.datasets.masking import (
     mask_tokens,
     without_pieces,
 )
-from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, padded, strip_eos, to_tensors
-from fairseq_lxsr.datasets.shared_words import order_by_shared_word, rare_pieces
+from fairseq_lxsr.datasets.pairs import SIDES, PairCorpus, PairDataset, padded, to_tensors
 from fairseq_lxsr.datasets.teacher import TeacherEmbeddings
 
 MULTIPLIER = np.int64(6364136223846793005)  # of Knuth's MMIX generator
@@ -30,7 +29,6 @@ class SentencePairDataset(PairDataset):
         hard_negatives: where given, makes one more negative for each pair.
         word_dropout: probability with which a piece is not read.
         teachers: embeddings to learn from, one for each corpus.
-        piece_counts: [V] how often each piece occurs; where given, batches are of pairs that share a word.
         options: see `PairDataset`.
     """
 
@@ -43,7 +41,6 @@ class SentencePairDataset(PairDataset):
         hard_negatives: HardNegatives | None = None,
         word_dropout: float = 0.0,
         teachers: Sequence[TeacherEmbeddings] | None = None,
-        piece_counts: IntArray | None = None,
         **options: Any,
     ):
         if masking not in MASKINGS:
@@ -54,20 +51,6 @@ class SentencePairDataset(PairDataset):
         self.hard_negatives = hard_negatives
         self.word_dropout = word_dropout
         self.teachers = teachers
-        self.rare = None if piece_counts is None else self._rare_pieces(piece_counts)
-
-    def _rare_pieces(self, counts: IntArray) -> IntArray:
-        """[N, K] of both sides of every pair."""
-        sides = [
-            np.concatenate([rare_pieces([strip_eos(ids, self.eos_idx) for ids in side], counts) for side in texts])
-            for texts in zip(*((corpus.source, corpus.target) for corpus in self.corpora), strict=True)
-        ]
-        return np.concatenate(sides, axis=1)
-
-    def in_order(self, indices: IntArray) -> IntArray:
-        if self.rare is None:
-            return super().in_order(indices)
-        return order_by_shared_word(indices, self.lengths.max(axis=1), self.rare, self.seed, self.epoch)
 
     def collater(self, samples: list[dict]) -> dict:
         """Pad and mask.

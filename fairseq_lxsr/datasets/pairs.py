@@ -82,11 +82,7 @@ class PairDataset(EpochDataset):
         if self.shuffle:
             counts = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
             usable = [sampling.sample(indices, count, rng) for indices, count in zip(usable, counts, strict=True)]
-        return np.concatenate([self.in_order(indices) for indices in usable])
-
-    def in_order(self, indices: np.ndarray) -> np.ndarray:
-        """Pairs of one corpus, [n] in random order -> so that neighbours suit one batch."""
-        return sampling.sort_by_length(indices, *self.lengths.T)
+        return np.concatenate([sampling.sort_by_length(indices, *self.lengths.T) for indices in usable])
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """Batches of exactly `max_sentences` pairs (or at most `max_tokens` tokens a side), none of two language pairs.

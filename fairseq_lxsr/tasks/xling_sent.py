@@ -40,13 +40,6 @@ class XlingSentConfig(PairTaskConfig):
             "both, half of each; half as much again to encode; with --objective none"
         },
     )
-    batch_by: ChoiceEnum(("length", "words")) = field(  # type: ignore[valid-type]
-        default="length",
-        metadata={
-            "help": "which pairs share a batch: of the same length, or of similar length and with a word in common, "
-            "drawn anew every epoch: harder negatives"
-        },
-    )
     word_dropout: float = field(
         default=0.0,
         metadata={
@@ -88,7 +81,6 @@ class XlingSentTask(PairTask):
         mask_idx = self.dictionary.add_symbol(MASK)
         starts_word = np.array([symbol.startswith(WORD_START) for symbol in self.dictionary.symbols])
         self.hard_negatives = None if cfg.hard_negatives == "none" else HardNegatives(cfg.hard_negatives, starts_word)
-        self.piece_counts = np.array(self.dictionary.count) if cfg.batch_by == "words" else None
         self.vocabulary = MaskingVocabulary(
             padding_idx=self.dictionary.pad(),
             mask_idx=mask_idx,
@@ -105,7 +97,6 @@ class XlingSentTask(PairTask):
             masking=MASKING_OF_OBJECTIVE[self.cfg.objective],
             hard_negatives=self.hard_negatives,
             word_dropout=self.cfg.word_dropout if split == "train" else 0,
-            piece_counts=self.piece_counts if split == "train" else None,
             teachers=self.read_teachers(split, epoch, corpora),
             **options,
         )
