@@ -1,6 +1,7 @@
 """fairseq model `lxsr`: one encoder for both sides of a pair and the head of the generative losses."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from fairseq.models import BaseFairseqModel, register_model
@@ -14,7 +15,7 @@ from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 PROJECTION = "projection."  # of weights that only distillation has
 
 # Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
-BASE = {
+BASE: dict[str, Any] = {
     "encoder_embed_dim": 512,
     "encoder_ffn_embed_dim": 1024,
     "encoder_attention_heads": 8,
