@@ -29,7 +29,7 @@ ARCHITECTURES = {
     "lxsr_4layers": BASE | {"encoder_layers": 4},
     "lxsr_6layers": BASE | {"encoder_layers": 6},
     "lxsr_small": BASE | {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4},
-    # no layer either, plain embeddings and the order of words: what learns most on little text (docs/results.md)
+    # no layer either, plain embeddings and the order of words: for little text and time (docs/results.md)
     "lxsr_best": BASE | {"encoder_layers": 0, "gated": True, "order_coefficients": 1, "dropout": 0.0},
     "lxsr_tiny": BASE | {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2},
 }
