@@ -19,7 +19,7 @@ from fairseq_lxsr.model_folder import save_folder
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
 
-TRIAL = 15  # seconds that measure the speed, so that the learning rate can fall to zero at the end of the time
+TRIAL = 30  # seconds that measure the speed, so that the learning rate can fall to zero at the end of the time
 
 
 class StopAfter(TrainerCallback):
