@@ -1,9 +1,12 @@
 """fairseq checkpoints: read without running code, checked before a run is resumed, exported to a model folder."""
 
 import contextlib
+import os
 import pickle
 import re
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,7 @@ OPTIONS = {
     "gated": "gated",
     "order_coefficients": "order_coefficients",
 }
+INDEX_NAME = b"MMIDIDX\x00\x00"  # that fairseq's memory-mapped datasets begin with
 PADDING_IDX = 1  # of every fairseq dictionary
 
 
@@ -127,7 +131,8 @@ def export_checkpoint(
     """
     state = read_checkpoint(checkpoint)
     cfg = state["cfg"]
-    data = Path(data or cfg["task"]["data"].split(":")[0])
+    shards = [Path(data)] if data else [Path(shard) for shard in cfg["task"]["data"].split(os.pathsep)]
+    data = shards[0]
     dictionary = find_dictionary(data)
     model = encoder_of(state, dictionary, checkpoint)
     spm = Path(sentencepiece_model or data / SENTENCEPIECE_FILE)
@@ -140,18 +145,25 @@ def export_checkpoint(
     else:
         raise InputError(f"{data / TEXT_FILE}: no such file; say --lowercase or --no-lowercase, as the data was made")
     Tokenizer(spm, text, read_dictionary(dictionary))  # refuses a model that does not go with the dictionary
-    save_folder(output, model, dictionary, spm, text, how_trained(state, data), dtype)
+    save_folder(output, model, dictionary, spm, text, how_trained(state, shards), dtype)
     return Path(output)
 
 
-def how_trained(state: dict[str, Any], data: Path) -> dict[str, Any]:
-    """For config.json: the text, the options of the loss and how long."""
+def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
+    """For config.json: the text, the options of the loss and how long.
+
+    Args: shards: the data folders that were trained on; what is not there any more is not counted.
+    """
     cfg = state["cfg"]
-    counts = {path.name.split(".")[1]: count_sentences(path) for path in sorted(data.glob("train.*-*.*.idx"))}
     wanted = cfg["task"].get("lang_pairs")
+    chosen = {frozenset(name.strip().split("-")) for name in wanted.split(",")} if wanted else None
+    pairs: Counter[str] = Counter()
+    for shard in shards:
+        counts = {path.name.split(".")[1]: count_sentences(path) for path in shard.glob("train.*-*.*.idx")}
+        pairs.update({name: n for name, n in counts.items() if chosen is None or frozenset(name.split("-")) in chosen})
     return {
         "lang_pairs": wanted,
-        "pairs": {name: count for name, count in counts.items() if wanted is None or name in wanted.split(",")},
+        "pairs": dict(sorted(pairs.items())),
         "objective": cfg["task"].get("objective"),
         "options": {name: value for name, value in cfg["criterion"].items() if name not in ("_name", "objective")},
         "updates": state["optimizer_history"][-1]["num_updates"],
@@ -160,9 +172,10 @@ def how_trained(state: dict[str, Any], data: Path) -> dict[str, Any]:
 
 
 def count_sentences(index: Path) -> int:
-    """Sentences of a memory-mapped fairseq dataset, from its .idx: after 9 bytes of name, 8 of version, 1 of type."""
+    """Sentences of a memory-mapped fairseq dataset, from its .idx; 0 for one of another kind."""
     with index.open("rb") as stream:
-        return int.from_bytes(stream.read(26)[18:], "little")
+        head = stream.read(26)  # its name, 8 bytes of version, 1 of type, 8 of the number
+    return int.from_bytes(head[18:], "little") if head.startswith(INDEX_NAME) else 0
 
 
 def find_dictionary(data: Path) -> Path:

@@ -55,17 +55,15 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"--dtype {args.dtype} is for a model folder, not for --to {args.to}")
     if args.scores and args.to != "card":
         raise InputError("--scores is for --to card: a model is exported before it is evaluated")
-    if (args.output is None) != (args.to == "card"):
-        raise InputError(
-            "--to card expects no --output: the card is written into --model FOLDER"
-            if args.output
-            else f"--to {args.to} expects --output FOLDER"
-        )
+    if args.output is not None and args.to == "card":
+        raise InputError("--to card expects no --output: the card is written into --model FOLDER")
+    if args.output is None and args.to != "card":
+        raise InputError(f"--to {args.to} expects --output FOLDER")
     if args.to != "folder":
         convert(args)
     elif args.checkpoint is None:
         raise InputError(
-            f"{args.model} is a model folder already; name a format: --to sentence-transformers, --to onnx"
+            f"{args.model} is a model folder already; name another: --to sentence-transformers, --to onnx, --to card"
         )
     else:
         folder = export_checkpoint(

@@ -66,11 +66,8 @@ class XlingSentLossConfig(FairseqDataclass):
             "width, or similarity, of all cosines within a batch"
         },
     )
-    mask_same_text: bool = field(
-        default=False,
-        metadata={"help": "sentences of a batch with the text of the true translation are no negatives in align"},
-    )
     objective: str = II("task.objective")
+    mask_same_text: bool = II("task.mask_same_text")
     batch_size: Optional[int] = II("dataset.batch_size")
 
 

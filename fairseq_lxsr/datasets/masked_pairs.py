@@ -28,6 +28,7 @@ class SentencePairDataset(PairDataset):
         masking: `one` piece of one side (xtr, smlm, ugt), 15 % of the `tokens` of both (mlm, mlm_xtr), or `none`.
         hard_negatives: where given, makes one more negative for each pair.
         word_dropout: probability with which a piece is not read.
+        number_texts: tell which sentences of a batch have the same text.
         teachers: embeddings to learn from, one for each corpus.
         options: see `PairDataset`.
     """
@@ -40,6 +41,7 @@ class SentencePairDataset(PairDataset):
         masking: str = "one",
         hard_negatives: HardNegatives | None = None,
         word_dropout: float = 0.0,
+        number_texts: bool = False,
         teachers: Sequence[TeacherEmbeddings] | None = None,
         **options: Any,
     ):
@@ -50,6 +52,7 @@ class SentencePairDataset(PairDataset):
         self.masking = masking
         self.hard_negatives = hard_negatives
         self.word_dropout = word_dropout
+        self.number_texts = number_texts
         self.teachers = teachers
 
     def collater(self, samples: list[dict]) -> dict:
@@ -59,8 +62,8 @@ class SentencePairDataset(PairDataset):
         `target_tokens` [B, T] unmasked, `source_hidden`, `target_hidden` [B, M] the masked pieces, `id` [B],
         `nsentences`, `ntokens`; with `tokens` masking also `source_predict`, `target_predict` [K] the places of the
         masked pieces in their side read as one row, and `source_hidden_index`, `target_hidden_index` [K] in `hidden`;
-        `text_number` [2, B], equal for equal texts of a side; with `teachers` also `teacher` [2B, E], sources first;
-        with `hard_negatives` also `negative` [B, T] in `net_input` and `negative_of` [B, 2].
+        with `number_texts` also `text_number` [2, B], equal for equal texts of a side; with `teachers` also `teacher`
+        [2B, E], sources first; with `hard_negatives` also `negative` [B, T] in `net_input` and `negative_of` [B, 2].
         """
         if not samples:
             return {}
@@ -71,8 +74,9 @@ class SentencePairDataset(PairDataset):
             "nsentences": len(samples),
             "ntokens": int(sum((side != self.padding_idx).sum() for side in tokens)),
             "net_input": {},
-            "text_number": np.stack([text_numbers(side) for side in tokens]),
         }
+        if self.number_texts:
+            batch["text_number"] = np.stack([text_numbers(side) for side in tokens])
         for side, original, masked in zip(SIDES, tokens, self._mask(tokens[0], tokens[1], index), strict=True):
             batch |= {f"{side}_tokens": original, f"{side}_hidden": masked.hidden}
             batch["net_input"][side] = masked.tokens

@@ -54,8 +54,6 @@ class PairTask(LxsrTask):
         """Source and target language of the pairs to train on."""
         return language_pairs(folder, self.cfg.lang_pairs)
 
-    teacher_dim: int | None = None  # width of a teacher's embeddings, where a task has one
-
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
     ) -> PairDataset:

@@ -46,6 +46,10 @@ class XlingSentConfig(PairTaskConfig):
             "help": "probability with which the encoder does not see a piece of the training text, anew every epoch"
         },
     )
+    mask_same_text: bool = field(
+        default=False,
+        metadata={"help": "sentences of a batch with the text of the true translation are no negatives in align"},
+    )
     teacher_embeddings: Optional[str] = field(
         default=None,
         metadata={
@@ -58,6 +62,8 @@ class XlingSentConfig(PairTaskConfig):
 @register_task("xling_sent", dataclass=XlingSentConfig)
 class XlingSentTask(PairTask):
     """Batches of sentence pairs, each of one language pair, for `--criterion xling_sent_loss`."""
+
+    teacher_dim: int | None = None  # width of a teacher's embeddings, where there is one
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -74,6 +80,11 @@ class XlingSentTask(PairTask):
             )
         if not 0 <= cfg.word_dropout < 1:
             raise InputError(f"--word-dropout {cfg.word_dropout}; expected 0 up to 1, for example 0.1")
+        if cfg.word_dropout and cfg.objective == "mlm":
+            raise InputError(
+                f"--word-dropout {cfg.word_dropout} with --objective mlm, which predicts pieces from their own states; "
+                "expected another objective"
+            )
         if cfg.teacher_embeddings is not None:
             first = read_teacher(self.teacher_folder("train", 1), "train", self.pairs[0])
             self.teacher_dim = first.width if first else 0
@@ -97,6 +108,7 @@ class XlingSentTask(PairTask):
             masking=MASKING_OF_OBJECTIVE[self.cfg.objective],
             hard_negatives=self.hard_negatives,
             word_dropout=self.cfg.word_dropout if split == "train" else 0,
+            number_texts=self.cfg.mask_same_text,
             teachers=self.read_teachers(split, epoch, corpora),
             **options,
         )

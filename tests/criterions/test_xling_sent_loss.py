@@ -30,7 +30,7 @@ def make_model(**options):
 
 
 def make_criterion(teacher_dim=None, hard_negatives=None, **options):
-    cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8} | options))
+    cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8, "mask_same_text": False} | options))
     dictionary = SimpleNamespace(pad=lambda: PAD)
     task = SimpleNamespace(
         source_dictionary=dictionary, target_dictionary=None, teacher_dim=teacher_dim, hard_negatives=hard_negatives

@@ -57,6 +57,14 @@ def test_equal_texts_have_equal_numbers():
     assert len({first, second, fourth}) == 3
 
 
+def test_batches_tell_equal_texts_on_request():
+    batches = [dataset(corpus("en-fr", 9), number_texts=wanted) for wanted in (False, True)]
+    without, with_numbers = (data.collater([data[index] for index in (0, 3, 0)]) for data in batches)
+    assert "text_number" not in without
+    for first, second, third in with_numbers["text_number"].tolist():
+        assert first == third != second
+
+
 def test_pieces_are_left_out_whatever_the_batch_and_never_all():
     tokens = np.random.default_rng(0).integers(4, MASK, (200, 9))
     tokens[:, 7:] = PAD

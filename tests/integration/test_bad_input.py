@@ -147,6 +147,8 @@ def test_option_out_of_range(tmp_path, toy_work, option, value):
 def test_negatives_that_masks_would_tell_apart(tmp_path, toy_work):
     done = train(toy_work / "data-bin", tmp_path / "save", "--hard-negatives", "swap", check=False)
     refused(done, "--hard-negatives swap with --objective ugt", "expected none")
+    done = train(toy_work / "data-bin", tmp_path / "save", "--word-dropout", "0.1", check=False, objective="mlm")
+    refused(done, "--word-dropout 0.1 with --objective mlm")
 
 
 def test_data_that_is_not_there(tmp_path, toy_work):

@@ -6,6 +6,7 @@ import pytest
 from conftest import lxsr, refused
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.checkpoint import how_trained
 from fairseq_lxsr.evaluation.score import Score, append_scores
 
 
@@ -29,6 +30,28 @@ def test_export_writes_what_is_known(folder):
     assert "sentences/s" in card
     assert SentenceEncoder.from_pretrained(folder).fingerprint in card
     assert "None yet" in card
+
+
+def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work):
+    shards = [toy_work / "data-bin", tmp_path / "second"]
+    shards[1].mkdir()
+    for language in ("en", "fr"):
+        source, target = (shard / f"train.en-fr.{language}.idx" for shard in shards)
+        target.write_bytes(source.read_bytes())
+        (shards[1] / f"train.en-de.{language}.idx").write_bytes(b"another kind of index, longer than 26 bytes")
+    state = {
+        "cfg": {
+            "task": {"lang_pairs": "fr-en"},
+            "criterion": {"_name": "x", "align_weight": 2.0},
+            "common": {"seed": 1},
+        },
+        "optimizer_history": [{"num_updates": 7}],
+    }
+    one, both = (how_trained(state, part)["pairs"] for part in (shards[:1], shards))
+    assert one["en-fr"] > 500
+    assert both == {"en-fr": 2 * one["en-fr"]}
+    state["cfg"]["task"]["lang_pairs"] = None
+    assert how_trained(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
 
 
 def test_scores_come_with_their_signatures(tmp_path, folder):
