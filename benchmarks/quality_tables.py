@@ -45,6 +45,23 @@ def table(results: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
+def brief(results: Sequence[dict]) -> str:
+    """Runs down: both directions of each set and the minimal pairs, means over seeds."""
+    runs: dict[str, list[dict]] = {}
+    for result in results:
+        runs.setdefault(result["name"], []).append(result)
+    sets, rules = results[0]["retrieval"], results[0]["contrast"] or {}
+    lines = [f"| | {' | '.join(SHORT.get(name, name) for name in [*sets, *rules, 'updates'])} |"]
+    lines.append(f"|---|{'---|' * (len(sets) + len(rules) + 1)}")
+    for name, found in runs.items():
+        ways = [[[run["retrieval"][part][way]["P@1"] for run in found] for way in sets[part]] for part in sets]
+        cells = [" / ".join(map(_cell, part)) for part in ways]
+        cells += [_cell([run["contrast"][rule] for run in found]) for rule in rules]
+        updates = ", ".join("+".join(map(str, run["updates"])) for run in found)
+        lines.append(f"| {name} | {' | '.join(cells)} | {updates} |")
+    return "\n".join(lines)
+
+
 def _cell(values: Sequence[float]) -> str:
     if not values:
         return ""
@@ -60,8 +77,7 @@ def plot(results: Iterable[dict], path: Path) -> None:
     figure, axes = plt.subplots(1, len(pairs), figsize=(4.5 * len(pairs), 4), squeeze=False, sharey=True)
     for axis, pair in zip(axes[0], pairs, strict=True):
         for result in (result for result in results if result["pair"] == pair):
-            scores = [way["P@1"] for ways in result["retrieval"].values() for way in ways.values()]
-            point = fmean(scores), fmean(result["contrast"].values())
+            point = mean_retrieval(result), fmean(result["contrast"].values())
             axis.scatter(*point, color="#2a6f97", zorder=2)
             axis.annotate(result["name"], point, fontsize=7, xytext=(3, 3), textcoords="offset points")
         axis.set(title=pair, xlabel="P@1 among 150,000, mean of all sets, %")
@@ -71,18 +87,48 @@ def plot(results: Iterable[dict], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def plot_corpus(results: Iterable[dict], path: Path) -> None:
+    """Retrieval among many by the share of the training pairs, for the runs NAME and NAME_corpus_PERCENT."""
+    import matplotlib.pyplot as plt
+
+    lines: dict[str, dict[int, list[float]]] = {}
+    for result in results:
+        name, _, share = result["name"].partition("_corpus_")
+        lines.setdefault(name, {}).setdefault(int(share or 100), []).append(mean_retrieval(result))
+    figure, axis = plt.subplots(figsize=(5, 4))
+    for name, points in lines.items():
+        if len(points) > 1:
+            shares = sorted(points)
+            axis.plot(shares, [fmean(points[share]) for share in shares], marker="o", label=name)
+    axis.set(xscale="log", xlabel="share of the training pairs, %", ylabel="P@1 among 150,000, mean of all sets, %")
+    axis.set_xticks([3, 10, 30, 100], ["3", "10", "30", "100"])
+    axis.grid(alpha=0.3)
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def mean_retrieval(result: dict) -> float:
+    """P@1 among many, mean of all sets and directions."""
+    return fmean(way["P@1"] for ways in result["retrieval"].values() for way in ways.values())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg")
+    parser.add_argument("--brief", action="store_true", help="runs down, not across")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
+    parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the size of the corpus")
     args = parser.parse_args()
     results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
     for trained, pair, minutes in dict.fromkeys((r["trained on"], r["pair"], r["minutes"]) for r in results):
         same = [r for r in results if (r["trained on"], r["pair"], r["minutes"]) == (trained, pair, minutes)]
-        print(f"\n{pair}, trained on {trained} for {minutes:g} minutes\n\n{table(same)}")
+        print(f"\n{pair}, trained on {trained} for {minutes:g} minutes\n\n{brief(same) if args.brief else table(same)}")
     if args.plot:
         plot(results, args.plot)
+    if args.plot_corpus:
+        plot_corpus(results, args.plot_corpus)
 
 
 if __name__ == "__main__":

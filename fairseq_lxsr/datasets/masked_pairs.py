@@ -67,6 +67,7 @@ class SentencePairDataset(PairDataset):
         """
         if not samples:
             return {}
+        samples = self.resegmented(samples)
         index = np.array([sample["id"] for sample in samples])
         tokens = [padded([sample[side] for sample in samples], self.padding_idx) for side in SIDES]
         batch: dict[str, Any] = {

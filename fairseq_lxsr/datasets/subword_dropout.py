@@ -28,19 +28,21 @@ class SubwordDropout:
         self.probability, self.seed = probability, seed
         self.halves = merged_from(symbols, first_piece)  # [V, 2]
 
-    def __call__(self, ids: IntArray, epoch: int, index: int, side: int) -> IntArray:
-        """ids [T] of one sentence -> [T'], T' >= T, which spell the same text."""
+    def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
+        """ids [T] of each of S sentences -> [T'], T' >= T, which spell the same text; index: [S] of their pairs."""
+        ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
         is_new = np.ones(len(ids), dtype=bool)
         for round_ in range(ROUNDS if self.probability else 0):
-            drawn = uniform(self.seed, epoch, index, SPLIT, side, round_, np.arange(len(ids)))
+            place = np.arange(len(row)) - np.searchsorted(row, row)
+            drawn = uniform(self.seed, epoch, index[row], SPLIT, side, round_, place)
             splits = is_new & (drawn < self.probability) & (self.halves[ids, 0] >= 0)
             if not splits.any():
                 break
-            longer, is_new = np.repeat(ids, 1 + splits), np.repeat(splits, 1 + splits)
+            longer, is_new, row = (np.repeat(values, 1 + splits) for values in (ids, splits, row))
             first = np.flatnonzero(splits) + np.arange(splits.sum())
             longer[first], longer[first + 1] = self.halves[ids[splits]].T
             ids = longer
-        return ids
+        return np.split(ids, np.searchsorted(row, np.arange(1, len(sentences))))
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:

@@ -34,6 +34,7 @@ class TranslationDataset(PairDataset):
         """
         if not samples:
             return {}
+        samples = self.resegmented(samples)
         sources, targets = ([sample[side] for sample in samples] for side in ("source", "target"))
         eos = np.array([self.eos_idx])
         previous = padded([np.concatenate((eos, target)) for target in targets], self.padding_idx)

@@ -29,6 +29,10 @@ def spell(ids):
     return "".join(SYMBOLS[i] for i in ids)
 
 
+def one(drop, ids, epoch, index, side):
+    return drop([ids], epoch, np.array([index]), side)[0]
+
+
 def test_pieces_come_from_the_earliest_merges():
     halves = merged_from(SYMBOLS[:-1], 4)
     assert [SYMBOLS[i] for i in halves[ID["the"]]] == ["th", "e"]
@@ -45,7 +49,7 @@ def test_the_text_stays_the_same(probability):
     ids = np.array([ID["▁the"], ID["▁"], ID["there"], ID["<unk>"], ID["er"]] * 20)
     lengths = set()
     for index in range(20):
-        longer = drop(ids, 1, index, 0)
+        longer = one(drop, ids, 1, index, 0)
         assert spell(longer) == spell(ids)
         lengths.add(len(longer))
     if probability == 0:
@@ -58,17 +62,26 @@ def test_the_text_stays_the_same(probability):
 
 def test_a_function_of_seed_epoch_index_and_side():
     drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.5), np.array([ID["there"], ID["▁the"]] * 30)
-    same = drop(ids, 3, 7, 1)
-    assert drop(ids, 3, 7, 1).tolist() == same.tolist()
+    same = one(drop, ids, 3, 7, 1)
+    assert one(drop, ids, 3, 7, 1).tolist() == same.tolist()
     others = [
-        drop(ids, 4, 7, 1),
-        drop(ids, 3, 8, 1),
-        drop(ids, 3, 7, 0),
-        SubwordDropout(SYMBOLS, 4, 0.5, seed=2)(ids, 3, 7, 1),
+        one(drop, ids, 4, 7, 1),
+        one(drop, ids, 3, 8, 1),
+        one(drop, ids, 3, 7, 0),
+        one(SubwordDropout(SYMBOLS, 4, 0.5, seed=2), ids, 3, 7, 1),
     ]
     assert all(other.tolist() != same.tolist() for other in others)
 
 
 def test_as_often_as_asked():
     drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.1), np.full(20_000, ID["er"])
-    assert len(drop(ids, 1, 0, 0)) - len(ids) == pytest.approx(2_000, abs=150)
+    assert len(one(drop, ids, 1, 0, 0)) - len(ids) == pytest.approx(2_000, abs=150)
+
+
+def test_a_batch_is_split_as_its_sentences_alone():
+    drop = SubwordDropout(SYMBOLS[:-1], 4, 0.5)
+    rng = np.random.default_rng(1)
+    sentences = [rng.integers(4, len(SYMBOLS) - 1, length) for length in (1, 7, 3, 0, 12)]
+    index = np.array([8, 2, 30, 4, 11])
+    for ids, number, together in zip(sentences, index, drop(sentences, 5, index, 1), strict=True):
+        assert together.tolist() == one(drop, ids, 5, number, 1).tolist()
