@@ -74,16 +74,22 @@ class LxsrTask(FairseqTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         model = super().build_model(cfg, from_checkpoint)
         if not from_checkpoint:
-            restored = Path(self.cfg.restore_file)
-            if restored.name == self.cfg.restore_file:
-                restored = Path(self.cfg.save_dir) / restored
-            start = self.cfg.finetune_from_model
-            for path in [restored] if restored.exists() else [Path(start)] if start else []:
-                check_resumable(path, self.cfg._name, len(self.dictionary), self.state.state_dict)
+            start = self.starting_checkpoint()
+            if start is not None:
+                check_resumable(start, self.cfg._name, len(self.dictionary), self.state.state_dict)
             self.num_parameters = sum(p.numel() for p in model.parameters())
             if not self.cfg.no_save:
                 self.get_checkpoint_dict()
         return model
+
+    def starting_checkpoint(self) -> Path | None:
+        """What fairseq goes on from: --restore-file where it is there, or --finetune-from-model."""
+        restored = Path(self.cfg.restore_file)
+        if restored.name == self.cfg.restore_file:
+            restored = Path(self.cfg.save_dir) / restored
+        if restored.exists():
+            return restored
+        return Path(self.cfg.finetune_from_model) if self.cfg.finetune_from_model else None
 
     def get_checkpoint_dict(self) -> dict:
         """fairseq asks before every checkpoint what the task adds to it: nothing, but there must be room for it."""

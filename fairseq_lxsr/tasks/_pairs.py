@@ -68,13 +68,18 @@ class PairTask(LxsrTask):
             return None
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
 
-    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` of every language pair that has it, of the shard whose turn it is."""
+    def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
+        """`split` of every language pair that has it, of the shard whose turn it is."""
         folder = self.folder_of(split, epoch)
         found = {pair: corpus for pair in self.pairs if (corpus := read_corpus(folder, split, *pair)) is not None}
         if not found:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
             raise InputError(f"{folder}: has no {names}; expected the output of fairseq-preprocess")
+        return found
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
+        """Read `split` as `read_corpora`."""
+        found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
         options: dict[str, Any] = {
             "eos_idx": self.dictionary.eos(),
             "max_positions": self.longest,

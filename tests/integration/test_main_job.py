@@ -9,6 +9,12 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.evaluation.score import read_scores
 
 
+def accuracy(done) -> float:
+    """Of the last validation that a run of fairseq-train printed."""
+    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line][-1]
+    return float(valid.split("accuracy ")[1].split()[0])
+
+
 def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model, tmp_path):
     test = toy_work / "corpus" / "en-fr" / "test"
     scores = {}
@@ -107,8 +113,7 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
     static, grown = (model.encode(sentences, normalize=True) for model in models)
     np.testing.assert_allclose(static, grown, atol=1e-3)
     assert models[1].config["encoder"]["num_layers"] == 1
-    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line][-1]
-    assert float(valid.split("accuracy ")[1].split()[0]) > 0.8
+    assert accuracy(done) > 0.8
     lxsr("export-model", "--model", tmp_path / "grown.model", "--to", "onnx", "--output", tmp_path / "onnx")
     refused(
         lxsr(
@@ -123,6 +128,20 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
         ),
         "gated",
     )
+
+
+def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):
+    """Indexing alone finds translations that random embeddings do not; going on from a checkpoint leaves it out."""
+    options = {"arch": "lxsr_best", "encoder_embed_dim": "32", "objective": "none", "gen_weight": "0", "lr": "1e-9"}
+    data = toy_work / "data-bin"
+    done = {
+        init: train(data, tmp_path / init, **options, init_embeddings=init, max_epoch="1") for init in ("lsi", "random")
+    }
+    assert accuracy(done["lsi"]) > accuracy(done["random"]) + 0.3
+    assert "latent semantic indexing" in done["lsi"].stdout
+    more = train(data, tmp_path / "lsi", **options, init_embeddings="lsi", max_epoch="2")
+    assert "latent semantic indexing" not in more.stdout
+    assert accuracy(more) == pytest.approx(accuracy(done["lsi"]))
 
 
 def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
