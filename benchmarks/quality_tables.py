@@ -5,7 +5,8 @@ python benchmarks/quality_tables.py benchmarks/results/quality.jsonl --plot docs
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -33,10 +34,22 @@ def columns_of(result: dict) -> dict[str, float]:
     return found
 
 
-def table(results: Sequence[dict]) -> str:
+def kinds_of(result: dict) -> dict[str, float]:
+    """P@1 by thirds of the queries' length and by whether all their words were seen, means of both directions."""
+    found: dict[str, list[float]] = {}
+    for name, directions in result["retrieval"].items():
+        for way in directions.values():
+            kinds = dict(zip(("short", "middle", "long"), way["by length"], strict=True))
+            kinds |= {"all words seen": way["all seen"], "some unseen": way["some unseen"]}
+            for kind, value in kinds.items():
+                found.setdefault(f"{SHORT.get(name, name)}, {kind}", []).append(value)
+    return {row: fmean(values) for row, values in found.items() if None not in values}
+
+
+def table(results: Sequence[dict], columns: Callable[[dict], dict[str, float]] = columns_of) -> str:
     """Figures down, runs across: the mean over seeds, and how far they lie apart."""
     names = list(dict.fromkeys(result["name"] for result in results))
-    runs = {name: [columns_of(result) for result in results if result["name"] == name] for name in names}
+    runs = {name: [columns(result) for result in results if result["name"] == name] for name in names}
     rows = list(dict.fromkeys(column for found in runs.values() for run in found for column in run))
     lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for row in rows:
@@ -67,6 +80,9 @@ def _cell(values: Sequence[float]) -> str:
         return ""
     spread = f" ({min(values):.1f} - {max(values):.1f})" if len(values) > 1 else ""
     return f"{fmean(values):.1f}{spread}"
+
+
+FORMS = {"all": table, "brief": brief, "kinds": partial(table, columns=kinds_of)}
 
 
 def plot(results: Iterable[dict], path: Path) -> None:
@@ -117,14 +133,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
-    parser.add_argument("--brief", action="store_true", help="runs down, not across")
+    parser.add_argument("--form", choices=FORMS, default="all", help="brief: runs down (default: all)")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
     parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the size of the corpus")
     args = parser.parse_args()
     results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
     for trained, pair, minutes in dict.fromkeys((r["trained on"], r["pair"], r["minutes"]) for r in results):
         same = [r for r in results if (r["trained on"], r["pair"], r["minutes"]) == (trained, pair, minutes)]
-        print(f"\n{pair}, trained on {trained} for {minutes:g} minutes\n\n{brief(same) if args.brief else table(same)}")
+        print(f"\n{pair}, trained on {trained} for {minutes:g} minutes\n\n{FORMS[args.form](same)}")
     if args.plot:
         plot(results, args.plot)
     if args.plot_corpus:

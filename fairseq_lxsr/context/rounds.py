@@ -5,6 +5,7 @@ import fcntl
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -134,11 +135,7 @@ class Rounds:
         ]
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
         start = time.perf_counter()
-        with log.open("a", encoding="utf-8") as stream:
-            done = subprocess.run(
-                list(map(str, command)), stdout=stream, stderr=subprocess.STDOUT, pass_fds=[self.lock], check=False
-            )
-        if done.returncode:
+        if run_logged(list(map(str, command)), log, self.lock):
             lines = [line for line in read_lines(log, max_words=None) if line.strip()]
             message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
             raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); mend it and run again")
@@ -210,3 +207,13 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
         found.add((one, other))
     return frozenset(found)
+
+
+def run_logged(command: Sequence[str], log: Path, lock: int) -> int:
+    """Run a command that holds our lock, its output at the end of `log`; SIGTERM ends it with us. Returns: status."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # run() kills what it waits for
+    try:
+        with log.open("a", encoding="utf-8") as stream:
+            return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock]).returncode
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -163,6 +163,9 @@ class XlingSentTask(PairTask):
             raise InputError(
                 f"{folder}: {split} has embeddings of other widths than {self.teacher_dim}; expected one width"
             )
+        if missing:
+            name = teacher_files(split, missing[0])[0]
+            logger.warning(f"{folder}: has no {name}; the loss of {split} leaves distillation out")
         return None if missing else teachers
 
 

@@ -1,0 +1,34 @@
+"""A run that is ended takes the training that it waits for with it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from fairseq_lxsr.context.rounds import run_logged
+lock = os.open(os.devnull, os.O_RDONLY)
+code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+run_logged([sys.executable, "-c", code], Path(sys.argv[1]), lock)
+"""
+
+
+def test_sigterm_ends_the_training_too(tmp_path):
+    log = tmp_path / "train.log"
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, log], cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child = int(log.read_text())
+    os.kill(child, 0)  # it is there
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
