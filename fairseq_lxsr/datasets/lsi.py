@@ -23,7 +23,7 @@ OVERSAMPLING = 50
 def lsi_embeddings(
     corpora: Sequence[PairCorpus], vocab_size: int, dim: int, seed: int = 1, max_pairs: int = MAX_PAIRS
 ) -> Tensor:
-    """[V, D] float32, unit variance times 1 / D, zeros for pieces that do not occur.
+    """[V, D] float32 of variance 1 / D, zeros for pieces that do not occur or are in every document.
 
     A document's weights are the inverse document frequencies of its pieces, brought to length one; a row is then
     divided by the root of its norm, lest frequent pieces take all directions. The sum of what is returned over the
@@ -41,14 +41,14 @@ def lsi_embeddings(
     matrix = torch.sparse_coo_tensor(places, values, shape, check_invariants=False)
     basis = left_singular_vectors(matrix, dim, seed)
     table = basis * torch.from_numpy(np.where(frequency > 0, idf / root, 0)).float()[:, None]
-    return table * (dim**-0.5 / table[torch.from_numpy(frequency > 0)].std())
+    return table * (dim**-0.5 / table[torch.from_numpy(frequency > 0)].std().clamp_min(1e-6))
 
 
 def occurrences(corpora: Sequence[PairCorpus], max_pairs: int, seed: int) -> tuple[IntArray, IntArray]:
     """Which piece occurs in which document, once each: pieces [n], documents [n] from 0 on, of at most `max_pairs`."""
     counts = [len(corpus.source) for corpus in corpora]
     total = sum(counts)
-    chosen = np.sort(np.random.default_rng(seed).permutation(total)[:max_pairs])
+    chosen = np.sort(np.random.default_rng(seed).choice(total, min(total, max_pairs), replace=False, shuffle=False))
     parts = np.split(chosen, np.searchsorted(chosen, np.cumsum(counts)[:-1]))
     starts = np.cumsum([0, *counts[:-1]])
     found = [
