@@ -16,11 +16,12 @@ RECIPE=${RECIPE:-best}   # or paper: two layers, ugt + align + sim (Mao et al. 2
 WORK=${WORK:-work/$SRC-$TGT}
 
 case $RECIPE in
-    best) # 1,000 batches of 1,024 pairs take 3 minutes on two cores
-        UPDATES=${UPDATES:-1000}
+    best) # 500 batches of 1,024 pairs take a minute and a half on two cores
+        UPDATES=${UPDATES:-500}
         WHAT="no layer, cosine align, order of words by hard negatives"
         OPTIONS=(--arch lxsr_best --batch-size 1024 --lr 0.02 --objective none --gen-weight 0 --sim-weight 0
-            --align-similarity cosine --align-temperature 0.1 --hard-negatives swap --word-dropout 0.1) ;;
+            --align-similarity cosine --align-temperature 0.1 --hard-negatives swap --word-dropout 0.1
+            --subword-dropout 0.1 --init-embeddings lsi) ;;
     paper) # 1,500 batches of 128 pairs take 4 minutes on two cores with bfloat16
         UPDATES=${UPDATES:-1500}
         WHAT="two layers of width 256, ugt + align + sim"
