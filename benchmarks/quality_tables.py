@@ -133,7 +133,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
-    parser.add_argument("--form", choices=FORMS, default="all", help="brief: runs down (default: all)")
+    parser.add_argument(
+        "--form",
+        choices=FORMS,
+        default="all",
+        help="brief: runs down; kinds: by length and by words seen (default: all)",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
     parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the size of the corpus")
     args = parser.parse_args()

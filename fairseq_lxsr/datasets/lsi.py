@@ -15,21 +15,19 @@ from torch import Tensor
 from fairseq_lxsr.datasets.masking import IntArray
 from fairseq_lxsr.datasets.pairs import PairCorpus
 
-MAX_PAIRS = 500_000  # drawn from more; 2 kB each at width 512
+MAX_PAIRS = 500_000  # drawn from more; each takes a few times 2 kB at width 512
 ITERATIONS = 2  # of the subspace: singular values fall slowly
 OVERSAMPLING = 50
 
 
-def lsi_embeddings(
-    corpora: Sequence[PairCorpus], vocab_size: int, dim: int, seed: int = 1, max_pairs: int = MAX_PAIRS
-) -> Tensor:
+def lsi_embeddings(corpora: Sequence[PairCorpus], vocab_size: int, dim: int, seed: int = 1) -> Tensor:
     """[V, D] float32 of variance 1 / D, zeros for pieces that do not occur or are in every document.
 
     A document's weights are the inverse document frequencies of its pieces, brought to length one; a row is then
     divided by the root of its norm, lest frequent pieces take all directions. The sum of what is returned over the
-    pieces of a sentence is the sentence's place among the left singular vectors.
+    different pieces of a sentence is, but for its length, the sentence's place among the left singular vectors.
     """
-    piece, document = occurrences(corpora, max_pairs, seed)
+    piece, document = occurrences(corpora, MAX_PAIRS, seed)
     frequency = np.bincount(piece, minlength=vocab_size)
     idf = np.log((document.max() + 1) / np.maximum(frequency, 1))
     length = np.sqrt(np.bincount(document, idf[piece] ** 2))
