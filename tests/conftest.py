@@ -28,6 +28,11 @@ TRAIN_OPTIONS = {
 }
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Bytes are no names: an archive holds the second it was made in, and two workers would not agree on its tests."""
+    return argname if isinstance(val, bytes) else None
+
+
 def run(module: str, *arguments, check: bool = True, **variables) -> subprocess.CompletedProcess:
     """Run `python -m module arguments` in the project's root; `check` expects exit status 0."""
     done = subprocess.run(
