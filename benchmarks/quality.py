@@ -110,7 +110,8 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
             options = [*phase["options"].split(), *teacher]
             updates.append(fairseq_train(options, data_bin, save_dir, phase.get("share", 1) * minutes, seed, start))
             start = save_dir / "checkpoint_last.pt"
-        lxsr("export-model", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16")
+        export = ("--ema",) if config.get("ema") else ()
+        lxsr("export-model", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16", *export)
         return partial(SentenceEncoder.from_pretrained(folder / "model").encode), updates, folder / "model"
     if kind == "static":
         model = baselines.make_static(data_bin, config["dim"])

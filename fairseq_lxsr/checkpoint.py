@@ -119,6 +119,7 @@ def export_checkpoint(
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
     dtype: str = "float32",
+    ema: bool = False,
 ) -> Path:
     """Turn a fairseq checkpoint of this plugin into a model folder.
 
@@ -126,10 +127,13 @@ def export_checkpoint(
         data: folder that fairseq-preprocess wrote, for the dictionary; default: the one the checkpoint names.
         sentencepiece_model, lowercase: how the data was made; default: what `lxsr prepare` left beside the dictionary.
         dtype: of the weights on disk.
+        ema: the moving average of the weights that fairseq-train --store-ema kept, not those of the last update.
     Returns: the model folder.
     Raises: InputError for anything missing or not fitting the checkpoint.
     """
     state = read_checkpoint(checkpoint)
+    if ema:
+        state = averaged(state, checkpoint)
     cfg = state["cfg"]
     shards = [Path(data)] if data else [Path(shard) for shard in cfg["task"]["data"].split(os.pathsep)]
     data = shards[0]
@@ -145,8 +149,19 @@ def export_checkpoint(
     else:
         raise InputError(f"{data / TEXT_FILE}: no such file; say --lowercase or --no-lowercase, as the data was made")
     Tokenizer(spm, text, read_dictionary(dictionary))  # refuses a model that does not go with the dictionary
-    save_folder(output, model, dictionary, spm, text, how_trained(state, shards), dtype)
+    training = how_trained(state, shards) | ({"ema_decay": cfg["ema"]["ema_decay"]} if ema else {})
+    save_folder(output, model, dictionary, spm, text, training, dtype)
     return Path(output)
+
+
+def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
+    """The checkpoint with the moving average of its weights in their place."""
+    average = state["extra_state"].get("ema")
+    if average is None:
+        raise InputError(
+            f"{checkpoint}: has no moving average of its weights; train with --store-ema, or export without"
+        )
+    return {**state, "model": average}
 
 
 def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ def add_parser(verbs) -> None:
         default="float32",
         help="folder: weights on disk; float16 takes half the room, vectors differ by rounding (default: float32)",
     )
+    parser.add_argument(
+        "--ema", action="store_true", help="folder: the moving average of the weights, of fairseq-train --store-ema"
+    )
     parser.add_argument("--normalize", action="store_true", help="ONNX: embeddings of length one")
     parser.add_argument("--int8", action="store_true", help="ONNX: 8-bit weights")
     parser.add_argument(
@@ -53,6 +56,8 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--normalize and --int8 are for --to onnx")
     if args.dtype != "float32" and args.to != "folder":
         raise InputError(f"--dtype {args.dtype} is for a model folder, not for --to {args.to}")
+    if args.ema and args.checkpoint is None:
+        raise InputError("--ema expects --checkpoint FILE.pt: a model folder holds one set of weights")
     if args.scores and args.to != "card":
         raise InputError("--scores is for --to card: a model is exported before it is evaluated")
     if args.output is not None and args.to == "card":
@@ -67,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
         )
     else:
         folder = export_checkpoint(
-            args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase, args.dtype
+            args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase, args.dtype, args.ema
         )
         write_card(folder, SentenceEncoder.from_pretrained(folder))
         print(f"{folder}: exported from {args.checkpoint}")

@@ -4,13 +4,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel, register_model
 from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
+from fairseq_lxsr.modules.pooling import POOLINGS
 
 PROJECTION = "projection."  # of weights that only distillation has
 
@@ -37,6 +40,10 @@ ARCHITECTURES = {
 
 @dataclass
 class LxsrModelConfig(TransformerOptions):
+    pooling: ChoiceEnum(tuple(POOLINGS)) = field(  # type: ignore[valid-type]
+        default="mean",
+        metadata={"help": "embedding of a sentence: mean of its states, or mean and maximum, twice as wide"},
+    )
     gated: bool = field(
         default=False,
         metadata={
@@ -71,7 +78,7 @@ class LxsrModel(BaseFairseqModel):
     ):
         super().__init__()
         self.encoder = TransformerSentenceEncoder(config)
-        self.head = ReconstructionHead(config.embed_dim, config.vocab_size)
+        self.head = ReconstructionHead(config.output_dim, config.embed_dim, config.vocab_size)
         # log of 1 / temperature, relative to --align-temperature
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_temperature else None
         # to the width of a teacher's embeddings; only distillation reads it
@@ -81,7 +88,13 @@ class LxsrModel(BaseFairseqModel):
     @classmethod
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
         sizes = transformer_sizes(cfg, task.source_dictionary)
-        config = TransformerConfig(**sizes, gated=cfg.gated, order_coefficients=cfg.order_coefficients)
+        config = TransformerConfig(
+            **sizes, pooling=str(cfg.pooling), gated=cfg.gated, order_coefficients=cfg.order_coefficients
+        )
+        if config.pooling != "mean" and task.cfg.objective == "mlm":
+            raise InputError(
+                f"--pooling {config.pooling} with --objective mlm, whose head reads single states; use mean"
+            )
         teacher_dim = None if cfg.distill_loss == "similarity" else task.teacher_dim
         return cls(config, cfg.learn_temperature, cfg.cpu_precision, teacher_dim)
 

@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 
 class ReconstructionHead(nn.Module):
-    """Linear(D, D), swish, LayerNorm, then the tied token embeddings plus a bias (Mao et al. 2021, section 3.1)."""
+    """Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias (Mao et al. 2021, section 3.1)."""
 
-    def __init__(self, embed_dim: int, num_embeddings: int):
+    def __init__(self, input_dim: int, embed_dim: int, num_embeddings: int):
         super().__init__()
-        self.dense = nn.Linear(embed_dim, embed_dim)
+        self.dense = nn.Linear(input_dim, embed_dim)
         self.layer_norm = nn.LayerNorm(embed_dim)
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """states [R, D], embeddings [V, D] -> logits [R, V]."""
+        """states [R, E], embeddings [V, D] -> logits [R, V]."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

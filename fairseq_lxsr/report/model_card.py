@@ -81,6 +81,7 @@ def _training(training: dict[str, Any]) -> str:
         "objective": training.get("objective"),
         **{name.replace("_", " "): value for name, value in (training.get("options") or {}).items()},
         "updates": training.get("updates"),
+        "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),
     }
     return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value])

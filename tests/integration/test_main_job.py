@@ -6,6 +6,7 @@ import toy
 from conftest import TRAIN_OPTIONS, lxsr, refused, run, train
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.evaluation.score import read_scores
 
 
@@ -128,6 +129,26 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
         ),
         "gated",
     )
+
+
+def test_mean_and_maximum_and_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
+    """Both go from training to the folder; `--ema` gives the weights that fairseq averaged, not the last ones."""
+    data = toy_work / "data-bin"
+    train(data, tmp_path / "run", "--store-ema", ema_decay="0.9", pooling="mean_max", max_epoch="2")
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    average = read_checkpoint(checkpoint)["extra_state"]["ema"]
+    models = {}
+    for name, flags in (("last", ()), ("average", ("--ema",))):
+        lxsr("export-model", "--checkpoint", checkpoint, "--output", tmp_path / name, *flags)
+        models[name] = SentenceEncoder.from_pretrained(tmp_path / name)
+    weights = {name: model.model.state_dict()["embed_tokens.weight"].numpy() for name, model in models.items()}
+    np.testing.assert_array_equal(weights["average"], average["encoder.embed_tokens.weight"])
+    assert not np.array_equal(weights["last"], weights["average"])
+    assert models["average"].encode(["One red dog."]).shape == (1, 64)
+    assert "| decay of the average of the weights | 0.9 |" in (tmp_path / "average" / "README.md").read_text()
+    export = ("export-model", "--checkpoint", toy_checkpoint, "--output", tmp_path / "none", "--ema")
+    refused(lxsr(*export, check=False), "--store-ema")
+    refused(train(data, tmp_path / "mlm", objective="mlm", pooling="mean_max", check=False), "--pooling mean_max")
 
 
 def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):

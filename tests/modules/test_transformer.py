@@ -24,7 +24,7 @@ def tokens():
 def test_parameters_of_the_paper():
     # 30 M (Table 1), 25.6 M of them the embedding
     encoder = TransformerSentenceEncoder(TransformerConfig(vocab_size=50_000, padding_idx=PAD))
-    head = ReconstructionHead(512, 50_000)
+    head = ReconstructionHead(512, 512, 50_000)
     count = sum(p.numel() for module in (encoder, head) for p in module.parameters())
     assert count == 30_222_672
     assert encoder.embed_tokens.weight.numel() == 25_600_000
@@ -194,7 +194,7 @@ def test_impossible_sizes_are_refused(option, value):
 
 
 def test_head_shares_the_embeddings():
-    head, embeddings = ReconstructionHead(16, 40), torch.randn(40, 16, requires_grad=True)
+    head, embeddings = ReconstructionHead(16, 16, 40), torch.randn(40, 16, requires_grad=True)
     logits = head(torch.randn(3, 16), embeddings)
     assert logits.shape == (3, 40)
     logits.sum().backward()
