@@ -97,6 +97,7 @@ def plot(results: Iterable[dict], path: Path) -> None:
             axis.scatter(*point, color="#2a6f97", zorder=2)
             axis.annotate(result["name"], point, fontsize=7, xytext=(3, 3), textcoords="offset points")
         axis.set(title=pair, xlabel="P@1 among 150,000, mean of all sets, %")
+        axis.margins(x=0.2, y=0.1)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("minimal pairs, mean of the rules, %")
     figure.tight_layout()
