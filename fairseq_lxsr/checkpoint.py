@@ -156,7 +156,7 @@ def export_checkpoint(
 
 def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
     """The checkpoint with the moving average of its weights in their place."""
-    average = state["extra_state"].get("ema")
+    average = state.get("extra_state", {}).get("ema")
     if average is None:
         raise InputError(
             f"{checkpoint}: has no moving average of its weights; train with --store-ema, or export without"

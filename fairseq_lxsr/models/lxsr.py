@@ -130,9 +130,9 @@ class LxsrModel(BaseFairseqModel):
             predict: [K], [K'] places, in either side read as one row, of the tokens to predict from their own states;
                 without them the head reads one sentence embedding per pass.
             reconstruct: compute logits at all.
-        Returns: embeddings `source`, `target`, `negative` [B, D]; `logits` [2B, V] (source passes first) or
-            [K + K', V]; `log_scale`, scalar; `student` [2B, E], sources first, as wide as a teacher's; None for what
-            was not asked for.
+        Returns: embeddings `source`, `target`, `negative` [B, E], E = D or, with `mean_max` pooling, 2D; `logits`
+            [2B, V] (source passes first) or [K + K', V]; `log_scale`, scalar; `student` [2B, E'], sources first, as
+            wide as a teacher's; None for what was not asked for.
         """
         with cpu_autocast(self.cpu_dtype, source):
             extra = () if negative is None else (negative,)

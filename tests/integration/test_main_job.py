@@ -148,6 +148,8 @@ def test_mean_and_maximum_and_the_average_of_the_weights(tmp_path, toy_work, toy
     assert "| decay of the average of the weights | 0.9 |" in (tmp_path / "average" / "README.md").read_text()
     export = ("export-model", "--checkpoint", toy_checkpoint, "--output", tmp_path / "none", "--ema")
     refused(lxsr(*export, check=False), "--store-ema")
+    folder = ("--model", tmp_path / "last", "--to", "onnx", "--output", tmp_path / "onnx")
+    refused(lxsr("export-model", *folder, "--ema", check=False), "--ema expects --checkpoint")
     refused(train(data, tmp_path / "mlm", objective="mlm", pooling="mean_max", check=False), "--pooling mean_max")
 
 
