@@ -49,6 +49,11 @@ def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int) -> Pa
     return work / "data-bin"
 
 
+def chosen_rows(count: int, share: float) -> np.ndarray:
+    """A random share of so many rows, the same every time."""
+    return np.sort(np.random.default_rng(1).permutation(count)[: round(share * count)])
+
+
 def subset(data_bin: Path, output: Path, share: float) -> Path:
     """The same data folder with a random share of its training pairs; dictionary and pieces stay."""
     from fairseq.data.indexed_dataset import (
@@ -62,9 +67,8 @@ def subset(data_bin: Path, output: Path, share: float) -> Path:
             shutil.copy(path, output)
     for index in sorted(data_bin.glob("train.*.idx")):
         side = MMapIndexedDataset(str(index.with_suffix("")))
-        chosen = np.random.default_rng(1).permutation(len(side))[: round(share * len(side))]
         builder = MMapIndexedDatasetBuilder(str(output / f"{index.stem}.bin"), dtype=np.int32)
-        for number in np.sort(chosen):
+        for number in chosen_rows(len(side), share):
             builder.add_item(side[int(number)])
         builder.finalize(str(output / index.name))
     return output

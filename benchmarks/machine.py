@@ -16,4 +16,5 @@ def cpu_name() -> str:
 
 def machine() -> dict[str, object]:
     """For a file of results."""
-    return {"cpu": cpu_name(), "cores": os.cpu_count(), "torch": torch.__version__}
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {"cpu": cpu_name(), "cores": os.cpu_count(), **gpu, "torch": torch.__version__}

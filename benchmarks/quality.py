@@ -3,7 +3,8 @@
 python benchmarks/quality.py --data DIR --work FOLDER --output benchmarks/results/quality.jsonl --only NAME ...
 
 The runs are in benchmarks/quality.yaml. DIR has train, eval, docs, valid and classification. Every run has the same
-minutes of training on this machine; one line of results each, see `quality_sets`. What is in the file is left out.
+minutes of training on this machine, on its GPU where torch finds one; one line of results each, see `quality_sets`.
+What is in the file is left out.
 """
 
 import argparse
@@ -17,9 +18,11 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import quality_baselines as baselines
+import torch
 import yaml
-from corpora import ROOT, lxsr, prepare, subset, training_files
+from corpora import ROOT, chosen_rows, lxsr, prepare, subset, training_files
 from machine import machine
 from quality_sets import (
     CANDIDATES,
@@ -39,10 +42,10 @@ from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.files import read_parallel
 
 KEY = ("name", "trained on", "minutes", "seed")
-VOCAB_SIZE = 16_000
+DEVICE = ("--bf16",) if torch.cuda.is_available() else ("--cpu", "--cpu-precision", "auto")
 COMMON = (
     *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
-    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--cpu", "--cpu-precision", "auto"),
+    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", *DEVICE),
     *("--num-workers", "1", "--no-epoch-checkpoints", "--disable-validation"),
     *("--log-format", "simple", "--log-interval", "1"),
 )
@@ -101,9 +104,10 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
     folder.mkdir(parents=True)
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
-        if config.get("corpus", 1) < 1:
-            data_bin = subset(data_bin, folder / "data-bin", config["corpus"])
-        teacher = embed_by(config["teacher"], trained, data_bin, folder) if "teacher" in config else []
+        share = config.get("corpus", 1)
+        teacher = embed_by(config["teacher"], trained, data_bin, folder, share) if "teacher" in config else []
+        if share < 1:
+            data_bin = subset(data_bin, folder / "data-bin", share)
         start, updates = None, []
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)
@@ -126,8 +130,11 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
     return baselines.encoder(model), [steps], folder / "model"
 
 
-def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path) -> list:
-    """Embeddings of the training text by the model of another run of the same minutes and seed. Returns: options."""
+def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path, share: float) -> list:
+    """Embeddings of a share of the training text by the model of another run of the same minutes and seed.
+
+    Returns: options.
+    """
     _, setting = folder.name.split(".", 1)
     model = folder.with_name(f"{teacher}.{setting}") / "model"
     (folder / "teacher").mkdir()
@@ -136,6 +143,8 @@ def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path) -> 
             text = data_bin.parent / "corpus" / name / f"train.{language}"
             output = folder / "teacher" / f"train.{name}.{language}.npy"
             lxsr("embed", "--model", model, "--input", text, "--output", output)
+            rows = np.load(output)
+            np.save(output, rows[chosen_rows(len(rows), share)])
     return ["--teacher-embeddings", folder / "teacher"]
 
 
@@ -182,6 +191,7 @@ def main() -> None:
     parser.add_argument("--joint", action="store_true", help="one model of all --pairs")
     parser.add_argument("--zero-shot", nargs="+", default=[], metavar="PAIR", help="measured but not trained on: fr-de")
     parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
+    parser.add_argument("--vocab-size", type=int, default=16_000, metavar="N", help="word pieces (default: 16000)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
     parser.add_argument("--tune", action="store_true", help="measure on text to choose recipes by, not on eval/")
     parser.add_argument("--classify", action="store_true", help="zero-shot classification too; takes a minute more")
@@ -193,7 +203,7 @@ def main() -> None:
     done = {tuple(result[name] for name in KEY) for result in map(json.loads, lines)}
     for pairs in [args.pairs] if args.joint else [[pair] for pair in args.pairs]:
         group = "+".join(pairs)
-        data_bin = prepare(args.data, args.work / group, pairs, VOCAB_SIZE)
+        data_bin = prepare(args.data, args.work / group, pairs, args.vocab_size)
         measures = {pair: Measure(args.data, args.work / group, pair, args.tune) for pair in [*pairs, *args.zero_shot]}
         for name, seed in itertools.product(args.only or configs, args.seeds):
             key = (name, group, args.minutes, seed)
@@ -202,7 +212,7 @@ def main() -> None:
             folder = args.work / group / f"{name}.{args.minutes:g}.{seed}"
             start = time.perf_counter()
             encode, updates, model = train(resolve(configs, name), pairs, data_bin, folder, args.minutes, seed)
-            result = dict(zip(KEY, key, strict=True))
+            result = dict(zip(KEY, key, strict=True)) | {"vocab_size": args.vocab_size}
             result |= {"updates": updates, "seconds": round(time.perf_counter() - start)}
             result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
             for pair, measure in measures.items():

@@ -39,7 +39,7 @@ class StopAfter(TrainerCallback):
 def make_static(data_bin: Path, dim: int) -> SentenceTransformer:
     tokenizer = _tokenizer(data_bin)
     fast: FastTokenizer = fast_tokenizer(tokenizer, extended_symbols(tokenizer))
-    return SentenceTransformer(modules=[StaticEmbedding(fast, embedding_dim=dim)], device="cpu")
+    return SentenceTransformer(modules=[StaticEmbedding(fast, embedding_dim=dim)])
 
 
 def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTransformer:
@@ -49,7 +49,7 @@ def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTran
     text = TextOptions.load(data_bin / TEXT_FILE)
     save_folder(folder / "start", TransformerSentenceEncoder(size), dictionary, data_bin / SENTENCEPIECE_FILE, text, {})
     export_sentence_transformers(SentenceEncoder.from_pretrained(folder / "start"), folder / "st")
-    return SentenceTransformer(str(folder / "st"), device="cpu")
+    return SentenceTransformer(str(folder / "st"))
 
 
 def train(
@@ -76,7 +76,7 @@ def train(
             learning_rate=learning_rate,
             warmup_steps=steps // 10,
             bf16=bf16,
-            use_cpu=True,
+            use_cpu=not torch.cuda.is_available(),
             seed=seed,
             save_strategy="no",
             logging_strategy="no",
