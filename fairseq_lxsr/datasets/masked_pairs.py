@@ -67,9 +67,11 @@ class SentencePairDataset(PairDataset):
         """
         if not samples:
             return {}
+        # before pieces are split anew, which hides what is equal
+        texts = [text_numbers(side) for side in self._padded(samples)] if self.number_texts else []
         samples = self.resegmented(samples)
         index = np.array([sample["id"] for sample in samples])
-        tokens = [padded([sample[side] for sample in samples], self.padding_idx) for side in SIDES]
+        tokens = self._padded(samples)
         batch: dict[str, Any] = {
             "id": index,
             "nsentences": len(samples),
@@ -77,7 +79,7 @@ class SentencePairDataset(PairDataset):
             "net_input": {},
         }
         if self.number_texts:
-            batch["text_number"] = np.stack([text_numbers(side) for side in tokens])
+            batch["text_number"] = np.stack(texts)
         for side, original, masked in zip(SIDES, tokens, self._mask(tokens[0], tokens[1], index), strict=True):
             batch |= {f"{side}_tokens": original, f"{side}_hidden": masked.hidden}
             batch["net_input"][side] = masked.tokens
@@ -86,7 +88,7 @@ class SentencePairDataset(PairDataset):
                 rows, columns = np.nonzero(masked.hidden != self.padding_idx)
                 batch[f"{side}_predict"] = rows * original.shape[1] + masked.positions[rows, columns]
                 batch[f"{side}_hidden_index"] = rows * masked.hidden.shape[1] + columns
-        if self.word_dropout:
+        if self.word_dropout:  # of hard negatives too it changed nothing
             for number, side in enumerate(SIDES):
                 batch["net_input"][side] = without_pieces(
                     batch["net_input"][side], index, number, self.seed, self.epoch, self.word_dropout, self.vocabulary
@@ -97,8 +99,13 @@ class SentencePairDataset(PairDataset):
             )
         if self.teachers is not None:
             which = self.corpus_of(index[0])  # of all: a batch is of one corpus
-            batch["teacher"] = np.concatenate(self.teachers[which].rows(index - self.offsets[which]))
+            rows = index % len(self) - self.offsets[which]
+            batch["teacher"] = np.concatenate(self.teachers[which].rows(rows))
         return to_tensors(batch)
+
+    def _padded(self, samples: list[dict]) -> list[IntArray]:
+        """Both sides as [B, T] ids."""
+        return [padded([sample[side] for sample in samples], self.padding_idx) for side in SIDES]
 
     def other_sentence(self, index: int, drawn: float, side: str) -> IntArray:
         """The sentence that a number in [0, 1) draws from one side of the corpus that a pair is of."""

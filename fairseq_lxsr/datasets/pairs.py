@@ -28,7 +28,8 @@ class PairDataset(EpochDataset):
     """Pairs without EOS, cut at `max_positions`; a batch is of one corpus; sub-classes have `collater` make it.
 
     Args:
-        corpora: one per language pair; pair indices run through all of them.
+        corpora: one per language pair; pair indices run through all of them, N in all. A pair that an epoch has k times
+            has the indices i, i + N, ..., each with its own draws (masks and the like), none two in one batch.
         temperature: how language pairs share an epoch, see `sampling.samples_per_corpus`.
         subword_dropout: where given, other segmentations every epoch; batches are made by the usual lengths.
     """
@@ -58,7 +59,7 @@ class PairDataset(EpochDataset):
 
     def __getitem__(self, index: int) -> dict:
         which = self.corpus_of(index)
-        local = index - self.offsets[which]
+        local = index % len(self) - self.offsets[which]
         corpus = self.corpora[which]
         sides = (strip_eos(side[local], self.eos_idx) for side in (corpus.source, corpus.target))
         source, target = (ids[: self.max_positions] for ids in sides)
@@ -81,12 +82,15 @@ class PairDataset(EpochDataset):
 
     def corpus_of(self, index: int) -> int:
         """Number of the corpus that a pair is of."""
-        return int(np.searchsorted(self.offsets, index, side="right")) - 1
+        return int(np.searchsorted(self.offsets, index % len(self), side="right")) - 1
 
     # -- order and batches
 
     def ordered_indices(self) -> np.ndarray:
-        """Indices of this epoch, one language pair after the other, by length; pairs with an empty side left out."""
+        """Indices of this epoch, one pass over a language pair after the other, each by length.
+
+        Pairs with an empty side are left out.
+        """
         rng = np.random.default_rng((self.seed, self.epoch))
         usable = [
             np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
@@ -94,15 +98,25 @@ class PairDataset(EpochDataset):
         ]
         if self.shuffle:
             counts = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
-            usable = [sampling.sample(indices, count, rng) for indices, count in zip(usable, counts, strict=True)]
-        return np.concatenate([sampling.sort_by_length(indices, *self.lengths.T) for indices in usable])
+            drawn = [sampling.passes(indices, count, rng) for indices, count in zip(usable, counts, strict=True)]
+        else:
+            drawn = [[indices] for indices in usable]
+        return np.concatenate(
+            [
+                sampling.sort_by_length(indices, *self.lengths.T) + number * len(self)
+                for passes in drawn
+                for number, indices in enumerate(passes)
+            ]
+        )
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """Batches of exactly `max_sentences` pairs (or at most `max_tokens` tokens a side), none of two language pairs.
+        """Batches of exactly `max_sentences` pairs (or at most `max_tokens` tokens a side), each of one pass over one
+        language pair: a sentence is never its own negative.
 
         `required_batch_size_multiple` is not used: the number of pairs is exact, in-batch negatives depend on it.
         """
-        which = np.searchsorted(self.offsets, indices, side="right")
+        number, pair = np.divmod(indices, len(self))
+        which = number * len(self.offsets) + np.searchsorted(self.offsets, pair, side="right")
         parts = np.split(indices, np.flatnonzero(np.diff(which)) + 1)
         return [
             batch
@@ -114,10 +128,10 @@ class PairDataset(EpochDataset):
         return int(self.num_tokens_vec(index))
 
     def num_tokens_vec(self, indices):
-        return self.lengths[indices].max(axis=-1)
+        return self.lengths[indices % len(self)].max(axis=-1)
 
     def size(self, index: int) -> tuple[int, int]:
-        return tuple(self.lengths[index])
+        return tuple(self.lengths[index % len(self)])
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:

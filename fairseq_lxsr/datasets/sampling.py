@@ -20,10 +20,10 @@ def samples_per_corpus(sizes: list[int], temperature: float) -> IntArray:
     return np.round(counts.sum() * shares / shares.sum()).astype(np.int64)
 
 
-def sample(indices: IntArray, count: int, rng: np.random.Generator) -> IntArray:
-    """`count` of the indices in random order: all of them as often as they fit in, then a random part."""
-    passes = [rng.permutation(indices) for _ in range(-(-count // max(1, len(indices))))]
-    return np.concatenate(passes)[:count] if passes else indices[:0]
+def passes(indices: IntArray, count: int, rng: np.random.Generator) -> list[IntArray]:
+    """`count` of the indices in random order: passes over all of them, as many as fit in, then over a random part."""
+    starts = range(0, count, max(1, len(indices)))
+    return [rng.permutation(indices)[: count - start] for start in starts]
 
 
 def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntArray) -> IntArray:

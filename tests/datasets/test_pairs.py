@@ -81,8 +81,26 @@ def test_validation_order_never_changes():
 def test_temperature_draws_more_of_the_smaller_pair():
     data = dataset(corpus("en-fr", 81), corpus("en-de", 1), temperature=2.0)
     indices = data.ordered_indices()
-    assert (indices == 81).sum() == 8
+    assert (indices % 82 == 81).sum() == 8
     assert len(indices) == 82
+
+
+def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
+    data = dataset(corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0)
+    batches = batches_of(data, max_sentences=8)
+    drawn = [index for index in itertools.chain(*batches) if index % 420 >= 400]
+    assert 6 <= max(drawn) // 420 <= 7  # 147 of 20 pairs
+    assert len(drawn) == len(set(drawn))
+    for batch in batches:
+        assert len({index % 420 for index in batch}) == len(batch)
+        assert len({index % 420 < 400 for index in batch}) == 1
+    again = [405 + 420 * number for number in range(6)]
+    batch = data.collater([data[index] for index in again])
+    assert batch["id"].tolist() == again
+    assert (batch["source_tokens"] == batch["source_tokens"][0]).all()
+    assert len(batch["net_input"]["source"].unique(dim=0)) > 1
+    assert data.num_tokens(again[-1]) == data.num_tokens(405)
+    assert data.size(again[-1]) == data.size(405)
 
 
 @pytest.mark.parametrize("masking", ["one", "tokens", "none"])

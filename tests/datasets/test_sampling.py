@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.datasets.sampling import cut_into_batches, sample, samples_per_corpus, sort_by_length
+from fairseq_lxsr.datasets.sampling import cut_into_batches, passes, samples_per_corpus, sort_by_length
 
 
 def test_temperature_one_keeps_the_sizes():
@@ -20,11 +20,11 @@ def test_impossible_temperature_is_refused():
 
 
 def test_sample_uses_everything_before_it_repeats():
-    drawn = sample(np.arange(10), 25, np.random.default_rng(0))
-    counts = np.bincount(drawn, minlength=10)
-    assert len(drawn) == 25
-    assert set(counts) == {2, 3}
-    assert len(sample(np.arange(0), 0, np.random.default_rng(0))) == 0
+    first, second, rest = passes(np.arange(10), 25, np.random.default_rng(0))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first.tolist() != second.tolist()
+    assert len(rest) == len(set(rest)) == 5
+    assert passes(np.arange(0), 0, np.random.default_rng(0)) == []
 
 
 def test_order_is_by_longer_side_then_source_and_keeps_ties():

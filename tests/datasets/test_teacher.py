@@ -6,6 +6,7 @@ from test_pairs import MASK, PAD, batches_of, corpus, dataset
 
 from fairseq_lxsr.datasets.masked_pairs import text_numbers
 from fairseq_lxsr.datasets.masking import MaskingVocabulary, without_pieces
+from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, read_teacher
 from fairseq_lxsr.errors import InputError
 
@@ -63,6 +64,15 @@ def test_batches_tell_equal_texts_on_request():
     assert "text_number" not in without
     for first, second, third in with_numbers["text_number"].tolist():
         assert first == third != second
+
+
+def test_equal_texts_are_told_from_others_whatever_their_pieces_are_split_into():
+    pieces = [chr(0x4E00 + number) for number in range(MASK)]
+    pieces[30:MASK] = [pieces[4 + number % 5] + pieces[10 + number % 7] for number in range(MASK - 30)]
+    data = dataset(corpus("en-fr", 9), number_texts=True, subword_dropout=SubwordDropout(pieces, 4, 0.5))
+    batch = data.collater([data[index] for index in (0, 9, 18)])  # one pair, thrice
+    assert len(batch["source_tokens"].unique(dim=0)) > 1
+    assert (batch["text_number"] == batch["text_number"][:, :1]).all()
 
 
 def test_pieces_are_left_out_whatever_the_batch_and_never_all():
