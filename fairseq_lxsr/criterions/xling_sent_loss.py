@@ -69,6 +69,7 @@ class XlingSentLossConfig(FairseqDataclass):
     objective: str = II("task.objective")
     mask_same_text: bool = II("task.mask_same_text")
     batch_size: Optional[int] = II("dataset.batch_size")
+    batch_size_valid: Optional[int] = II("dataset.batch_size_valid")
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -80,9 +81,12 @@ class XlingSentLoss(FairseqCriterion):
         self.cfg = cfg
         self.padding_idx = task.source_dictionary.pad()
         self.reconstructs = cfg.gen_weight != 0 and cfg.objective != "none"
-        distills = task.teacher_dim is not None and cfg.distill_weight != 0
-        if not (self.reconstructs or cfg.align_weight or cfg.sim_weight or distills):
-            raise InputError("all of --gen-weight, --align-weight and --sim-weight are 0: nothing to train; set one")
+        self.distills = task.teacher_dim is not None and cfg.distill_weight != 0
+        if not (self.reconstructs or cfg.align_weight or cfg.sim_weight or self.distills):
+            raise InputError(
+                f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight 0, --sim-weight 0: "
+                "nothing to train; expected an objective or another weight"
+            )
         if task.hard_negatives is not None and not cfg.align_weight:
             raise InputError("--hard-negatives with --align-weight 0, the loss that reads them; leave one out")
         if cfg.align_temperature <= 0:
@@ -91,11 +95,16 @@ class XlingSentLoss(FairseqCriterion):
             raise InputError("--mask-same-text with --gather-negatives: workers do not exchange texts; choose one")
         if cfg.gather_negatives and cfg.batch_size is None:
             raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
+        if cfg.gather_negatives and (cfg.batch_size_valid or 0) > (cfg.batch_size or 0):
+            raise InputError(
+                f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most --batch-size, "
+                f"{cfg.batch_size}"
+            )
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Returns the loss summed over the pairs, the number of pairs, and what is logged; nothing synchronises."""
         predict = (sample["source_predict"], sample["target_predict"]) if self.cfg.objective == "mlm" else None
-        output = model(**sample["net_input"], predict=predict, reconstruct=self.reconstructs)
+        output = model(**sample["net_input"], predict=predict)
         u, v = output["source"], output["target"]
         pairs = sample["nsentences"]
         terms = {}
@@ -106,8 +115,9 @@ class XlingSentLoss(FairseqCriterion):
         if self.cfg.sim_weight:
             scale = pairs if self.cfg.sim_reduction == "sum" else 1
             terms["sim"] = self.cfg.sim_weight, scale * losses.similarity_loss(u, v, self.cfg.sim_form)
-        if self.cfg.distill_weight and "teacher" in sample:
-            terms["distill"] = self.cfg.distill_weight, self.distillation_loss(output, sample["teacher"])
+        # a worker that has run out of batches may train on one of validation, without a teacher, and must log the same
+        if self.distills and ("teacher" in sample or model.training):
+            terms["distill"] = self.cfg.distill_weight, self.distillation_loss(output, sample.get("teacher"))
         # nothing at all where distillation is alone and this split has no teacher
         loss = torch.stack(
             [u.new_zeros((), dtype=torch.float32), *(weight * term for weight, term in terms.values())]
@@ -133,11 +143,13 @@ class XlingSentLoss(FairseqCriterion):
         targets = losses.sentence_targets(self.cfg.objective, tokens, hidden, self.padding_idx, self.cfg.target_weights)
         return losses.sentence_loss(logits, *targets)
 
-    def distillation_loss(self, output: dict[str, Any], teacher: Tensor) -> Tensor:
-        """Mean of both sides, so that it counts once per pair; teacher [2B, E], sources first."""
+    def distillation_loss(self, output: dict[str, Any], teacher: Tensor | None) -> Tensor:
+        """Mean of both sides, so that it counts once per pair; teacher [2B, E], sources first; 0 without one."""
         student = output["student"]
         if student is None:
             student = torch.cat((output["source"], output["target"]))
+        if teacher is None:
+            return 0 * student.float().sum()
         return losses.distillation_loss(student, teacher, self.cfg.distill_loss) / 2
 
     def align_loss(self, output: dict[str, Any], sample: dict) -> Tensor:

@@ -15,7 +15,7 @@ from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, Transfor
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.pooling import POOLINGS
 
-PROJECTION = "projection."  # of weights that only distillation has
+OF_LOSSES = ("head.", "projection.", "log_scale")  # weights that only some losses have
 
 # Mao et al. 2021: two layers of width 512; the others vary one thing of it. `static` has no layer at all.
 BASE: dict[str, Any] = {
@@ -62,12 +62,17 @@ class LxsrModelConfig(TransformerOptions):
         default=False,
         metadata={"help": "learn the temperature of the align loss, starting at --align-temperature"},
     )
+    gen_weight: float = II("criterion.gen_weight")
     distill_loss: str = II("criterion.distill_loss")
+    distill_weight: float = II("criterion.distill_weight")
 
 
 @register_model("lxsr", dataclass=LxsrModelConfig)
 class LxsrModel(BaseFairseqModel):
-    """Encodes the two sides of a batch of pairs; logits for the generative losses on request."""
+    """Encodes the two sides of a batch of pairs; logits where a generative loss reads them.
+
+    It has the weights that its losses use and no others: several GPUs wait for the gradient of every one.
+    """
 
     def __init__(
         self,
@@ -75,10 +80,11 @@ class LxsrModel(BaseFairseqModel):
         learn_temperature: bool = False,
         cpu_precision: str = "float32",
         teacher_dim: int | None = None,
+        reconstructs: bool = True,
     ):
         super().__init__()
         self.encoder = TransformerSentenceEncoder(config)
-        self.head = ReconstructionHead(config.output_dim, config.embed_dim, config.vocab_size)
+        self.head = ReconstructionHead(config.output_dim, config.embed_dim, config.vocab_size) if reconstructs else None
         # log of 1 / temperature, relative to --align-temperature
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_temperature else None
         # to the width of a teacher's embeddings; only distillation reads it
@@ -95,20 +101,22 @@ class LxsrModel(BaseFairseqModel):
             raise InputError(
                 f"--pooling {config.pooling} with --objective mlm, whose head reads single states; use mean"
             )
-        teacher_dim = None if cfg.distill_loss == "similarity" else task.teacher_dim
-        return cls(config, cfg.learn_temperature, cfg.cpu_precision, teacher_dim)
+        projects = cfg.distill_weight != 0 and cfg.distill_loss != "similarity"
+        reconstructs = cfg.gen_weight != 0 and task.cfg.objective != "none"
+        teacher_dim = task.teacher_dim if projects else None
+        return cls(config, cfg.learn_temperature, cfg.cpu_precision, teacher_dim, reconstructs)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Gated layers that a checkpoint does not have are as at the start: they change nothing.
 
-        So is a projection to a teacher's width; one that is not needed any more is left out.
+        What only some losses have is as at the start too, and left out where it is not needed any more.
         """
         own = self.state_dict()
         grown = ("encoder.layers.", "encoder.embed_positions.") if self.encoder.config.gated else ()
         for part, value in own.items():
-            if part.startswith((*grown, "encoder.order", PROJECTION)):
+            if part.startswith((*grown, "encoder.order", *OF_LOSSES)):
                 state_dict.setdefault(part, value)
-        for part in [part for part in state_dict if part.startswith(PROJECTION) and part not in own]:
+        for part in [part for part in state_dict if part.startswith(OF_LOSSES) and part not in own]:
             del state_dict[part]
 
     def max_positions(self) -> int:
@@ -120,7 +128,6 @@ class LxsrModel(BaseFairseqModel):
         target: Tensor,
         negative: Tensor | None = None,
         predict: tuple[Tensor, Tensor] | None = None,
-        reconstruct: bool = True,
     ) -> dict[str, Tensor | None]:
         """Encode both sides.
 
@@ -129,7 +136,6 @@ class LxsrModel(BaseFairseqModel):
             negative: [B, T''] ids of one more sentence for each pair.
             predict: [K], [K'] places, in either side read as one row, of the tokens to predict from their own states;
                 without them the head reads one sentence embedding per pass.
-            reconstruct: compute logits at all.
         Returns: embeddings `source`, `target`, `negative` [B, E], E = D or, with `mean_max` pooling, 2D; `logits`
             [2B, V] (source passes first) or [K + K', V]; `log_scale`, scalar; `student` [2B, E'], sources first, as
             wide as a teacher's; None for what was not asked for.
@@ -142,9 +148,7 @@ class LxsrModel(BaseFairseqModel):
                 (u, v, *more), states = zip(*self.encoder(source, target, *extra), strict=True)
                 inputs = [side.flatten(0, 1)[places] for side, places in zip(states, predict, strict=False)]
             student = None if self.projection is None else self.projection(torch.cat((u, v)))
-            logits = None
-            if reconstruct:
-                logits = self.head(torch.cat(inputs[:2]), self.encoder.embed_tokens.weight)
+            logits = None if self.head is None else self.head(torch.cat(inputs[:2]), self.encoder.embed_tokens.weight)
         embeddings = {"source": u, "target": v, "negative": more[0] if more else None}
         return {**embeddings, "logits": logits, "log_scale": self.log_scale, "student": student}
 

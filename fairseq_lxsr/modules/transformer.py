@@ -17,7 +17,7 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Size of an encoder; `num_layers` 0 gives the mean of the embeddings, which are normalised where not `gated`."""
+    """Size of an encoder; `num_layers` 0 gives the mean of the embeddings, normalised with positions if not `gated`."""
 
     vocab_size: int
     padding_idx: int

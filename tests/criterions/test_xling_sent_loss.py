@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.data import ListDataset
+from fairseq.data import Dictionary, ListDataset
 from operations import SYNCHRONISE, Operations
 
 from fairseq_lxsr import losses
@@ -15,7 +15,7 @@ from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.models.lxsr import LxsrModel
+from fairseq_lxsr.models.lxsr import LxsrModel, LxsrModelConfig
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.tasks.xling_sent import MASKING_OF_OBJECTIVE
 
@@ -29,8 +29,25 @@ def make_model(**options):
     return LxsrModel(config, **options)
 
 
+def build_model(objective, teacher_dim, learn_temperature=False, **options):
+    """As fairseq-train does."""
+    cfg = LxsrModelConfig(learn_temperature=learn_temperature)
+    of_losses = {"gen_weight": 1.0, "distill_loss": "mse", "distill_weight": 1.0}
+    sizes = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32, "encoder_attention_heads": 2, "max_positions": 50}
+    for name, value in (of_losses | sizes | options).items():
+        setattr(cfg, name, value)
+    dictionary = Dictionary()
+    for number in range(VOCAB - len(dictionary)):
+        dictionary.add_symbol(str(number))
+    task = SimpleNamespace(
+        source_dictionary=dictionary, teacher_dim=teacher_dim, cfg=SimpleNamespace(objective=objective)
+    )
+    return LxsrModel.build_model(cfg, task)
+
+
 def make_criterion(teacher_dim=None, hard_negatives=None, **options):
-    cfg = XlingSentLossConfig(**({"objective": "ugt", "batch_size": 8, "mask_same_text": False} | options))
+    given = {"objective": "ugt", "batch_size": 8, "batch_size_valid": 8, "mask_same_text": False}
+    cfg = XlingSentLossConfig(**(given | options))
     dictionary = SimpleNamespace(pad=lambda: PAD)
     task = SimpleNamespace(
         source_dictionary=dictionary, target_dictionary=None, teacher_dim=teacher_dim, hard_negatives=hard_negatives
@@ -168,9 +185,10 @@ def test_no_operation_of_a_step_waits_for_the_device(objective):
     ],
 )
 def test_a_weight_of_zero_computes_nothing(options, absent):
-    model, batch = make_model(), make_batch()
+    batch = make_batch()
 
     def calls(**options):
+        model = make_model(reconstructs=options.get("gen_weight") != 0)
         with Operations() as operations, torch.no_grad():
             logged = make_criterion(**options)(model, batch)[2]
         return any(absent(*call) for call in operations.calls), logged
@@ -202,6 +220,30 @@ def test_learnt_temperature_starts_where_the_option_says():
     assert model.log_scale.grad.abs() > 0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"objective": "none"},
+        {"gen_weight": 0.0},
+        {"distill_weight": 0.0},
+        {"distill_loss": "similarity"},
+        {"objective": "none", "align_weight": 0.0, "sim_weight": 0.0},
+    ],
+)
+@pytest.mark.parametrize("has_teacher", [True, False])
+def test_every_weight_of_the_model_has_a_gradient(options, has_teacher):
+    """Several GPUs wait for all of them, on batches of validation, which may have no teacher, too."""
+    of_model = {name: options[name] for name in ("gen_weight", "distill_weight", "distill_loss") if name in options}
+    objective = options.get("objective", "ugt")
+    model = build_model(objective, teacher_dim=5, learn_temperature="align_weight" not in options, **of_model)
+    batch = make_batch(objective) | ({"teacher": torch.randn(12, 5)} if has_teacher else {})
+    loss, _, logged = make_criterion(teacher_dim=5, **options)(model, batch)
+    loss.backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+    assert ("distill" in logged) == ("distill_weight" not in options)
+
+
 @pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
 def test_distillation_is_the_mean_of_both_sides(form):
     torch.manual_seed(1)
@@ -219,7 +261,7 @@ def test_distillation_is_the_mean_of_both_sides(form):
     with Operations() as operations:
         make_criterion(teacher_dim=5, **options)(model, batch)[0].backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
-    assert "distill" not in make_criterion()(model, make_batch())[2]
+    assert "distill" not in make_criterion(teacher_dim=5)(model.eval(), make_batch())[2]
 
 
 def test_same_texts_are_no_negatives_on_request():
@@ -236,10 +278,15 @@ def test_same_texts_are_no_negatives_on_request():
 
 
 def test_nothing_to_train_is_refused():
-    with pytest.raises(InputError, match="all of --gen-weight"):
-        make_criterion(gen_weight=0, align_weight=0, sim_weight=0)
+    for options in ({"gen_weight": 0}, {"objective": "none"}):
+        with pytest.raises(
+            InputError, match=r"--objective (ugt, --gen-weight 0|none, --gen-weight 1), --align-weight 0"
+        ):
+            make_criterion(align_weight=0, sim_weight=0, **options)
     with pytest.raises(InputError, match="--batch-size"):
         make_criterion(gather_negatives=True, batch_size=None)
+    with pytest.raises(InputError, match="--batch-size-valid 9; expected at most --batch-size, 8"):
+        make_criterion(gather_negatives=True, batch_size_valid=9)
     with pytest.raises(InputError, match="--hard-negatives with --align-weight 0"):
         make_criterion(hard_negatives=object(), align_weight=0)
 
