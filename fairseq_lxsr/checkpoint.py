@@ -84,7 +84,7 @@ def _other_checkpoint(path: Path) -> str:
         with contextlib.suppress(pickle.UnpicklingError, RuntimeError, EOFError, ValueError):
             if other.name == path.name or "model" not in _load(other):
                 continue
-            return f"; the checkpoint before it is {other}: pass --restore-file {other}, or remove {path.name}"
+            return f"; the newest other one is {other}: take that (in training --restore-file {other})"
     return "; there is no other checkpoint beside it"
 
 

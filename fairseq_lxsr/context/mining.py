@@ -14,7 +14,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import Lines
 from fairseq_lxsr.retrieval import csls_pairs, normalise_rows
 
-FRUITLESS = 20  # draws of every pair of languages without a new pair; then there are no more
+FRUITLESS = 20  # rounds of all pairs of languages without a new pair of sentences; then there are no more
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def mine_draws(
     seconds = {"encode": 0.0, "search": 0.0, "draws": 0.0}
     fruitless = 0
     with tqdm(total=count, desc="mine", unit=" pairs", disable=None) as bar:
-        for languages in itertools.cycle(itertools.combinations(embedded, 2)):
+        turns = list(itertools.combinations(embedded, 2))
+        for languages in itertools.cycle(turns):
             start = time.perf_counter()
             sides = [_draw(rng, len(embedded[language].sentences), draw) for language in languages]
             vectors = [embedded[language][side] for language, side in zip(languages, sides, strict=True)]
@@ -77,7 +78,7 @@ def mine_draws(
             fruitless = 0 if len(found) > before else fruitless + 1
             if len(found) == count:
                 return list(found.values()), seconds
-            if fruitless == FRUITLESS * len(embedded):
+            if fruitless == FRUITLESS * len(turns):
                 raise InputError(f"pairs {count:,}: only {len(found):,} different ones were found; ask for fewer")
     raise AssertionError
 

@@ -19,6 +19,7 @@ from fairseq_lxsr.modules.cpu import tune_cpu
 from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
 from fairseq_lxsr.text import hash_symbols
 
+LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as it is
 CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters
 
 
@@ -83,12 +84,12 @@ class LxsrTask(FairseqTask):
         return model
 
     def starting_checkpoint(self) -> Path | None:
-        """What fairseq goes on from: --restore-file where it is there, or --finetune-from-model."""
-        restored = Path(self.cfg.restore_file)
-        if restored.name == self.cfg.restore_file:
-            restored = Path(self.cfg.save_dir) / restored
-        if restored.exists():
-            return restored
+        """What fairseq goes on from: --restore-file, the default's where it is there, or --finetune-from-model."""
+        if self.cfg.restore_file != LAST:
+            return Path(self.cfg.restore_file)
+        last = Path(self.cfg.save_dir) / LAST
+        if last.exists():
+            return last
         return Path(self.cfg.finetune_from_model) if self.cfg.finetune_from_model else None
 
     def get_checkpoint_dict(self) -> dict:
@@ -99,6 +100,8 @@ class LxsrTask(FairseqTask):
 
 def check_space(save_dir: Path, num_parameters: int) -> None:
     """Refuse where the next checkpoint does not fit: parameters and two moments, three times (epoch, best, last)."""
+    if not save_dir.is_dir():
+        return  # fairseq makes it on the node that saves
     needed, free = 3 * (3 * 4 * num_parameters + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
     if free < needed:
         raise InputError(

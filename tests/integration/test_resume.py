@@ -112,6 +112,12 @@ def test_training_goes_on_from_the_checkpoint_the_message_names(run_folder, toy_
     assert zipfile.is_zipfile(run_folder / "checkpoint_last.pt")
 
 
+def test_a_checkpoint_that_is_not_there_is_refused(run_folder, toy_work):
+    # fairseq would look for it in the working directory, not find it, and begin anew
+    done = train(toy_work / "data-bin", run_folder, check=False, restore_file="checkpoint1.pt", max_epoch="7")
+    refused(done, "checkpoint1.pt: no such checkpoint")
+
+
 def test_checkpoint_of_another_dictionary_is_refused(run_folder, toy_work, tmp_path):
     other = tmp_path / "other"
     lxsr(
