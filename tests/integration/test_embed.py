@@ -83,15 +83,16 @@ def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
 def test_killed_and_resumed(toy_model, tmp_path, sent, status):
     """Killed after the first window; the second run gives the bytes of an uninterrupted one."""
     text = tmp_path / "long.txt"
-    text.write_text("".join(f"{line}\n" for line in LINES * 200))  # three windows
+    text.write_text("".join(f"{line}\n" for line in LINES * 400))  # six windows: seconds are left after the first
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "embed", "--model", toy_model, "--input", text]
     process = subprocess.Popen(
-        list(map(str, [*command, "--output", tmp_path / "out.npy"])), cwd=ROOT, stderr=subprocess.DEVNULL
+        list(map(str, [*command, "--output", tmp_path / "out.npy"])), cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     while process.poll() is None and not (tmp_path / "out.npy.progress").exists():
         time.sleep(0.001)
     process.send_signal(sent)
-    assert process.wait(timeout=60) == status
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status, errors
     assert not (tmp_path / "out.npy").exists()
     embed(toy_model, "--input", text, "--output", tmp_path / "out.npy", "--resume")
     embed(toy_model, "--input", text, "--output", tmp_path / "whole.npy")
