@@ -33,7 +33,7 @@ setup(
             "scikit-learn",
         ],
         # folders of sentence-transformers or Hugging Face: measured by `lxsr eval`, written by `lxsr export-model`
-        "st": ["sentence-transformers>=5", "protobuf"],
+        "st": ["sentence-transformers>=6", "protobuf"],
         # `lxsr export-model --to onnx`
         "onnx": ["onnx", "onnxruntime", "onnxscript", "protobuf", "tokenizers"],
         # `lxsr prepare CONFIG.yaml`, .tmx, .po
@@ -41,7 +41,7 @@ setup(
         # `lxsr train-context` on what WikiExtractor writes
         "documents": ["sentencex"],
         # benchmarks/: plots, and what users would train instead
-        "benchmarks": ["accelerate", "datasets", "matplotlib", "pyyaml", "sentence-transformers>=5"],
+        "benchmarks": ["accelerate", "datasets", "matplotlib", "pyyaml", "sentence-transformers>=6"],
         # reading .zst
         "zst": ["backports.zstd; python_version < '3.14'"],
         # `lxsr embed --format parquet`

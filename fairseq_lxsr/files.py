@@ -9,6 +9,7 @@ import importlib
 import io
 import lzma
 import os
+import re
 import shutil
 import socket
 import sys
@@ -24,6 +25,8 @@ from fairseq_lxsr.errors import InputError
 
 MAX_WORDS = 10_000
 PACKED = (".gz", ".xz", ".zst")
+# fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
+BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 
 
 def open_binary(path: str | Path) -> BinaryIO:
@@ -45,6 +48,11 @@ def _zstd(path: str | Path):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
     raise InputError(f"{path}: needs backports.zstd, which is not installed: pip install 'fairseq-lxsr[zst]'")
+
+
+def is_blank(line: str) -> bool:
+    """Whether nothing is left of a line when it is split into pieces."""
+    return re.fullmatch(BLANKS, line) is not None or not line
 
 
 def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
@@ -153,21 +161,28 @@ def sha256(path: str | Path) -> str:
     return digest.hexdigest()
 
 
+def check_replaceable(path: Path) -> None:
+    """Raises: InputError where a file of this name would take the place of a folder or a device."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: exists and is no file, so it is not replaced; choose another name")
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     """A file that appears under its name only when it is complete; removed where the block fails.
 
-    Text is UTF-8 with \\n; a name ending in .gz is packed (without a time stamp: same text, same bytes).
+    Text is UTF-8 with \\n; a name ending in .gz, .xz or .zst is packed (without a time stamp: same text, same bytes).
     """
     path = Path(path)
+    check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
     handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
-            if path.suffix == ".gz":
-                stream = stack.enter_context(gzip.GzipFile("", "wb", 6, stream, mtime=0))  # type: ignore[arg-type]
+            if path.suffix in PACKED:
+                stream = stack.enter_context(_packing(path, stream))
             if "b" not in mode:
                 stream = stack.enter_context(io.TextIOWrapper(stream, encoding="utf-8", newline="\n"))
             yield stream
@@ -180,16 +195,17 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
+def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
     """A folder that takes the place of `path` only when it is complete.
 
     Args:
-        marker: name of a file that every such folder has; an existing folder without it is not replaced.
+        markers: names of files that every such folder has; an existing folder without one is not replaced.
     Raises: InputError where `path` exists and is something else.
     """
-    path = Path(path)
-    if path.exists() and not (path / marker).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"{path}: exists and has no {marker}, so it is not replaced; choose another name")
+    path = Path(path).resolve() if Path(path).is_symlink() else Path(path)
+    missing = [name for name in markers if not (path / name).is_file()]
+    if path.exists() and missing and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
     prefix = _own_prefix(path)
@@ -207,6 +223,15 @@ def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
         raise _named(error, path) from None
+
+
+def _packing(path: Path, stream: IO) -> IO:
+    """A file that packs what is written to it as the name says."""
+    if path.suffix == ".zst":
+        return _zstd(path).ZstdFile(stream, "wb")
+    if path.suffix == ".xz":
+        return lzma.LZMAFile(stream, "wb")
+    return gzip.GzipFile("", "wb", 6, stream, mtime=0)  # type: ignore[return-value]
 
 
 def _own_prefix(path: Path) -> str:

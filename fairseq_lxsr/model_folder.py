@@ -43,7 +43,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         config_class, _ = NETWORKS[config.setdefault("architecture", DEFAULT_ARCHITECTURE)]
         config_class(**config["encoder"])
         TextOptions(**config["text"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not (isinstance(files, dict) and isinstance(config["training"], dict)):
+            raise TypeError("files and training are not objects")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / CONFIG_FILE}: not the description of a model folder ({error!r})") from None
     if version != FORMAT_VERSION:
         raise InputError(f"{folder / CONFIG_FILE}: format {version}; this version reads format {FORMAT_VERSION}")
@@ -77,7 +79,7 @@ def save_folder(
 
     Args: dtype: of the weights on disk, one of `WEIGHT_TYPES`; an encoder computes in float32 all the same.
     """
-    with atomic_folder(folder, CONFIG_FILE) as work:
+    with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
         weights = {
             name: value.detach().to(getattr(torch, dtype)).contiguous() for name, value in model.state_dict().items()
         }

@@ -12,15 +12,13 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.files import BLANKS, read_lines
 
 # fairseq's dictionaries begin with these; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 SPECIAL = (BOS, PAD, EOS, UNK)
 
 DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.model", "text.json"
-# fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
-BLANKS = r"[\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+"
 # halves of a surrogate pair are no text; SentencePiece refuses them
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")

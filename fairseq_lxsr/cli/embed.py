@@ -57,20 +57,18 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError("--format parquet needs pyarrow; install it with `pip install pyarrow`")
+    if args.output.exists() and any(Path(name).exists() and args.output.samefile(name) for name in args.input):
+        raise InputError(f"--output {args.output}: is one of the inputs; choose another name")
     encoder = load_encoder(args.model, args)
     total = None if args.input == ["-"] else count_lines(args.input)
     lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
 
     def encode(window: list[str], counts: Counter[str]) -> np.ndarray:
-        return encoder.encode(
-            window,
-            args.batch_size,
-            dtype=args.dtype,
-            normalize=args.normalize,
-            truncate_dim=args.truncate_dim,
-            on_long=args.on_long,
-            counts=counts,
-        )
+        options = {"dtype": args.dtype, "normalize": args.normalize, "truncate_dim": args.truncate_dim}
+        try:
+            return encoder.encode(window, args.batch_size, on_long=args.on_long, counts=counts, **options)
+        except InputError as error:
+            raise InputError(f"counted from line {first + counts['lines'] + 1:,} of the input: {error}") from None
 
     layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)
     settings = {
@@ -82,6 +80,8 @@ def run(args: argparse.Namespace) -> None:
         "normalize": args.normalize,
         "on_long": args.on_long,
     }
+    if args.dtype == "int8":
+        settings["batch_size"] = args.batch_size  # its scales are those of a batch
     if layout.format == "raw":
         settings["laser_options"] = laser_options(layout)
     index = embed_lines(

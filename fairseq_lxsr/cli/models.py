@@ -69,9 +69,11 @@ def check_batch_options(args: argparse.Namespace) -> None:
     if args.batch_size < 1:
         raise InputError(f"--batch-size {args.batch_size}; expected 1 or more")
     if args.device is not None:
-        kind = args.device.split(":")[0]
-        if kind not in ("cpu", "cuda") or (kind == "cuda" and not torch.cuda.is_available()):
-            there = "cpu or cuda" if torch.cuda.is_available() else "cpu, as torch finds no CUDA here"
+        kind, _, number = args.device.partition(":")
+        count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
+        if not count or (":" in args.device and not (number.isdecimal() and int(number) < count)):
+            gpus = torch.cuda.device_count()
+            there = f"cpu, or cuda:0 to cuda:{gpus - 1}" if gpus else "cpu, as torch finds no CUDA here"
             raise InputError(f"--device {args.device}; expected {there}")
 
 
@@ -89,6 +91,8 @@ def load_any(args: argparse.Namespace) -> Encoder:
         return _load(args.model[0], args)
     if len(named) != len(args.model):
         raise InputError(f"--model {' '.join(args.model)}; expected one, or LANG=PATH for each language")
+    if len({language for language, _ in named}) != len(named):
+        raise InputError(f"--model {' '.join(args.model)}; expected one for each language")
     return ByLanguage({language: _load(path, args) for language, path in named})
 
 

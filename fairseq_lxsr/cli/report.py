@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 def training_logs(folder: Path) -> Iterator[Curves]:
     for path in sorted(folder.glob("**/*.log")):
-        with skipped_if_foreign():
+        with skipped_if_unfit():
             curves = read_log(path, str(path.relative_to(folder)))
             if curves is not None:
                 yield curves
@@ -54,13 +54,13 @@ def training_logs(folder: Path) -> Iterator[Curves]:
 
 def all_scores(folder: Path) -> Iterator[Score]:
     for path in sorted(folder.glob("**/*.jsonl")):
-        with skipped_if_foreign():
+        with skipped_if_unfit():
             yield from read_scores(path)
 
 
 @contextlib.contextmanager
-def skipped_if_foreign() -> Iterator[None]:
-    """A file of another kind is named and left out."""
+def skipped_if_unfit() -> Iterator[None]:
+    """A file of another kind, or text of too few pairs, is named and left out."""
     try:
         yield
     except InputError as error:
@@ -86,10 +86,10 @@ def closer_looks(args: argparse.Namespace) -> Iterator[Sample]:
             Text([pairs[row][side] for row in rows], language, path, np.array(rows), len(pairs))
             for side, (language, path) in enumerate(((first, source), (second, target)))
         ]
-        embeddings = [embed(encoder, text) for text in texts]
-        yield look_at(
-            texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], (first or "source", second or "target")
-        )
+        with contextlib.nullcontext() if named else skipped_if_unfit():
+            embeddings = [embed(encoder, text) for text in texts]
+            languages = first or "source", second or "target"
+            yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages)
 
 
 def held_out(folder: Path) -> Iterator[tuple[str, str, str, str]]:

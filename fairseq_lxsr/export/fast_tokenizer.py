@@ -6,8 +6,9 @@ from typing import Any
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import BLANKS
 from fairseq_lxsr.modules import TransformerSentenceEncoder
-from fairseq_lxsr.text import BLANKS, UNK, Tokenizer
+from fairseq_lxsr.text import MASK, UNK, Tokenizer
 
 # what the two tokenizers are compared on, beside text that the user gives
 SAMPLE = (
@@ -17,7 +18,11 @@ SAMPLE = (
     "printf('%s', a_b) ; x == y && ~/.config/file-name.txt http://a.b/c?d=e",
     "Привет, мир! 你好\uff0c世界。 こんにちは 안녕하세요 مرحبا",
     "aaaaaaaa bbbb abababab 1234567890 1,000,000.00",
+    "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. σας it\x92s here e\u0302\u0301 a\u0323\u0302",
+    "the <mask> of <pad> and <unk> in <s> </s>",
 )
+# what Python's lower case makes ς, after and before nothing but marks and letters
+FINAL_SIGMA = r"(?<=\p{L}|\p{L}[.':\u2019])Σ(?![.':\u2019]*\p{L})"
 
 
 def require(extra: str, *libraries: str) -> None:
@@ -47,10 +52,13 @@ def _missing(library: str) -> bool:
         return True
 
 
-def extended_symbols(tokenizer: Tokenizer) -> list[str]:
-    """The dictionary, and after it the pieces of SentencePiece that it lacks: they are read as unknown."""
-    known = set(tokenizer.symbols)
-    return [*tokenizer.symbols, *(piece for piece in tokenizer.all_pieces() if piece not in known)]
+def extended_symbols(encoder: SentenceEncoder) -> list[str]:
+    """What each row of the embeddings stands for, and after it the pieces that have none: they are read as unknown."""
+    symbols = encoder.tokenizer.symbols
+    if len(symbols) < encoder.model.config.vocab_size:
+        symbols = [*symbols, MASK]  # training adds it to the dictionary's
+    known = set(symbols)
+    return [*symbols, *(piece for piece in encoder.tokenizer.all_pieces() if piece not in known)]
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
@@ -66,9 +74,10 @@ def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
     proto.ParseFromString(tokenizer.serialized_model())
     steps = [normalizers.Replace(Regex(BLANKS), " "), normalizers.Strip()]
     if tokenizer.options.lowercase:
-        steps.append(normalizers.Lowercase())
+        steps += [normalizers.Replace(Regex(FINAL_SIGMA), "ς"), normalizers.Lowercase()]
     if proto.normalizer_spec.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap))
+        # it composes a letter with one mark, SentencePiece with all of them
+        steps += [normalizers.NFC(), normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)]
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     fast = FastTokenizer(_algorithm(proto, symbols))
     fast.normalizer = normalizers.Sequence(steps)
@@ -84,7 +93,8 @@ def _algorithm(proto: Any, symbols: Sequence[str]) -> Any:
     fallback = bool(proto.trainer_spec.byte_fallback)
     if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
         never = min(scores.values()) - 1e4
-        vocabulary = [(symbol, scores.get(symbol, never)) for symbol in symbols]
+        # with a blank before it no text looks like it
+        vocabulary = [(symbol, scores[symbol]) if symbol in scores else (f" {symbol}", never) for symbol in symbols]
         return models.Unigram(vocabulary, unk_id=list(symbols).index(UNK), byte_fallback=fallback)
     if proto.trainer_spec.model_type != proto.trainer_spec.BPE:
         raise InputError("this SentencePiece model is neither BPE nor unigram; expected one of them")

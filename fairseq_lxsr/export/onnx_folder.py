@@ -39,8 +39,11 @@ class _Graph(torch.nn.Module):
         self.model, self.unknown, self.normalize = model, unknown, normalize
 
     def forward(self, input_ids: Tensor) -> Tensor:
+        config = self.model.config
+        # one column of padding more: there is something to compute with where all sentences are empty
+        input_ids = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)[:, : config.max_positions]
         # pieces that the dictionary lacks have ids beyond it
-        known = torch.where(input_ids < self.model.config.vocab_size, input_ids, self.unknown)
+        known = torch.where(input_ids < config.vocab_size, input_ids, self.unknown)
         embeddings = self.model(known)[0][0]
         return torch.nn.functional.normalize(embeddings) if self.normalize else embeddings
 
@@ -64,7 +67,7 @@ def export_onnx(
     require_transformer(encoder, "onnx")
     require("onnx", "onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf")
     sentences = [*SAMPLE, *sample]
-    with atomic_folder(output, CONFIG_FILE) as work:
+    with atomic_folder(output, MODEL_FILE) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
         write_tokenizer(encoder, work / TOKENIZER_FILE)
         found = run_folder(work, sentences)
@@ -113,7 +116,7 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
 
 def write_tokenizer(encoder: SentenceEncoder, path: Path) -> None:
     """tokenizer.json."""
-    tokenizer = fast_tokenizer(encoder.tokenizer, extended_symbols(encoder.tokenizer))
+    tokenizer = fast_tokenizer(encoder.tokenizer, extended_symbols(encoder))
     tokenizer.enable_padding(pad_id=encoder.model.config.padding_idx, pad_token=PAD)
     tokenizer.enable_truncation(encoder.model.config.max_positions)
     tokenizer.save(str(path))

@@ -52,11 +52,14 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     logging.disable_progress_bar()
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, MARKER) as work, tempfile.TemporaryDirectory() as plain:
-        symbols = extended_symbols(encoder.tokenizer)
+        symbols = extended_symbols(encoder)
+        tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
+        special = {"unk_token": UNK, "pad_token": PAD} | ({"mask_token": MASK} if MASK in symbols else {})
         PreTrainedTokenizerFast(
-            tokenizer_object=fast_tokenizer(encoder.tokenizer, symbols),
+            tokenizer_object=tokenizer,
             model_max_length=encoder.model.config.max_positions,
-            **{"unk_token": UNK, "pad_token": PAD, "mask_token": MASK},
+            **{kind: tokenizer.id_to_token(symbols.index(symbol)) for kind, symbol in special.items()},
+            split_special_tokens=True,  # text that looks like them is text
             model_input_names=["input_ids", "attention_mask"],
         ).save_pretrained(plain)
         bert(encoder.model, len(symbols), encoder.tokenizer.unknown).save_pretrained(plain)

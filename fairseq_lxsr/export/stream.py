@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, naming, sha256
+from fairseq_lxsr.files import atomic_write, check_replaceable, naming, sha256
 
 WINDOW = 20_000  # lines that are sorted by length, and written together
 HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix; of .safetensors the same
@@ -59,6 +59,10 @@ class Layout:
         """Bytes of an embedding."""
         return self.width * np.dtype(DTYPES[self.dtype]).itemsize
 
+    def size(self, rows: int) -> int:
+        """Bytes of a file with so many rows."""
+        return len(self.header(rows)) + rows * self.row_size
+
     def row_bytes(self, embeddings: np.ndarray) -> bytes:
         return np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype]).tobytes()
 
@@ -95,15 +99,21 @@ def embed_lines(
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
     partial, progress = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress"))
+    check_replaceable(output)
     if resume and output.exists() and not partial.exists():
-        return _complete(output, settings, total)
+        index = _complete(output, settings, lines)
+        progress.unlink(missing_ok=True)
+        return index
     output.parent.mkdir(parents=True, exist_ok=True)
-    counts, text = _so_far(progress, settings) if resume and partial.exists() else (Counter[str](), "")
+    counts, text = _so_far(partial, progress, settings, layout) if resume else (Counter[str](), "")
+    if not counts["lines"]:
+        progress.unlink(missing_ok=True)  # it would be taken for that of the rows which come now
     with naming(partial), _removed_if_useless(partial, counts):
         with open(partial, "r+b" if counts["lines"] else "wb") as stream:
             for seen in _append(stream, lines, encode, layout, counts, text, total, show_progress):
                 with atomic_write(progress) as record:
                     record.write(json.dumps({"settings": settings, "counts": counts, "text": seen}))
+                text = seen
             stream.seek(0)
             stream.write(layout.header(counts["lines"]))
         if not counts["lines"]:
@@ -114,11 +124,14 @@ def embed_lines(
         "count": counts["lines"],
         **settings,
         **{name: counts[name] for name in ("empty", "long")},
+        "text": text,
         "sha256": sha256(whole),
     }
-    whole.replace(output)
-    with atomic_write(index_path(output)) as record:
+    with atomic_write(
+        index_path(output)
+    ) as record:  # first: once the rows have their name, nothing is left to go on with
         record.write(json.dumps(index, indent=2) + "\n")
+    whole.replace(output)
     for path in (partial, progress):
         path.unlink(missing_ok=True)
     return index
@@ -139,7 +152,7 @@ def _append(
     Args: text: hash of the lines counted so far.
     Returns: the hash of the lines, each time that all counted rows are safe on disk.
     """
-    size = len(layout.header(0)) + counts["lines"] * layout.row_size
+    size = layout.size(counts["lines"])
     stream.truncate(size)
     stream.seek(size)
     with tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if progress else True) as bar:
@@ -191,11 +204,8 @@ def _text_hash(before: str, window: list[str]) -> str:
 
 def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
     """What comes after `count` lines, which must be those with the hash `text`."""
-    remaining, seen = iter(lines), ""
-    for start in range(0, count, WINDOW):
-        window = list(islice(remaining, min(WINDOW, count - start)))
-        seen = _text_hash(seen, window)
-    if seen != text:
+    remaining = iter(lines)
+    if _read(islice(remaining, count)) != (count, text):
         raise InputError(
             f"the first {count:,} lines of the input are not those that were embedded already; give the same input, or "
             "run without --resume"
@@ -203,9 +213,18 @@ def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
     return remaining
 
 
-def _so_far(progress: Path, settings: dict[str, Any]) -> tuple[Counter[str], str]:
+def _read(lines: Iterable[str]) -> tuple[int, str]:
+    """The number of lines and their hash, as they are embedded."""
+    remaining, count, text = iter(lines), 0, ""
+    while window := list(islice(remaining, WINDOW)):
+        count += len(window)
+        text = _text_hash(text, window)
+    return count, text
+
+
+def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Layout) -> tuple[Counter[str], str]:
     """What was counted, and the hash of the lines, when a run was interrupted."""
-    if not progress.exists():
+    if not (partial.exists() and progress.exists()):
         return Counter(), ""
     try:
         read = json.loads(progress.read_text(encoding="utf-8"))
@@ -213,21 +232,27 @@ def _so_far(progress: Path, settings: dict[str, Any]) -> tuple[Counter[str], str
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{progress}: not the progress of an earlier run ({error!r}); run without --resume") from None
     _check_settings(progress, found, settings)
+    if partial.stat().st_size < layout.size(counts["lines"]):
+        raise InputError(
+            f"{partial}: has less than the {counts['lines']:,} rows of {progress.name}; run without --resume"
+        )
     return counts, text
 
 
-def _complete(output: Path, settings: dict[str, Any], total: int | None) -> dict[str, Any]:
+def _complete(output: Path, settings: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
     """The index of a file that is there already."""
     path = index_path(output)
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
         found = {name: index[name] for name in settings}
-        count, checksum = index["count"], index["sha256"]
+        count, text, checksum = index["count"], index["text"], index["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: does not describe {output} ({error!r}); run without --resume") from None
     _check_settings(path, found, settings)
-    if total is not None and count != total:
-        raise InputError(f"{output} has {count:,} embeddings, the input {total:,} lines; run without --resume")
+    if (now := _read(lines)) != (count, text):
+        raise InputError(
+            f"{output}: {count:,} embeddings of other text than these {now[0]:,} lines; run without --resume"
+        )
     if sha256(output) != checksum:
         raise InputError(f"{output}: its checksum is not the one in {path.name}; run without --resume")
     return index

@@ -1,5 +1,6 @@
 """README.md of a model folder: what the model was trained on, how well, how large and how fast it is."""
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -55,10 +56,8 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
 def _metadata(training: dict[str, Any]) -> str:
     """What model hubs read: languages and kind of model."""
     names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
-    languages = sorted({language for name in names if name for language in name.split("-")})
-    return f"---\nlanguage: {languages}\npipeline_tag: sentence-similarity\nlibrary_name: fairseq-lxsr\n---\n".replace(
-        "'", ""
-    )
+    languages = json.dumps(sorted({language for name in names if name for language in name.strip().split("-")}))
+    return f"---\nlanguage: {languages}\npipeline_tag: sentence-similarity\nlibrary_name: fairseq-lxsr\n---\n"
 
 
 def _head(folder: str | Path) -> str:

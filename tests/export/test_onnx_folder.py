@@ -1,6 +1,7 @@
 """The ONNX folder, run by ONNX Runtime and the library tokenizers with no code of ours."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -49,6 +50,22 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     assert "its vectors differ by at most" in done.stdout
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
     np.testing.assert_allclose(run_without_us(tmp_path / "onnx", tmp_path), expected, atol=1e-5)
+
+
+def test_nothing_but_empty_sentences_and_the_longest(toy_model, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    export_onnx(encoder, tmp_path / "onnx")
+    assert not onnx_folder.run_folder(tmp_path / "onnx", ["", " "]).any()
+    longest = ["the dog " * 1000]
+    np.testing.assert_allclose(onnx_folder.run_folder(tmp_path / "onnx", longest), encoder.encode(longest), atol=1e-5)
+
+
+def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(toy_model, folder)
+    done = lxsr("export-model", "--model", folder, "--to", "onnx", "--output", folder, check=False)
+    refused(done, folder, "exists and has no model.onnx")
+    SentenceEncoder.from_pretrained(folder, "cpu")
 
 
 def test_int8_and_normalised(toy_model, tmp_path):

@@ -19,7 +19,11 @@ from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text import TextOptions
 
 pytest.importorskip("sentence_transformers")
-SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair] + ["the dog " * 150, "Ünknown ☃ piece", "X"]
+SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair] + [
+    "the dog " * 150,
+    "Ünknown ☃ piece",
+    "X <mask>",
+]
 WITHOUT_US = """
 import sys
 sys.modules["fairseq_lxsr"] = None
@@ -51,7 +55,7 @@ def model(request, tmp_path):
     )
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sp.model"))
     pieces = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
-    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in [*pieces[::-1], "<mask>"]), encoding="utf-8")
+    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[::-1]), encoding="utf-8")
     torch.manual_seed(0)
     config = TransformerConfig(4 + len(pieces) + 1, 1, embed_dim=32, ffn_embed_dim=48, num_heads=4, max_positions=64)
     network = TransformerSentenceEncoder(config)

@@ -103,9 +103,12 @@ def test_goes_on_after_kill_with_the_same_bytes(tmp_path, form):
 def test_a_complete_file_is_left_alone(tmp_path):
     embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
     untouched = embed_lines(
-        [], lambda *_: pytest.fail("was there"), tmp_path / "x.npy", NPY, {"model": "m"}, resume=True
+        LINES, lambda *_: pytest.fail("was there"), tmp_path / "x.npy", NPY, {"model": "m"}, resume=True
     )
     assert untouched["count"] == 95
+    for other in (LINES[:94], [*LINES[:94], "other"]):
+        with pytest.raises(InputError, match=r"95 embeddings of other text than these 9\d lines"):
+            embed_lines(other, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     with pytest.raises(InputError, match="from a run with model 'm', now 'other'"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
     embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"})  # without resume: anew
@@ -139,6 +142,40 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), encode(LINES, Counter()))
 
 
+def test_progress_of_another_run_is_not_gone_on_from(tmp_path):
+    interrupted(tmp_path)
+    left = (tmp_path / "x.npy.progress").read_text()
+
+    def killed(window, counts):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_lines(LINES, killed, tmp_path / "x.npy", NPY, {"model": "other"})
+    assert not (tmp_path / "x.npy.progress").exists()
+    (tmp_path / "x.npy.progress").write_text(left)
+    (tmp_path / "x.npy.partial").write_bytes(bytes(128))
+    with pytest.raises(InputError, match=r"has less than the 40 rows of x\.npy\.progress"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+
+
+def test_killed_before_the_rows_have_their_name(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream.Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
+    embed_lines(LINES, lambda *_: pytest.fail("was there"), tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), encode(LINES, Counter()))
+    assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "x.npy.json"}
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    with pytest.raises(InputError, match="exists and is no file"):
+        embed_lines(LINES, encode, tmp_path, NPY, {"model": "m"})
+
+
 def test_what_was_left_must_fit(tmp_path):
     interrupted(tmp_path)
     with pytest.raises(InputError, match="from a run with model 'm', now 'other'; run without --resume"):
@@ -160,7 +197,7 @@ def test_nothing_to_embed(tmp_path):
 
 def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
     embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "m"})
-    with pytest.raises(InputError, match=r"x\.npy has 5 embeddings, the input 95 lines"):
+    with pytest.raises(InputError, match=r"x\.npy: 5 embeddings of other text than these 95 lines"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True, total=95)
     interrupted(tmp_path)
     embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)

@@ -25,7 +25,7 @@ def test_export_writes_what_is_known(folder):
     pairs = json.loads((folder / "config.json").read_text())["training"]["pairs"]
     assert set(pairs) == {"en-fr"}
     assert f"| text | en-fr: {pairs['en-fr']:,} pairs |" in card
-    assert "language: [en, fr]" in card
+    assert 'language: ["en", "fr"]' in card
     assert "| objective | ugt |" in card
     assert "sentences/s" in card
     assert SentenceEncoder.from_pretrained(folder).fingerprint in card
