@@ -1,8 +1,9 @@
 """`lxsr eval`: score an encoder by one of the field's protocols."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import product, starmap
 from typing import Any
 
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
@@ -179,50 +180,60 @@ def language_pairs(value: str) -> list[tuple[str, str]]:
 
 
 def run_xsr(args: argparse.Namespace) -> None:
-    encoder, scores = load_any(args), []
-    for first, second, source, target in aligned_files(args):
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed}; expected 0 or more")
+    encoder = load_any(args)
+
+    def measured(first: str, second: str, source: str, target: str) -> list[Score]:
         texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
-        scores += xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
-    finish(args, scores)
+        return xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
+
+    finish(args, starmap(measured, aligned_files(args)))
 
 
 def run_similarity(args: argparse.Namespace) -> None:
-    encoder, scores = load_any(args), []
-    for first, second, source, target in aligned_files(args):
+    encoder = load_any(args)
+
+    def measured(first: str, second: str, source: str, target: str) -> list[Score]:
         texts = read_text(source, first), read_text(target, second)
-        scores += similarity_search.evaluate(args.protocol, *texts, encoder, **search_settings(args))
-    finish(args, scores)
+        return similarity_search.evaluate(args.protocol, *texts, encoder, **search_settings(args))
+
+    finish(args, starmap(measured, aligned_files(args)))
 
 
 def run_bucc(args: argparse.Namespace) -> None:
-    encoder, scores = load_any(args), []
     pairs = ["-".join(pair) for pair in language_pairs(args.lang_pairs)]
     if args.pairs_output and len(pairs) > 1:
         raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
-    for pair in pairs:
-        train, test = (bucc.read_set(args.data, pair, part) for part in ("training", "test"))
+    for pair, part in product(pairs, bucc.PARTS):
+        bucc.find_files(args.data, pair, part)  # before hours of mining
+    encoder = load_any(args)
+
+    def measured(pair: str) -> list[Score]:
+        train, test = (bucc.read_set(args.data, pair, part) for part in bucc.PARTS)
         score, mined = bucc.evaluate(train, test, encoder, args.k, args.margin, args.retrieval, **search_settings(args))
-        scores.append(score)
         if args.pairs_output:
             with atomic_write(args.pairs_output) as stream:
                 for row in zip(mined.scores.tolist(), mined.source.tolist(), mined.target.tolist(), strict=True):
                     stream.write(f"{row[0]:.6f}\t{test.source_ids[row[1]]}\t{test.target_ids[row[2]]}\n")
-    finish(args, scores)
+        return [score]
+
+    finish(args, map(measured, pairs))
 
 
 def run_documents(args: argparse.Namespace) -> None:
     config = with_options(documents.PRESETS[args.protocol][args.classifier], args)
     learnt = args.train_langs or args.langs
     encoder = load_any(args)
-    finish(args, documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True))
+    scores = documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True)
+    finish(args, [scores])
 
 
 def run_xnli(args: argparse.Namespace) -> None:
     config = with_options(xnli.PRESETS[args.preset], args)
     encoder = load_any(args)
-    finish(
-        args, xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
-    )
+    scores = xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
+    finish(args, [scores])
 
 
 def with_options(config, args: argparse.Namespace):
@@ -234,10 +245,16 @@ def with_options(config, args: argparse.Namespace):
     return replace(config, **chosen)
 
 
-def finish(args: argparse.Namespace, scores: Sequence[Score]) -> None:
-    """Print the table and the signatures, add the scores to the file."""
-    print(report_scores(scores))
+def finish(args: argparse.Namespace, measured: Iterable[list[Score]]) -> None:
+    """Add scores to the file as they are measured; print the table and the signatures, also of a part of them."""
+    scores: list[Score] = []
+    try:
+        for some in measured:
+            if args.output:
+                append_scores(args.output, some)
+            scores += some
+    finally:
+        if scores:
+            print(report_scores(scores))
     if args.published:
         print("\n" + (published_table([args.protocol]) or f"No published scores of {args.protocol} are known here."))
-    if args.output:
-        append_scores(args.output, scores)

@@ -9,8 +9,8 @@ from tqdm import tqdm
 
 from fairseq_lxsr.cli.models import add_batch_options, load_encoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, read_lines
-from fairseq_lxsr.retrieval.index import KINDS
+from fairseq_lxsr.files import atomic_write, is_blank, read_lines
+from fairseq_lxsr.retrieval.index import KINDS, check_kind
 from fairseq_lxsr.search import CorpusIndex, Hit
 
 
@@ -45,7 +45,7 @@ def _add_search_parser(verbs) -> None:
     )
     parser.add_argument("--input", metavar="FILE", help="queries, one a line; - for standard input")
     parser.add_argument(
-        "--output", metavar="FILE.tsv", help="write query, score, row, sentence here, not to the screen"
+        "--output", metavar="FILE.tsv", help="write query, score, line of the corpus, sentence here, not to the screen"
     )
     parser.add_argument("--k", type=int, default=5, metavar="N", help="sentences to find (default: 5)")
     parser.add_argument(
@@ -57,7 +57,7 @@ def _add_search_parser(verbs) -> None:
 
 def run_index(args: argparse.Namespace) -> None:
     encoder = load_encoder(args.model, args)
-
+    check_kind(args.kind, args.lists, encoder.embed_dim)
     encode = partial(encoder.encode, batch_size=args.batch_size)
     lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
     folder = str(Path(args.model).resolve())
@@ -72,7 +72,7 @@ def run_search(args: argparse.Namespace) -> None:
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
     index = CorpusIndex.load(args.index)
     model = args.model or index.config["model_folder"]
-    if not args.model and not Path(model).is_dir():
+    if not model or not (args.model or Path(model).is_dir()):
         raise InputError(
             f"{args.index}: its model is no longer at {model or 'the place it does not name'}; name it, --model"
         )
@@ -82,7 +82,7 @@ def run_search(args: argparse.Namespace) -> None:
             f"{args.index} was made with model {index.fingerprint} and this is {encoder.fingerprint}; vectors of two "
             "models cannot be compared: name the right --model or make the index again"
         )
-    queries = [line for line in (args.queries or read_lines(args.input)) if line.strip()]
+    queries = [line for line in (args.queries or read_lines(args.input)) if not is_blank(line)]
     if not queries:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     encode = partial(encoder.encode, batch_size=args.batch_size)
@@ -96,7 +96,7 @@ def write(output: str | None, queries: list[str], found: list[list[Hit]]) -> Non
         with atomic_write(output) as stream:
             for query, hits in zip(queries, found, strict=True):
                 clean = query.replace("\t", " ")
-                stream.writelines(f"{clean}\t{hit.score:.6f}\t{hit.row + 1}\t{hit.sentence}\n" for hit in hits)
+                stream.writelines(f"{clean}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
         return
     for query, hits in zip(queries, found, strict=True):
         sys.stdout.write(f"{query}\n")

@@ -1,5 +1,6 @@
 """BUCC: mining of translations hidden in two sets, F1 (Zweigenbaum et al. 2017; Artetxe and Schwenk 2019a)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.retrieval import MinedPairs, mine
 
 Gold = set[tuple[int, int]]  # rows of source and target
+PARTS = ("training", "test")
 
 
 @dataclass(frozen=True)
@@ -25,18 +27,27 @@ class MiningSet:
     gold: Gold
 
 
+def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
+    """Source, target and gold of a part.
+
+    Raises: InputError naming the file that is missing.
+    """
+    languages = pair.split("-")
+    if len(languages) != 2:
+        raise InputError(f"{pair!r} is not a pair of languages; expected for example fr-en")
+    source, target = (find_file(f"{template}.{part}.{{lang}}", language, pair) for language in languages)
+    return source, target, find_file(f"{template}.{part}.gold", pair=pair)
+
+
 def read_set(template: str, pair: str, part: str) -> MiningSet:
     """Files TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), as BUCC has them.
 
     Args: template: {pair} in it stands for the pair, for example bucc2018/{pair}/{pair}; part: training or test.
     Raises: InputError naming line and identifier that do not fit.
     """
-    languages = pair.split("-")
-    if len(languages) != 2:
-        raise InputError(f"{pair!r} is not a pair of languages; expected for example fr-en")
+    *texts, gold = find_files(template, pair, part)
     sides = []
-    for language in languages:
-        path = find_file(f"{template}.{part}.{{lang}}", language, pair)
+    for language, path in zip(pair.split("-"), texts, strict=True):
         rows = [_two_columns(line, f"{path}, line {n}") for n, line in enumerate(read_lines(path), start=1)]
         if not rows:
             raise InputError(f"{path}: empty file; expected id<TAB>sentence on every line")
@@ -45,8 +56,7 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
             raise InputError(f"{path}: an identifier stands there twice; expected each once")
         sides.append((Text(lines, language, str(path)), list(ids)))
     (source, source_ids), (target, target_ids) = sides
-    path = find_file(f"{template}.{part}.gold", pair=pair)
-    return MiningSet(source, target, source_ids, target_ids, _read_gold(path, source_ids, target_ids))
+    return MiningSet(source, target, source_ids, target_ids, _read_gold(gold, source_ids, target_ids))
 
 
 def _two_columns(line: str, where: str) -> tuple[str, str]:
@@ -95,7 +105,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     best = int(f1.argmax())
     if not np.isfinite(following[best]) or not np.isfinite(mined.scores[best]):
         return float(mined.scores[best])
-    return float((mined.scores[best] + following[best]) / 2)
+    return (float(mined.scores[best]) + float(following[best])) / 2
 
 
 def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outcomes]:
@@ -108,6 +118,11 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
         "precision": Outcomes(as_units(right), as_units(kept)),
         "recall": Outcomes(as_units(right), as_units(wanted)),
     }
+
+
+def _signed(part: MiningSet) -> tuple[Sequence[str], Sequence[str], list[str]]:
+    """What a signature says of a part: its sentences and the pairs to be found."""
+    return part.source.lines, part.target.lines, [f"{left} {right}" for left, right in sorted(part.gold)]
 
 
 def evaluate(
@@ -142,7 +157,7 @@ def evaluate(
         "retrieval": retrieval,
         "sentences": f"{len(test.source)}x{len(test.target)}",
         "gold": len(test.gold),
-        "text": text_hash(train.source.lines, train.target.lines, test.source.lines, test.target.lines),
+        "text": text_hash(*(lines for part in (train, test) for lines in _signed(part))),
         "model": encoder.fingerprint,
     }
     task = f"{test.source.language}-{test.target.language}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,13 +73,16 @@ def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS)
     """Every value that both have, measured alike; and sentences about what could not be compared.
 
     Of a score that stands in a file twice the last is taken.
+
+    Raises: InputError for a file with two models of the same task.
     """
-    known = {score.comparable: score for score in first}
-    results, notes = [], []
-    for score in {score.comparable: score for score in second}.values():
+    known = _by_task(first, "first")
+    results, notes, unmatched = [], [], set()
+    for score in _by_task(second, "second").values():
         other = known.pop(score.comparable, None)
         if other is None:
             notes.append(_unmatched(score, first))
+            unmatched.add(_what(score))
             continue
         for name, outcomes in score.outcomes.items():
             if name in other.outcomes:
@@ -86,11 +90,28 @@ def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS)
                 values = other.outcomes[name].value, outcomes.value
                 metric = str(score.settings.get("metric", ""))
                 results.append(Comparison(score.protocol, score.task, name, metric, *values, *bounds))
-    measured = {(score.protocol, score.task) for score in second}
-    for score in known.values():
-        if (score.protocol, score.task) not in measured:
-            notes.append(f"{score.protocol} {score.task}: no counterpart in the second file")
+    notes += [
+        f"{_what(score)}: no counterpart in the second file"
+        for score in known.values()
+        if _what(score) not in unmatched
+    ]
     return results, list(dict.fromkeys(notes))
+
+
+def _what(score: Score) -> str:
+    return " ".join(filter(None, (score.protocol, score.task, score.settings.get("metric"))))
+
+
+def _by_task(scores: Sequence[Score], which: str) -> dict[Any, Score]:
+    found: dict[Any, Score] = {}
+    for score in scores:
+        models = [other.settings.get("model") for other in (found.get(score.comparable, score), score)]
+        if models[0] != models[1]:
+            raise InputError(
+                f"the {which} file has {_what(score)} of two models, {models[0]} and {models[1]}; expected one a file"
+            )
+        found[score.comparable] = score
+    return found
 
 
 def _unmatched(score: Score, others: Sequence[Score]) -> str:

@@ -67,9 +67,10 @@ def _read_labelled(path: Path, language: str) -> Labelled:
     return Labelled(Text(lines, language, str(path)), labels)
 
 
-def read_language(data: str, language: str, learn: bool) -> dict[str, Labelled]:
-    """Test, and to learn in it train and dev; where there is no dev, every 10th line of train is held out."""
-    parts = {part: read_part(data, language, part) for part in (("train", "dev", "test") if learn else ("test",))}
+def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
+    """To learn in it train and dev, to test it test; where there is no dev, every 10th line of train is held out."""
+    needed = [*(("train", "dev") if learn else ()), *(("test",) if test else ())]
+    parts = {part: read_part(data, language, part) for part in needed}
     if parts.get("train") and not parts["dev"]:
         whole = parts["train"]
         assert whole is not None
@@ -99,15 +100,16 @@ def evaluate(
     show_progress: bool = False,
 ) -> list[Score]:
     """Accuracy for every train and test language."""
-    order = list(dict.fromkeys([*train_languages, *test_languages]))
-    texts = {language: read_language(data, language, language in train_languages) for language in order}
+    order = list(dict.fromkeys([*test_languages, *train_languages]))
+    texts = {
+        language: read_language(data, language, language in train_languages, language in test_languages)
+        for language in order
+    }
     languages = {
         language: Language(**{part: _embed(encoder, found) for part, found in parts.items()})
         for language, parts in texts.items()
     }
-    tested = {language: languages[language] for language in dict.fromkeys([*test_languages, *train_languages])}
-    scores = transfer_scores(protocol, tested, train_languages, config, encoder.fingerprint, show_progress)
-    return [score for score in scores if score.task.split("->")[1] in test_languages]
+    return transfer_scores(protocol, languages, train_languages, config, encoder.fingerprint, show_progress)
 
 
 def _embed(encoder: Encoder, found: Labelled) -> Part:

@@ -200,15 +200,18 @@ class WordVectors:
 def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str, int], FloatArray]:
     """Words and their vectors [V, D]; of a word that stands there twice the first.
 
-    Raises: InputError naming the line that is no word vector.
+    Raises: InputError naming the line that is no word vector, and for a file that is cut off.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
+    header, words = None, 0
     lines = tqdm(read_lines(path), desc=path.name, unit=" words", disable=None if show_progress else True)
     for number, line in enumerate(lines, start=1):
         fields = line.rstrip().split(" ")
         if number == 1 and len(fields) == 2:
+            header = fields
             continue
+        words += 1
         word, values = fields[0], fields[1:]
         try:
             vector = np.array(values, dtype=np.float32)
@@ -222,6 +225,11 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
             vectors.append(vector)
     if not vectors:
         raise InputError(f"{path}: no word vectors in it; expected `word x x ...` on every line")
+    if header is not None and header != [str(words), str(len(vectors[0]))]:
+        raise InputError(
+            f"{path}: {words} words of width {len(vectors[0])}, but its first line says {' '.join(header)}; "
+            "fetch it again if it is not whole, or correct that line"
+        )
     return rows, np.stack(vectors)
 
 

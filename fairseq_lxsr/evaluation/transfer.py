@@ -23,9 +23,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Language:
-    """What a language has; train and dev are needed only where a classifier learns in it."""
+    """What a language has: test where it is tested, train and dev where a classifier learns in it."""
 
-    test: Part
+    test: Part | None = None
     train: Part | None = None
     dev: Part | None = None
 
@@ -49,6 +49,14 @@ def transfer_scores(
         if train is None or dev is None:
             raise InputError(f"{learnt}: no training text; expected train and dev to learn in this language")
         classes = sorted(set(train.labels))
+        tests = {tested: language.test for tested, language in languages.items() if language.test is not None}
+        for tested, test in tests.items():
+            if test.features.shape[1] != train.features.shape[1]:
+                raise InputError(
+                    f"embeddings of {learnt} are {train.features.shape[1]} wide and those of {tested} "
+                    f"{test.features.shape[1]}; expected the same model for all languages"
+                )
+        gold = {tested: class_numbers(test, classes) for tested, test in tests.items()}
         model = train_classifiers(
             config,
             train.features,
@@ -58,23 +66,17 @@ def transfer_scores(
             len(classes),
             show_progress,
         )
-        for tested, language in languages.items():
-            if language.test.features.shape[1] != train.features.shape[1]:
-                raise InputError(
-                    f"embeddings of {learnt} are {train.features.shape[1]} wide and those of {tested} "
-                    f"{language.test.features.shape[1]}; expected the same model for all languages"
-                )
-            gold = class_numbers(language.test, classes)
-            predicted = model.predict(language.test.features)  # [S, N]
-            sizes = f"{len(train.labels)}-{len(dev.labels)}-{len(gold)}"
+        for tested, test in tests.items():
+            predicted = model.predict(test.features)  # [S, N]
+            sizes = f"{len(train.labels)}-{len(dev.labels)}-{len(test.labels)}"
             settings = {
                 "classes": len(classes),
                 "sizes": sizes,
                 **config.settings,
-                "text": text_hash([train.text, dev.text, language.test.text]),
+                "text": text_hash([train.text, dev.text, test.text]),
                 "model": fingerprint,
             }
-            scores.append(_score(protocol, f"{learnt}->{tested}", predicted, gold, settings))
+            scores.append(_score(protocol, f"{learnt}->{tested}", predicted, gold[tested], settings))
     return scores
 
 

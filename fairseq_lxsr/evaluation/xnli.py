@@ -137,10 +137,10 @@ def evaluate(
     train, dev = (_embed(encoder, read_pairs(data, train_language, part), normalise) for part in ("train", "dev"))
     languages = {
         language: Language(_embed(encoder, read_pairs(data, language, "test"), normalise))
-        for language in dict.fromkeys([*test_languages, train_language])
+        for language in test_languages
     }
-    languages[train_language] = Language(languages[train_language].test, train, dev)
+    languages[train_language] = Language(languages.get(train_language, Language()).test, train, dev)
     scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint, show_progress)
     for score in scores:
         score.settings["norm"] = "l2-sentence" if normalise else "none"
-    return [score for score in scores if score.task.split("->")[1] in test_languages]
+    return scores

@@ -15,11 +15,32 @@ ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
 MIN_ROWS_PER_LIST = 39  # faiss warns below it
 PQ_WIDTH = 8  # dimensions that share one byte
+MIN_PQ_ROWS = 256  # as many as that byte has values
 
 
 def default_lists(count: int) -> int:
     """Inverted lists for `count` vectors: 4 sqrt(count), as faiss's guide to choosing an index has it."""
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
+
+
+def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
+    """Whether `build_index` can make this of `count` vectors of a width; None where their number is not known yet.
+
+    Raises: InputError for an unknown kind, a number of lists or a width that do not go with it, too few vectors.
+    """
+    if kind not in KINDS:
+        raise InputError(f"index {kind!r}; expected one of {', '.join(KINDS)}")
+    if lists is not None and not kind.startswith("ivf"):
+        raise InputError(f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists")
+    if lists is not None and (lists < 1 or (count is not None and lists > count)):
+        of = "vectors" if count is None else f"{count} vectors"
+        raise InputError(f"{lists} lists for {of}; expected 1 to their number")
+    if kind == "ivf-pq" and (width % PQ_WIDTH or (count is not None and count < MIN_PQ_ROWS)):
+        of = "vectors" if count is None else f"{count} vectors"
+        raise InputError(
+            f"ivf-pq of {of} of width {width}; expected at least {MIN_PQ_ROWS} of a width divisible by {PQ_WIDTH}: "
+            "take ivf"
+        )
 
 
 def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None = None, seed: int = 1) -> faiss.Index:
@@ -31,27 +52,17 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
             are compared; `ivf-pq` the same with D/8 bytes a vector.
         lists: inverted lists; None for 4 sqrt(M).
         seed: of the rows that the lists are learnt from.
-    Raises: InputError for an unknown kind, too few rows, NaN.
+    Raises: InputError as `check_kind`, and for NaN.
     """
     count, width = embeddings.shape
-    if lists is not None and not kind.startswith("ivf"):
-        raise InputError(f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists")
+    check_kind(kind, lists, width, count)
     lists = default_lists(count) if lists is None else lists
-    if not 1 <= lists <= count:
-        raise InputError(f"{lists} lists for {count} vectors; expected 1 to {count}")
-    if kind == "ivf-pq" and (width % PQ_WIDTH or count < 256):
-        raise InputError(
-            f"ivf-pq of {count} vectors of width {width}; expected at least 256 of a width divisible by {PQ_WIDTH}: "
-            "take ivf"
-        )
     factory = {
         "flat": "Flat",
         "float16": "SQfp16",
         "ivf": f"IVF{lists},SQfp16",
         "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",
     }
-    if kind not in factory:
-        raise InputError(f"index {kind!r}; expected one of {', '.join(KINDS)}")
     index = faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
     sample = min(count, max(lists * TRAINING_ROWS_PER_LIST, 256 * MIN_ROWS_PER_LIST))
     chosen = np.sort(np.random.default_rng(seed).choice(count, sample, replace=False))
@@ -81,7 +92,12 @@ def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int 
 
 
 def write_index(index: faiss.Index, path: Path) -> None:
-    faiss.write_index(index, str(path))
+    """Raises: InputError where there is no room for it."""
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be written ({reason}); check the path and the free space") from None
 
 
 def read_index(path: Path) -> faiss.Index:

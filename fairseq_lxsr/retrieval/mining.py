@@ -32,7 +32,8 @@ class MinedPairs:
 
     def above(self, threshold: float) -> "MinedPairs":
         """The pairs that score at least `threshold`."""
-        return self.first(int((self.scores >= threshold).sum()))
+        # a threshold between two scores that are next to each other in float32 would be rounded to one of them
+        return self.first(int((self.scores.astype(np.float64) >= threshold).sum()))
 
 
 def mine(

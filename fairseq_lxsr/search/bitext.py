@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, read_lines, sha256
+from fairseq_lxsr.files import atomic_write, is_blank, read_lines, sha256
 from fairseq_lxsr.retrieval import MinedPairs, first_unusable, mine_neighbours, nearest_neighbours
 from fairseq_lxsr.search.resumable import claim_folder, resumable_array
 
@@ -91,9 +91,8 @@ def distinct_lines(path: Path) -> tuple[list[str], np.ndarray]:
     """The lines that are not empty, each once, and their numbers from 0."""
     first: dict[str, int] = {}
     for number, line in enumerate(read_lines(path)):
-        stripped = line.strip()
-        if stripped:
-            first.setdefault(stripped, number)
+        if not is_blank(line):
+            first.setdefault(line.strip(), number)
     if not first:
         raise InputError(f"{path}: no text in it; expected one sentence a line")
     return list(first), np.array(list(first.values()))

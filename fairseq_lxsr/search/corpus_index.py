@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.files import atomic_folder, is_blank, sha256
 from fairseq_lxsr.retrieval import build_index, first_unusable, read_index, search_index, write_index
 
-CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE = "index.json", "index.faiss", "sentences.txt", "offsets.npy"
-FORMAT_VERSION = 1
+CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
+OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # of each sentence: its first byte, its line in the corpus
+FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
+FORMAT_VERSION = 2
 ENCODE_ROWS = 20_000
 
 Encode = Callable[[list[str]], np.ndarray]
@@ -22,10 +24,10 @@ Encode = Callable[[list[str]], np.ndarray]
 
 @dataclass(frozen=True)
 class Hit:
-    """A sentence that was found: cosine, its number in the corpus from 0, and itself."""
+    """A sentence that was found: cosine, its line in the corpus from 0, and itself."""
 
     score: float
-    row: int
+    line: int
     sentence: str
 
 
@@ -39,8 +41,8 @@ class CorpusIndex:
     Only the vectors are held in memory; sentences are read when they are found.
     """
 
-    def __init__(self, folder: Path, config: dict[str, Any], vectors, offsets: np.ndarray):
-        self.folder, self.config, self.vectors, self.offsets = folder, config, vectors, offsets
+    def __init__(self, folder: Path, config: dict[str, Any], vectors, offsets: np.ndarray, lines: np.ndarray):
+        self.folder, self.config, self.vectors, self.offsets, self.lines = folder, config, vectors, offsets, lines
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -70,13 +72,14 @@ class CorpusIndex:
             model_folder: where the model lies, for whoever searches.
         """
         with atomic_folder(folder, CONFIG_FILE) as work:
-            offsets, width = _write_blocks(work, sentences, encode)
-            count = len(offsets) - 1
+            lines, offsets, width = _write_blocks(work, sentences, encode)
+            count = len(lines)
             vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
             write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
             del vectors
             (work / "vectors.raw").unlink()
             np.save(work / OFFSETS_FILE, offsets)
+            np.save(work / LINES_FILE, lines)
             config = {
                 "format_version": FORMAT_VERSION,
                 "kind": kind,
@@ -84,7 +87,7 @@ class CorpusIndex:
                 "width": width,
                 "model": fingerprint,
                 "model_folder": model_folder,
-                "files": {name: sha256(work / name) for name in (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE)},
+                "files": {name: sha256(work / name) for name in FILES},
             }
             (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         return cls.load(folder)
@@ -101,11 +104,11 @@ class CorpusIndex:
             raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
         if version != FORMAT_VERSION:
             raise InputError(f"{folder}: index of format {version}; this version reads format {FORMAT_VERSION}")
-        for name in (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE):
+        for name in FILES:
             if not (folder / name).is_file() or sha256(folder / name) != files.get(name):
                 raise InputError(f"{folder / name}: missing or changed since the index was built; build it again")
-        offsets = np.load(folder / OFFSETS_FILE, mmap_mode="r", allow_pickle=False)
-        return cls(folder, config, read_index(folder / VECTORS_FILE), offsets)
+        arrays = (np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in (OFFSETS_FILE, LINES_FILE))
+        return cls(folder, config, read_index(folder / VECTORS_FILE), *arrays)
 
     def search(self, queries: Sequence[str], encode: Encode, k: int = 5, probes: int = 32) -> list[list[Hit]]:
         """The k nearest sentences of every query, nearest first (fewer where the index finds fewer).
@@ -116,12 +119,12 @@ class CorpusIndex:
         Raises: InputError for a query without a direction (no known piece in it).
         """
         embeddings = encode(list(queries))
-        _check_directions(embeddings, queries)
+        _check_directions(embeddings, queries, range(len(queries)))
         cosines, found = search_index(self.vectors, embeddings, min(k, len(self)), probes)
         with open(self.folder / SENTENCES_FILE, "rb") as stream:
             return [
                 [
-                    Hit(score, row, self._sentence(stream, row))
+                    Hit(score, int(self.lines[row]), self._sentence(stream, row))
                     for score, row in zip(scores, rows, strict=True)
                     if row >= 0
                 ]
@@ -133,30 +136,37 @@ class CorpusIndex:
         return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8").rstrip("\n")
 
 
-def _check_directions(embeddings: np.ndarray, sentences: Sequence[str]) -> None:
+def _check_directions(embeddings: np.ndarray, sentences: Sequence[str], lines: Sequence[int]) -> None:
     unusable = first_unusable(embeddings)
     if unusable:
         index, why = unusable
-        raise InputError(f"the embedding of {sentences[index]!r:.60} {why}, so nothing is near to it; leave it out")
+        raise InputError(
+            f"line {lines[index] + 1:,}, {sentences[index]!r:.60}: its embedding {why}, so nothing is near to it; "
+            "leave it out"
+        )
 
 
-def _blocks(sentences: Iterable[str]) -> Iterator[list[str]]:
-    kept = (stripped for sentence in sentences if (stripped := " ".join(sentence.split())))
+def _blocks(sentences: Iterable[str]) -> Iterator[tuple[list[int], list[str]]]:
+    """Numbers and text of the lines that are not empty."""
+    kept = ((line, " ".join(sentence.split())) for line, sentence in enumerate(sentences) if not is_blank(sentence))
     while block := list(islice(kept, ENCODE_ROWS)):
-        yield block
+        lines, texts = zip(*block, strict=True)
+        yield list(lines), list(texts)
 
 
-def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple[np.ndarray, int]:
-    """Sentences and raw vectors to disk, a block at a time: byte offsets [count + 1] and the width."""
+def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple[np.ndarray, np.ndarray, int]:
+    """Sentences and raw vectors to disk, a block at a time: lines [count], byte offsets [count + 1] and the width."""
+    kept: list[int] = []
     offsets, width = [0], 0
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
-        for block in _blocks(sentences):
+        for lines, block in _blocks(sentences):
             embeddings = np.ascontiguousarray(encode(block), dtype=np.float32)
-            _check_directions(embeddings, block)
+            _check_directions(embeddings, block, lines)
             width = embeddings.shape[1]
             vectors.write(embeddings.tobytes())
+            kept += lines
             for sentence in block:
                 offsets.append(offsets[-1] + text.write(f"{sentence}\n".encode()))
-    if len(offsets) == 1:
+    if not kept:
         raise InputError("no text to index; expected one sentence a line")
-    return np.array(offsets, dtype=np.int64), width
+    return np.array(kept, dtype=np.int64), np.array(offsets, dtype=np.int64), width

@@ -1,6 +1,7 @@
 """Arrays computed block by block on disk: what was finished before an interruption is not computed again."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from numpy.lib.format import open_memmap
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write
+from fairseq_lxsr.files import atomic_write, naming
 
 
 def resumable_array(
@@ -29,9 +30,7 @@ def resumable_array(
     if not path.exists():
         partial, progress = path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.progress")
         done = _rows_done(partial, progress)
-        rows = open_memmap(
-            partial, "r+" if done else "w+", dtype=None if done else dtype, shape=None if done else shape
-        )
+        rows = open_memmap(partial, "r+") if done else _new_array(partial, progress, dtype, shape)
         bar = tqdm(total=len(rows), initial=done, desc=path.stem, unit=" rows", disable=None if show_progress else True)
         with bar:
             for start in range(done, len(rows), block):
@@ -45,6 +44,20 @@ def resumable_array(
         partial.replace(path)
         progress.unlink(missing_ok=True)
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _new_array(partial: Path, progress: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
+    """A file with room for all rows: writing to a mapped one on a full disk would kill the process."""
+    progress.unlink(missing_ok=True)
+    rows = open_memmap(partial, "w+", dtype=dtype, shape=shape)
+    try:
+        with naming(partial), open(partial, "r+b") as stream:
+            if hasattr(os, "posix_fallocate"):  # not on macOS
+                os.posix_fallocate(stream.fileno(), 0, partial.stat().st_size)
+    except OSError:
+        partial.unlink()
+        raise
+    return rows
 
 
 def _rows_done(partial: Path, progress: Path) -> int:

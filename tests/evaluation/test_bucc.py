@@ -1,5 +1,7 @@
 """BUCC on files worked out by hand; see golden/README.md."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from golden_vectors import GOLDEN, Vectors
@@ -47,6 +49,23 @@ def test_two_systems_that_mined_different_sentences_are_compared():
     assert notes == []
     f1 = next(result for result in results if result.value == "F1")
     assert (f1.first, f1.second) == pytest.approx((200 / 3, 100))  # the other finds pair 3 and not the wrong pair 1
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_other_gold_pairs_are_measured_differently(part):
+    parts = [bucc.read_set(TEMPLATE, "fr-en", name) for name in bucc.PARTS]
+    score, _ = bucc.evaluate(*parts, Vectors(), margin="absolute")
+    (first, *others) = sorted(parts[part].gold)
+    parts[part] = replace(parts[part], gold={(first[0], first[1] + 1), *others})
+    changed, _ = bucc.evaluate(*parts, Vectors(), margin="absolute")
+    assert changed.signature != score.signature
+    assert compare([score], [changed])[0] == []
+
+
+def test_a_threshold_between_neighbouring_numbers():
+    high = np.float32(1.0000001)
+    mined = pairs([high, np.nextafter(high, np.float32(0))], [(0, 0), (1, 1)])
+    assert len(mined.above(bucc.best_threshold(mined, {(0, 0)}))) == 1
 
 
 def test_pairs_of_equal_score_are_kept_or_left_together():

@@ -71,6 +71,19 @@ def test_what_was_measured_differently_is_not():
     ]
 
 
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_a_metric_that_one_file_lacks_is_named(exchanged):
+    files = [score(FIRST, "a", metric="nn"), score(FIRST, "a", metric="csls")], [score(SECOND, "b", metric="nn")]
+    results, notes = compare(*(files[::-1] if exchanged else files))
+    assert len(results) == len(notes) == 1
+    assert "csls" in notes[0]
+
+
+def test_two_models_of_one_task_in_a_file_are_refused():
+    with pytest.raises(InputError, match="the first file has xsr en->fr of two models, a and c; expected one a file"):
+        compare([score(FIRST, "a"), score(FIRST, "c")], [score(SECOND, "b")])
+
+
 def test_another_version_measured_differently():
     results, notes = compare([replace(score(FIRST, "a"), version="0.0.1")], [score(SECOND, "b")])
     assert results == []

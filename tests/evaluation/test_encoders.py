@@ -63,8 +63,14 @@ def test_what_is_no_word_vector_is_refused(tmp_path, line):
         WordVectors(tmp_path / "x.vec", "max")
 
 
+def test_a_file_that_is_cut_off_is_refused(tmp_path):
+    (tmp_path / "x.vec").write_text("3 2\na 1 0\nb 0 1\n")
+    with pytest.raises(InputError, match="2 words of width 2, but its first line says 3 2"):
+        WordVectors(tmp_path / "x.vec")
+
+
 def test_fingerprints_tell_systems_apart(vec, tmp_path):
-    (tmp_path / "fr.vec").write_text(VEC + "d 3 3\n")
+    (tmp_path / "fr.vec").write_text(VEC.replace("3 2", "4 2", 1) + "d 3 3\n")
     systems = [WordVectors(vec), WordVectors(vec, "sum"), WordVectors(tmp_path / "fr.vec")]
     assert len({system.fingerprint for system in systems}) == 3
     assert ByLanguage({"en": systems[0]}).fingerprint != ByLanguage({"fr": systems[0]}).fingerprint

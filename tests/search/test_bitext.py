@@ -27,7 +27,9 @@ def sides(tmp_path):
     """80 source lines, two repeated and one empty among them, and 60 of the target."""
     source = [f"s {i}" for i in range(80)]
     target = [f"t {i}" for i in range(20, 80)]
-    (tmp_path / "a.txt").write_text("\n".join([source[0], source[0], "", *source[1:], source[5]]) + "\n")
+    (tmp_path / "a.txt").write_text(
+        "\n".join([source[0], source[0], "", *source[1:], source[5], "\u200b"]) + "\n", encoding="utf-8"
+    )
     (tmp_path / "b.txt").write_text("\n".join(target) + "\n")
 
     def encode(lines, rows):

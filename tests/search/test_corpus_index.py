@@ -21,13 +21,13 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 @pytest.mark.parametrize("kind", ["flat", "float16", "ivf", "ivf-pq"])
 def test_finds_itself(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.corpus_index.ENCODE_ROWS", 64)
-    sentences = iter(["", SENTENCES[0], "  ", *SENTENCES[1:]])  # empty ones are left out
+    sentences = iter(["", SENTENCES[0], " \u200b", *SENTENCES[1:]])  # empty ones are left out
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
     hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3, probes=100)
     assert [row[0].sentence for row in hits] == [SENTENCES[7], SENTENCES[123]]
-    assert hits[0][0].row == 7
+    assert hits[0][0].line == 9
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
 
 
@@ -43,7 +43,7 @@ def test_nothing_half_built_is_left(tmp_path):
     with pytest.raises(RuntimeError):
         CorpusIndex.build(tmp_path / "index", SENTENCES, broken, "model")
     with pytest.raises(InputError, match="no text to index"):
-        CorpusIndex.build(tmp_path / "index", ["", " "], encode, "model")
+        CorpusIndex.build(tmp_path / "index", ["", " \ufeff"], encode, "model")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -51,10 +51,10 @@ def test_a_sentence_without_direction_is_refused(tmp_path):
     def nothing(sentences):
         return np.zeros((len(sentences), 16))
 
-    with pytest.raises(InputError, match="the embedding of 'número 0 …' is a zero vector"):
+    with pytest.raises(InputError, match="line 1, 'número 0 …': its embedding is a zero vector"):
         CorpusIndex.build(tmp_path / "index", SENTENCES, nothing, "model")
     index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
-    with pytest.raises(InputError, match="the embedding of 'x' is a zero vector"):
+    with pytest.raises(InputError, match="line 1, 'x': its embedding is a zero vector"):
         index.search(["x"], nothing)
 
 

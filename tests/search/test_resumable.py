@@ -1,5 +1,6 @@
 """Work that survives kill -9."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -24,6 +25,16 @@ def compute(start, stop):
 
 resumable_array(Path(sys.argv[1]), (95, 2), np.float32, compute, block=10)
 """
+
+
+def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*x\.npy\.partial'"):
+        resumable_array(tmp_path / "x.npy", (95, 2), np.float32, lambda *_: pytest.fail("computed"), block=10)
+    assert not list(tmp_path.iterdir())
 
 
 def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
