@@ -24,7 +24,8 @@ _UNSPACED = {
 _MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
 _MARK = re.compile(f"[{_MARKS}]")
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
-_NOT_DIGIT, _DIGIT, _NOT_WORD = re.compile(r"\D"), re.compile(r"\d"), re.compile(r"[\W_]+")
+_DIGITS, _NOT_DIGIT, _DIGIT = re.compile(r"\d+"), re.compile(r"\D"), re.compile(r"\d")
+_NOT_WORD = re.compile(r"[\W_]+")
 _NOT_WORD_OR_MARK = re.compile(rf"(?:[^\w{_MARKS}]|_)+")  # the same where there are no marks, but ten times slower
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
@@ -91,9 +92,15 @@ def comparable(text: str) -> str:
 
 
 def numbers_differ(pair: Pair) -> bool:
-    """The numbers of one side, whatever separates their digits, are not those of the other."""
-    source, target = (sorted(map(_digits, _NUMBER.findall(side))) for side in pair)
-    return source != target
+    """The numbers of one side, whatever separates their digits, are not those of the other.
+
+    12.05.2003 is one number or three; what agrees in either reading is left.
+    """
+    return all(_numbers(pair[0], reading) != _numbers(pair[1], reading) for reading in (_NUMBER, _DIGITS))
+
+
+def _numbers(text: str, reading: re.Pattern[str]) -> list[str]:
+    return sorted(map(_digits, reading.findall(text)))
 
 
 def _digits(number: str) -> str:

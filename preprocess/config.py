@@ -27,8 +27,8 @@ class SubwordOptions:
     def __post_init__(self):
         if self.vocab_size < 1 or self.max_sentences < 1:
             raise InputError(f"vocab_size {self.vocab_size}, max_sentences {self.max_sentences}; expected 1 or more")
-        if not 0 < self.character_coverage <= 1:
-            raise InputError(f"character_coverage {self.character_coverage}; expected a share, above 0 and at most 1")
+        if not 0.98 <= self.character_coverage <= 1:  # what SentencePiece takes
+            raise InputError(f"character_coverage {self.character_coverage}; expected a share, 0.98 to 1")
         for name, known in (("model_type", MODEL_TYPES), ("normalisation", NORMALISATIONS)):
             if getattr(self, name) not in known:
                 raise InputError(f"{name} {getattr(self, name)!r}; expected one of {', '.join(known)}")
@@ -103,7 +103,7 @@ def read_yaml(path: Path) -> Any:
         raise InputError(f"{path}: no such file; expected a YAML file")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
 
 

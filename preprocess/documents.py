@@ -56,8 +56,8 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
         if not line.strip():
             continue
         try:
-            text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError):
+            text = json.loads(line)["text"].encode("utf-8", "replace").decode().replace("\0", " ")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(
                 f"{file}, line {number}: {line!r:.60}; expected an object with text, as WikiExtractor --json writes it"
             ) from None
@@ -99,7 +99,8 @@ def make_documents(
             for language, source in sources.items()
         }
 
-    options = {"languages": list(sources), "valid_documents": valid_documents, "seed": seed}
+    texts = {language: str(source) for language, source in sources.items()}
+    options = {"sources": texts, "valid_documents": valid_documents, "seed": seed}
     report = run_stage(folder, options, inputs, build, say)
     for language, counts in report.items():
         say(f"{folder}: {language}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
@@ -120,7 +121,7 @@ def _write_language(work: Path, language: str, source: Path, valid_documents: in
         starts[split].append(starts[split][-1] + len(document))
     for split in SPLITS:
         streams[split].close()
-        np.save(work / f"starts.{split}.{language}.npy", np.array(starts[split], dtype=np.int64))
+        np.save(starts_of(work / f"{split}.{language}"), np.array(starts[split], dtype=np.int64))
         counts |= {f"{split} documents": len(starts[split]) - 1, f"{split} sentences": starts[split][-1]}
     return counts
 
@@ -157,13 +158,19 @@ def binarise_documents(
         return {"unknown per cent": unknown}
 
     options = {"languages": list(languages), "shards": shards}
-    report = run_stage(folder, options, [*texts, *(subwords / name for name in kept)], build, say)
+    inputs = [*texts, *map(starts_of, texts), *(subwords / name for name in kept)]
+    report = run_stage(folder, options, inputs, build, say)
     say(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")
+
+
+def starts_of(text: Path) -> Path:
+    """Where the documents of a text begin: the file beside it."""
+    return text.with_name(f"starts.{text.name}.npy")
 
 
 def _binarise_text(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
     """One language of a split in its shards; returns the per cent of unknown pieces."""
-    starts = np.load(text.with_name(f"starts.{text.name}.npy"), allow_pickle=False)
+    starts = np.load(starts_of(text), allow_pickle=False)
     firsts = first_documents(starts, len(places), text)
     for place, first, last in zip(places, firsts[:-1], firsts[1:], strict=True):
         np.save(place.with_name(f"{place.name}.documents.npy"), starts[first : last + 1] - starts[first])

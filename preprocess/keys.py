@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.files import PACKED, read_lines
 from preprocess.clean import comparable
 
 
@@ -23,7 +23,8 @@ def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
     Raises: InputError for files that are no lines of text.
     """
     for path in paths:
-        if Path(path).suffix in (".tmx", ".po", ".mo"):
+        plain = Path(path).with_suffix("") if Path(path).suffix in PACKED else Path(path)
+        if plain.suffix.lower() in (".tmx", ".po", ".mo"):
             raise InputError(f"{path}: cannot be excluded; expected text, one sentence a line, or columns with tabs")
     lines = itertools.chain.from_iterable(read_lines(path) for path in paths)
     texts = itertools.chain.from_iterable({line, *line.split("\t")} for line in lines)

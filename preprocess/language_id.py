@@ -73,13 +73,14 @@ def _fasttext(path: str):
 
 
 def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
-    return _fasttext(path).predict(text)[0][0].removeprefix("__label__") == _macro_language(language)
+    found = _fasttext(path).predict(text)[0][0].removeprefix("__label__")
+    return found in (language, _macro_language(language))
 
 
 def language_check(method: str) -> Callable[[str, str, str], bool]:
     """The check (text, its language, the other language of the pair) -> is it in its language.
 
-    Raises: InputError for an unknown method or a package that is not installed.
+    Raises: InputError for an unknown method, a package that is not installed, a file that is no model.
     """
     package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
     if package == "fasttext" and not Path(method).is_file():
@@ -88,5 +89,10 @@ def language_check(method: str) -> Callable[[str, str, str], bool]:
         # the package fasttext itself fails with numpy 2
         name = "fasttext-predict" if package == "fasttext" else package
         raise InputError(f"language identification needs {name}, which is not installed: pip install {name}")
+    if package == "fasttext":
+        try:
+            _fasttext(method)
+        except ValueError:
+            raise InputError(f"{method}: not a model of fastText; expected for example lid.176.bin") from None
     known: dict[str, Callable] = {"stopwords": by_stop_words, "py3langid": _by_py3langid}
     return known.get(method) or partial(_by_fasttext, path=method)

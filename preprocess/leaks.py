@@ -11,11 +11,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_parallel
 from preprocess.clean import Pair
 from preprocess.corpus import DROPPED_FILE, SPLITS, say, sort_reasons
 from preprocess.keys import excluded_keys, sentence_key
-from preprocess.stages import MANIFEST, run_stage
+from preprocess.stages import MANIFEST, read_manifest, run_stage
 from preprocess.workers import blocks, ordered_map
 
 LEAK = "held out in another language pair"
@@ -60,12 +61,31 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
         dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
         return {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
 
-    inputs = [*texts, *itertools.chain.from_iterable(held_files.values())]
+    inputs = [cleaned / MANIFEST, *texts, *itertools.chain.from_iterable(held_files.values())]
     report = run_stage(
         folder, {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}, inputs, build
     )
     say(folder, languages, report)
     return report
+
+
+def check_leaks(corpora: Mapping[Pair, Path]) -> None:
+    """Whether the corpora that are to train together were cleaned together; those made elsewhere are not looked at.
+
+    Raises: InputError for one that was cleaned without what another holds out now.
+    """
+    manifests = {pair: read_manifest(folder / MANIFEST) for pair, folder in corpora.items()}
+    for (pair, own), (other, theirs) in itertools.permutations(manifests.items(), 2):
+        shared = set(pair) & set(other)
+        if not (own and theirs and shared):
+            continue
+        taken_out = {tuple(Path(path).parts[-2:]): value for path, value in own["inputs"].items()}
+        held = {f"{split}.{language}" for split in SPLITS[1:] for language in shared}
+        if any(taken_out.get(("-".join(other), name)) != theirs["files"][name] for name in held):
+            raise InputError(
+                f"{corpora[pair]}: cleaned without {corpora[other]}, so it may train what is held out there; clean the "
+                "pairs together: `lxsr clean --lang-pairs A-B,A-C`, or `lxsr prepare` with a file"
+            )
 
 
 _held: list[frozenset[int]] = []

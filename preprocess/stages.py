@@ -29,7 +29,7 @@ def run_stage(
     key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     manifest = folder / MANIFEST
-    done = _read_manifest(manifest)
+    done = read_manifest(manifest)
     if done is not None and done["key"] == digest and _untouched(folder, done["files"]):
         say(f"{folder}: unchanged, kept")
         return done["report"]
@@ -41,11 +41,11 @@ def run_stage(
     return report
 
 
-def _read_manifest(path: Path) -> dict[str, Any] | None:
+def read_manifest(path: Path) -> dict[str, Any] | None:
     """None for one that is missing or damaged: the stage is built again."""
     try:
         done = json.loads(path.read_text(encoding="utf-8"))
-        return done if {"key", "files", "report"} <= done.keys() else None
+        return done if {"key", "inputs", "files", "report"} <= done.keys() else None
     except (OSError, ValueError, AttributeError):
         return None
 

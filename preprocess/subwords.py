@@ -112,7 +112,9 @@ def train_model(lines: Iterator[str], path: Path, vocab_size: int, how: Mapping[
             num_threads=2,
             minloglevel=2,
         )
-    except (RuntimeError, OSError) as error:
+    except InputError:
+        raise
+    except (RuntimeError, OSError, ValueError) as error:
         most = re.search(r"<= (\d+)", str(error))
         if most:
             raise InputError(

@@ -39,11 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for module in [needed] if needed else dict.fromkeys(MODULES.values()):
         importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)
     args = parser.parse_args(arguments)
+    args.command_line = arguments
     with exit_on_input_error("lxsr"):
         try:
             args.run(args)
         except KeyboardInterrupt:
-            print("lxsr: interrupted; nothing half-written was left", file=sys.stderr)
+            print("lxsr: interrupted; outputs have their names only when they are complete", file=sys.stderr)
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # what reads our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,7 +12,7 @@ from preprocess.config import PrepareConfig, SubwordOptions, read_config, split_
 from preprocess.corpus import Cleaning, make_corpus
 from preprocess.deduplicate import REPEATS
 from preprocess.formats import find_source
-from preprocess.leaks import drop_leaks
+from preprocess.leaks import check_leaks, drop_leaks
 from preprocess.messages import LOCALE_FOLDERS
 from preprocess.stages import MANIFEST
 from preprocess.subwords import MODEL_TYPES, train_subwords
@@ -51,7 +51,7 @@ def add_parser(verbs) -> None:
         parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default: 2)")
         for add in options:
             add(parser)
-        parser.set_defaults(run=run, defaults=parser.get_default)
+        parser.set_defaults(run=run)
 
 
 def config_option(parser: argparse.ArgumentParser) -> None:
@@ -153,13 +153,9 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     """The configuration that the options of a command line spell; options that it does not have keep their defaults."""
     given = vars(args)
     if given.get("config"):
-        others = [
-            name
-            for name in given
-            if name not in ("config", "locale_dir", "defaults") and given[name] != args.defaults(name)
-        ]
+        others = [word for word in args.command_line if word.startswith("--") and not word.startswith("--loc")]
         if others:
-            raise InputError(f"--{others[0].replace('_', '-')} beside {args.config}; expected it in the file")
+            raise InputError(f"{others[0]} beside {args.config}; expected it in the file")
         return read_config(args.config)
     data = given.get("data")
     if data and len(args.lang_pairs) > 1 and "{pair}" not in data:
@@ -233,6 +229,7 @@ def subwords(config: PrepareConfig) -> None:
     for corpus in corpora:
         if not corpus.is_dir():
             raise InputError(f"{corpus}: no such folder; run `lxsr clean` first")
+    check_leaks({split_pair(pair): corpus_folder(config, pair) for pair in config.pairs})
     train_subwords(Path(config.work) / "subwords", corpora, **vars(config.subwords))
 
 
@@ -243,6 +240,7 @@ def run_binarise(args: argparse.Namespace) -> None:
 def binarise_all(config: PrepareConfig) -> None:
     corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     work = Path(config.work)
+    check_leaks(corpora)
     binarise(work / "data-bin", corpora, work / "subwords", config.workers, config.shards)
 
 

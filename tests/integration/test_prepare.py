@@ -85,6 +85,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path):
     (tmp_path / "c.yaml").write_text(two)
     refused(lxsr_here("prepare", tmp_path / "c.yaml", check=False), "none.en: no such file")
     refused(lxsr_here("prepare", tmp_path / "c.yaml", "--exclude", "x", check=False), "--exclude beside", "c.yaml")
+    refused(lxsr_here("prepare", tmp_path / "c.yaml", "--seed", "1", check=False), "--seed beside", "c.yaml")
     assert not (tmp_path / "work").exists()
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from preprocess.binarise import binarise, shard_folders, shard_numbers
 from preprocess.corpus import make_corpus
 from preprocess.formats import find_source
 from preprocess.subwords import train_subwords
+from preprocess.workers import blocks
 
 SPLITS = ("train", "valid", "test")
 
@@ -55,8 +57,12 @@ def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
     assert dictionary == (tmp_path / "theirs" / "dict.en.txt").read_bytes()
 
 
-def test_processes_change_nothing(prepared, tmp_path):
-    assert build(prepared, tmp_path / "one", workers=1) == build(prepared, tmp_path / "two", workers=2)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, shards):
+    whole = build(prepared, tmp_path / "whole", workers=1, shards=shards)
+    monkeypatch.setattr("preprocess.binarise.BLOCK", 50)
+    monkeypatch.setattr("preprocess.binarise.blocks", partial(blocks, size=50))
+    assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
 
 
 def test_shards_hold_every_pair_once_side_by_side(prepared, tmp_path):

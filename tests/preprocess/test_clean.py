@@ -67,6 +67,8 @@ def test_letters():
         (("4 of 12", "4 12"), False),
         (("1,000 files", "1.000 Dateien"), False),
         (("3.5 km in 2 days", "2 jours, 3,5 km"), False),
+        (("on 12/05/2003 at 10:30", "am 12.05.2003 um 10.30"), False),
+        (("on 12/05/2003", "am 12.06.2003"), True),
         (("page 12", "page 21"), True),
         (("page 12", "page"), True),
         (("٣ files", "3 files"), False),

@@ -13,7 +13,7 @@ from preprocess.clean import comparable
 from preprocess.corpus import Cleaning, make_corpus
 from preprocess.deduplicate import KEY, repeated
 from preprocess.formats import Source, find_source
-from preprocess.leaks import drop_leaks
+from preprocess.leaks import check_leaks, drop_leaks
 
 PAIRS = toy.sentences(300)
 
@@ -197,6 +197,19 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
         for name in ("valid.fr", "test.fr"):
             assert (final / name).read_bytes() == (folder / name).read_bytes()
     assert leaks > 60
+    finals = {pair: tmp_path / "final" / folder.name for pair, folder in folders.items()}
+    check_leaks(finals)
+    with pytest.raises(InputError, match=r"fr-de: cleaned without .*en-fr, so it may train what is held out there"):
+        check_leaks({("en", "fr"): finals["en", "fr"], ("fr", "de"): folders["fr", "de"]})
+
+
+def test_pairs_that_were_dropped_are_kept_when_asked_for_later(tmp_path):
+    other = tmp_path / "fr-de"
+    make(other, [(fr, en) for en, fr in PAIRS], tmp_path)
+    for keep in (False, True, False):
+        make(tmp_path / "en-fr", PAIRS, tmp_path, Cleaning(keep_dropped=keep))
+        drop_leaks(tmp_path / "final", ("en", "fr"), tmp_path / "en-fr", {("fr", "de"): other})
+        assert (tmp_path / "final" / "dropped.tsv.gz").exists() == keep
 
 
 def test_a_damaged_manifest_only_costs_time(tmp_path, capsys):
@@ -215,5 +228,8 @@ def test_lines_of_evaluation_text_may_hold_tabs(tmp_path):
 
 
 def test_only_text_can_be_excluded(tmp_path):
+    for name in ("x.tmx.gz", "x.PO"):
+        with pytest.raises(InputError, match=f"{name}: cannot be excluded"):
+            make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning(exclude=(str(tmp_path / name),)))
     with pytest.raises(InputError, match=r"x\.tmx: cannot be excluded; expected text"):
         make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning(exclude=("x.tmx",)))

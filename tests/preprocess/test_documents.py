@@ -38,9 +38,12 @@ def test_what_wikiextractor_writes(tmp_path):
         ["Dogs bark.", "Dr. Smith has one.", "Section.", "It is new."],
         ["Cats do not."],
     ]
-    (folder / "wiki_00").write_text('{"title": "Dog"}\n')
-    with pytest.raises(InputError, match=r"wiki_00, line 1.*expected an object with text"):
-        list(read_documents(tmp_path, "en"))
+    for line in ('{"title": "Dog"}', '{"text": null}'):
+        (folder / "wiki_00").write_text(f"{line}\n")
+        with pytest.raises(InputError, match=r"wiki_00, line 1.*expected an object with text"):
+            list(read_documents(tmp_path, "en"))
+    (folder / "wiki_00").write_text('{"text": "A dog \\ud83d runs."}\n')
+    assert next(read_documents(folder / "wiki_00", "en")) == ["A dog ? runs."]
 
 
 def test_bad_input(tmp_path):
@@ -126,8 +129,19 @@ def test_a_stage_is_kept_while_its_input_is_unchanged(prepared, capsys):
     folder, sources, _ = prepared
     make_documents(folder / "documents", sources, 5, seed=1)
     assert "unchanged, kept" in capsys.readouterr().out
-    make_documents(folder / "documents", sources, 4, seed=1)
-    assert "unchanged, kept" not in capsys.readouterr().out
+    for changed in ({"en": sources["zh"], "zh": sources["en"]}, sources):
+        make_documents(folder / "documents", changed, 4, seed=1)
+        assert "unchanged, kept" not in capsys.readouterr().out
+
+
+def test_documents_that_begin_elsewhere_are_binarised_again(prepared):
+    folder, sources, _ = prepared
+    starts = folder / "documents" / "starts.train.en.npy"
+    changed = np.load(starts)
+    changed[1:-1] = np.arange(1, len(changed) - 1)
+    np.save(starts, changed)
+    binarise_documents(folder / "data", folder / "documents", list(sources), folder / "subwords", workers=1)
+    np.testing.assert_array_equal(np.load(folder / "data" / "train.en.documents.npy"), changed)
 
 
 def test_chinese_characters_stand_alone():
