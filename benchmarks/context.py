@@ -14,6 +14,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -113,15 +114,15 @@ def study(language: str, args: argparse.Namespace, results: Results) -> None:
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
     )
-    first = prepare(base)
-    first.run()
+    text = partial(prepare, base)
+    Rounds(base, text).run()
     keep(results, args, Path(base.work), language, STAGE, (UNTRAINED, STAGE1), classify=True)
     for draw in args.draws:
         work = Path(base.work).with_name(f"draw-{draw}")
         if not work.exists():
             shutil.copytree(base.work, work)
         config = replace(base, work=str(work), draw=draw, rounds=args.rounds)
-        Rounds(config, first.data, first.documents).run()
+        Rounds(config, text).run()
         steps = [f"round{number}" for number in range(1, args.rounds + 1)]
         keep(results, args, work, language, draw, steps, classify=draw == max(args.draws))
 

@@ -23,7 +23,7 @@ from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import RECORD, Rounds
+from fairseq_lxsr.context.rounds import RECORD, Rounds, TrainingText
 from preprocess.binarise import binarise
 
 VALID = 1000
@@ -67,7 +67,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=40, help="of training on the pairs (default: 40)")
     args = parser.parse_args()
     first = (args.work / f"{args.arch}.en-{args.language}" / STAGE1).absolute()
-    config = ContextConfig(**json.loads((first / RECORD).read_text()))
+    record = json.loads((first / RECORD).read_text())
+    text = TrainingText([first / "data-bin"], first / "documents", record.pop("text"))
+    config = ContextConfig(**record)
 
     def measured(model: Path) -> dict[str, float]:
         return retrieval(SentenceEncoder.from_pretrained(model), args.data, (args.language,))
@@ -78,7 +80,7 @@ def main() -> None:
         model = lightweight(args.data, f"en-{args.language}", count, first / "subwords", work, args.seconds)
         shutil.copytree(first, work / "rounds")
         options = replace(config, work=str(work / "rounds"), rounds=3, start_model=str(model))
-        Rounds(options, [first / "data-bin"], first / "documents").run()
+        Rounds(options, lambda: text).run()
         result = {"arch": args.arch, "language": args.language, "pairs": count, "lightweight": measured(model)}
         for name in (STAGE1, "round1", "round2", "round3"):
             result[name] = measured(work / "rounds" / name / "model")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fairseq_lxsr.encoder import DTYPES
 from fairseq_lxsr.errors import InputError
 
 AT_LEAST_ONE = ("valid_documents", "shards", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers")
@@ -60,11 +61,14 @@ class ContextConfig:
         for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} {getattr(self, name)}; expected 1 or more")
-        if self.rounds < 0:
-            raise InputError(f"rounds {self.rounds}; expected 0 or more")
+        for name in ("rounds", "seed"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} {getattr(self, name)}; expected 0 or more")
+        if self.encode_dtype not in DTYPES:
+            raise InputError(f"encode_dtype {self.encode_dtype!r}; expected one of {', '.join(DTYPES)}")
         if not isinstance(self.documents, Mapping) or not all(
-            isinstance(source, str) for source in self.documents.values()
+            isinstance(name, str) for item in self.documents.items() for name in item
         ):
-            raise InputError(f"documents: {self.documents!r:.60}; expected for example {{en: en.txt, fr: fr.txt}}")
+            raise InputError(f"documents: {self.documents!r:.60}; expected for example {{en: en.txt, 'no': no.txt}}")
         if self.rounds and len(self.documents) < 2:
             raise InputError(f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more")

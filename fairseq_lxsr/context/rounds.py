@@ -5,50 +5,67 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.checkpoint import export_checkpoint
+from fairseq_lxsr.checkpoint import export_checkpoint, newest_other, read_checkpoint
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import Lines, atomic_write, read_lines
-from fairseq_lxsr.model_folder import CONFIG_FILE
+from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
-# options that may change between two calls on one work folder: always, and as long as no round has begun
+# options that may change between two calls on one work folder: always, and as long as nothing is mined
 MAY_CHANGE = {"work", "rounds", "workers", "gold"}
 OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
 PLUGIN = Path(__file__).parent.parent
 SAVE_EVERY = 1000  # updates
 
 
+@dataclass(frozen=True)
+class TrainingText:
+    """What all steps read: the data folder or its shards, its text train.LANG in a folder, and what tells it apart."""
+
+    shards: Sequence[Path]
+    documents: Path
+    key: str
+
+
 class Rounds:
     """Steps in folders of their own: `stage1`, `round1`, `round2`, ...
 
-    Args:
-        data: the data folder, or its shards; documents: its text, train.LANG.
+    Args: prepare: makes the text, or finds it unchanged; called when nobody else works in the folder.
     """
 
-    def __init__(self, config: ContextConfig, data: Sequence[Path], documents: Path):
-        self.config, self.data, self.documents = config, data, documents
+    text: TrainingText
+
+    def __init__(self, config: ContextConfig, prepare: Callable[[], TrainingText]):
+        self.config, self.prepare = config, prepare
         self.work = Path(config.work)
 
     def run(self) -> Path:
         """Returns: the model folder of the last step.
 
-        Raises: InputError for a work folder of other options, one that another run holds, and where training fails.
+        Raises: InputError for a work folder of other options or text, one that another run holds, and where training
+            fails.
         """
         with self._locked() as self.lock:
-            self._check_record()
+            record = self._check_record(asdict(self.config) | {"documents": dict(self.config.documents)})
+            self._check_files()
+            self.text = self.prepare()
+            self._check_record(record | {"text": self.text.key})
             model = self._step("stage1", None)
             for number in range(1, self.config.rounds + 1):
                 model = self._step(f"round{number}", model)
@@ -62,7 +79,7 @@ class Rounds:
             return model
         folder.mkdir(parents=True, exist_ok=True)
         if previous is None:
-            shards, epochs = [self._sentences_with_context(shard) for shard in self.data], self.config.epochs
+            shards, epochs = [self._sentences_with_context(shard) for shard in self.text.shards], self.config.epochs
             options: tuple[str | Path, ...] = ("--stage", "classify")
         else:
             mined = folder / "mined.tsv"
@@ -73,7 +90,7 @@ class Rounds:
             last = previous.parent / "checkpoints" / "checkpoint_last.pt"
             options = ("--stage", "regress", "--mined", mined, "--disable-validation", "--finetune-from-model", last)
         self._train(folder, shards * epochs, options)
-        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.data[0])
+        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.text.shards[0])
         print(f"{model}: exported")
         return model
 
@@ -83,7 +100,7 @@ class Rounds:
         """Pairs of one round, their cosines under the model of the step before."""
         config, start = self.config, time.perf_counter()
         encoder = SentenceEncoder.from_pretrained(model)
-        texts = {language: Lines(self.documents / f"train.{language}") for language in config.documents}
+        texts = {language: Lines(self.text.documents / f"train.{language}") for language in config.documents}
         files = {language: output.with_name(f"vectors.{language}.raw") for language in texts}
         embedded = {
             language: Embedded(encoder, lines, config.encode_dtype, files[language])
@@ -103,10 +120,10 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        with (self.work / REPORT).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(report) + "\n")
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in rows(pairs, texts))
+        with (self.work / REPORT).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(report) + "\n")
         print(
             f"{output}: {len(pairs):,} pairs, mean CSLS {report['mean CSLS']:.3f}, mean cosine "
             f"{report['mean cosine']:.3f}"
@@ -120,7 +137,7 @@ class Rounds:
         """`samples` of every epoch; what fairseq calls an epoch is one shard."""
         config, log = self.config, folder / "train.log"
         updates = sum(math.ceil(count / config.batch_size) for count in samples)
-        data = os.pathsep.join(str(shard.absolute()) for shard in self.data)
+        data = os.pathsep.join(str(shard.absolute()) for shard in self.text.shards)
         command = [
             *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", PLUGIN),
             *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
@@ -131,12 +148,14 @@ class Rounds:
             *("--cpu-precision", config.cpu_precision, "--seed", config.seed, "--log-format", "simple"),
             *("--save-dir", (folder / "checkpoints").absolute(), "--no-epoch-checkpoints"),
             *("--save-interval-updates", SAVE_EVERY, "--keep-interval-updates", 1),
+            *("--distributed-world-size", 1),  # the updates and the learning rate are counted for one
             *(option.absolute() if isinstance(option, Path) else option for option in options),
         ]
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
-        start = time.perf_counter()
+        mend_last(folder / "checkpoints" / "checkpoint_last.pt")
+        start, said = time.perf_counter(), sum(1 for _ in read_lines(log, max_words=None)) if log.is_file() else 0
         if run_logged(list(map(str, command)), log, self.lock):
-            lines = [line for line in read_lines(log, max_words=None) if line.strip()]
+            lines = [line for line in islice(read_lines(log, max_words=None), said, None) if line.strip()]
             message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
             raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); mend it and run again")
         print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
@@ -173,20 +192,29 @@ class Rounds:
                 raise InputError(f"{self.work}: another run works in it; wait for its end, or end it") from None
             yield stream.fileno()
 
-    def _check_record(self) -> None:
-        path, now = self.work / RECORD, asdict(self.config)
-        now["documents"] = dict(self.config.documents)
-        if path.is_file():
+    def _check_record(self, now: dict[str, Any]) -> dict[str, Any]:
+        """Options, and text where it is known, must be those that training began with; it is theirs from now on."""
+        path = self.work / RECORD
+        if path.is_file() and any(self.work.glob("stage1/checkpoints/*.pt")):
             before = json.loads(path.read_text(encoding="utf-8"))
-            may_change = MAY_CHANGE if any(self.work.glob("round*/")) else MAY_CHANGE | OF_ROUNDS
+            may_change = MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
             for name in sorted(now.keys() - may_change):
                 if before.get(name) != now[name]:
                     raise InputError(
                         f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
                         "another work"
                     )
-        with atomic_write(path) as stream:
-            stream.write(json.dumps(now, indent=2) + "\n")
+        if "text" in now:
+            with atomic_write(path) as stream:
+                stream.write(json.dumps(now, indent=2) + "\n")
+        return now
+
+    def _check_files(self) -> None:
+        """What the rounds will read, before days of training."""
+        if self.config.gold:
+            read_gold(Path(self.config.gold))
+        if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
+            read_config(Path(self.config.start_model))
 
 
 def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
@@ -205,8 +233,24 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
         one, tab, other = line.partition("\t")
         if not tab:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
-        found.add((one, other))
+        found.add((" ".join(one.split()), " ".join(other.split())))  # as in documents
     return frozenset(found)
+
+
+def mend_last(checkpoint: Path) -> None:
+    """fairseq copies a checkpoint to its last name; a copy that was cut off gives way to the newest whole one."""
+    if not checkpoint.is_file():
+        return
+    try:
+        read_checkpoint(checkpoint)
+    except InputError:
+        other = newest_other(checkpoint)
+        if other is None:
+            checkpoint.unlink()
+            return
+        copy = checkpoint.with_suffix(".mended")
+        shutil.copyfile(other, copy)
+        copy.replace(checkpoint)
 
 
 def run_logged(command: Sequence[str], log: Path, lock: int) -> int:

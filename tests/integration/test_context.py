@@ -4,6 +4,7 @@ import fcntl
 import itertools
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.context.rounds import mend_last
 from fairseq_lxsr.files import Lines
 
 OPTIONS = {
@@ -149,12 +151,29 @@ def test_interrupted_anywhere_it_ends_with_the_same_weights(finished, documents,
 def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_path):
     work, _ = finished
     config = tmp_path / "other.yaml"
-    write_config(config, documents, work=str(work), draw=50)
-    refused(lxsr("train-context", config, check=False), "begun with draw 100, not 50")
+    data = {path: path.read_bytes() for path in (work / "data-bin").rglob("*.bin")}
+    for option, value, before in (("draw", 50, 100), ("valid_documents", 6, 5)):
+        write_config(config, documents, work=str(work), **{option: value})
+        refused(lxsr_here("train-context", config, check=False), f"begun with {option} {before}, not {value}")
     write_config(config, documents, work=str(work))
     with (work / "lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        refused(lxsr("train-context", config, check=False), "another run works in it")
+        write_config(config, documents, work=str(work), valid_documents=6)
+        refused(lxsr_here("train-context", config, check=False), "another run works in it")
+    assert data == {path: path.read_bytes() for path in data}
+
+
+def test_other_text_is_refused(finished, documents, tmp_path):
+    work, _ = finished
+    shutil.copytree(work, tmp_path / "work")
+    changed = {language: tmp_path / file.name for language, file in documents.items()}
+    for language, file in changed.items():
+        file.write_text(documents[language].read_text() + "\n\nOne more.\nDocument.\n")
+    record = json.loads((tmp_path / "work" / "context.json").read_text())  # as if the files had been changed in place
+    record["documents"] = {language: str(file) for language, file in changed.items()}
+    (tmp_path / "work" / "context.json").write_text(json.dumps(record))
+    config = write_config(tmp_path / "run.yaml", changed, work=str(tmp_path / "work"))
+    refused(lxsr_here("train-context", config, check=False), f"begun with text '{record['text']}'")
 
 
 def test_bad_configurations_are_refused(documents, tmp_path):
@@ -165,10 +184,28 @@ def test_bad_configurations_are_refused(documents, tmp_path):
         ({"documents": {"en": "none.txt"}}, ("expected two languages",)),
         ({"rouns": 2}, ("'rouns'", "expected some of")),
         ({"start_model": 1}, ("start_model is 1; expected str",)),
+        ({"start_model": "none"}, ("none", "no such model folder")),
+        ({"gold": "none.tsv"}, ("none.tsv", "no such file")),
+        ({"encode_dtype": "bf16"}, ("encode_dtype 'bf16'; expected one of float32",)),
+        ({"seed": -1}, ("seed -1; expected 0 or more",)),
+        ({"documents": {False: "no.txt", "en": "en.txt"}}, ("documents:", "'no': no.txt")),
     ):
         write_config(config, documents, **options)
         refused(lxsr_here("train-context", config, check=False), *fragments)
     assert not (tmp_path / "run" / "stage1").exists()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_checkpoint_whose_copy_was_cut_off(finished, tmp_path, whole):
+    work, _ = finished
+    shutil.copytree(work / "stage1" / "checkpoints", tmp_path / "checkpoints")
+    last, best = (tmp_path / "checkpoints" / f"checkpoint_{name}.pt" for name in ("last", "best"))
+    last.write_bytes(last.read_bytes()[:1000])
+    if not whole:
+        best.write_bytes(b"")
+    mend_last(last)
+    assert last.exists() == whole
+    assert not whole or last.read_bytes() == best.read_bytes()
 
 
 def test_the_first_round_can_be_mined_by_another_model(documents, toy_model, tmp_path):
