@@ -44,8 +44,7 @@ def distance_constraint(
     pair = to_distance((u - v).norm(dim=1))  # [B]
     if len(u) < 2:
         return pair.sum(), pair.sum() * 0
-    # element by element, not by |u|^2 + |v|^2 - 2uv, which loses what is near; never a [B, B, D] tensor
-    between = to_distance(torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist"))  # [B, B], u_i to v_j
+    between = to_distance(_Distances.apply(u, v))  # [B, B], u_i to v_j
     nearer_v = F.relu(margin + pair[:, None] - between)  # of u_i: v_j
     nearer_u = F.relu(margin + pair[:, None] - between.T)  # of v_i: u_j
     if negatives is None:
@@ -53,6 +52,29 @@ def distance_constraint(
         return pair.sum(), ((nearer_v + nearer_u) * others).sum() / (len(u) - 1)
     drawn = [nearer.gather(1, way.T) for nearer, way in zip((nearer_v, nearer_u), negatives, strict=True)]  # [B, N]
     return pair.sum(), torch.stack(drawn).sum() / negatives.shape[1]
+
+
+class _Distances(torch.autograd.Function):
+    """Euclidean distances of u [B, D] and v [B', D], [B, B'], never a [B, B', D] tensor.
+
+    torch's own derivative of cdist makes one on CUDA; by products of matrices it needs none.
+    """
+
+    @staticmethod
+    def forward(ctx, u: Tensor, v: Tensor) -> Tensor:
+        # element by element, not by |u|^2 + |v|^2 - 2uv, which loses what is near
+        distances = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
+        ctx.save_for_backward(u, v, distances)
+        return distances
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """d |u_i - v_j| = (u_i - v_j) / |u_i - v_j|, nothing where they are equal."""
+        u, v, distances = ctx.saved_tensors
+        share = torch.where(distances > 0, gradient / distances, 0)
+        with torch.autocast(u.device.type, enabled=False):
+            return share.sum(dim=1)[:, None] * u - share @ v, share.sum(dim=0)[:, None] * v - share.T @ u
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:

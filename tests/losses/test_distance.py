@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_lxsr.losses import distance_constraint, draw_negatives
-from fairseq_lxsr.losses.distance import DISTANCES
+from fairseq_lxsr.losses.distance import DISTANCES, _Distances
 
 
 def slow_constraint(u, v, distance, margin, negatives):
@@ -76,6 +76,18 @@ def test_gradient_by_finite_differences(metric):
         assert torch.autograd.gradcheck(
             lambda u, v, given=given: distance_constraint(u, v, metric=metric, margin=0.3, negatives=given), (u, v)
         )
+
+
+def test_gradients_of_distances_are_those_of_torch():
+    torch.manual_seed(0)
+    u, v = torch.randn(5, 8), torch.randn(7, 8)
+    v[2] = u[3]  # no direction between them
+    weights, gradients = torch.randn(5, 7), []
+    for distances in (_Distances.apply, torch.cdist):
+        a, b = u.clone().requires_grad_(), v.clone().requires_grad_()
+        (distances(a, b) * weights).sum().backward()
+        gradients.append((a.grad, b.grad))
+    torch.testing.assert_close(*gradients)
 
 
 def test_detached_scale_leaves_the_value_and_takes_the_gradient_of_a_constant():
