@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_folder import NETWORKS, save_folder
@@ -58,9 +58,11 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:
         state = _load(path)
-        if not isinstance(state, dict) or "model" not in state or "cfg" not in state:
+        if not isinstance(state, dict) or "model" not in state or not isinstance(state.get("cfg"), dict):
             raise InputError(f"{path}: no fairseq checkpoint, it has no model and cfg; choose another file")
-        return state
+        # options of fairseq's older models and tasks
+        parts = {name: vars(part) if isinstance(part, Namespace) else part for name, part in state["cfg"].items()}
+        return {**state, "cfg": parts}
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL (\S+)", str(error))
         what = f"it calls {name[1]}" if name else "its pickle holds more than tensors and plain values"
@@ -77,21 +79,33 @@ def _load(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
-def _other_checkpoint(path: Path) -> str:
-    """The newest other checkpoint of the folder that can be read, as the end of a message."""
+def newest_other(path: Path) -> Path | None:
+    """The newest other checkpoint of the folder that can be read."""
     others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
     for other in others:
         with contextlib.suppress(pickle.UnpicklingError, RuntimeError, EOFError, ValueError):
-            if other.name == path.name or "model" not in _load(other):
-                continue
-            return f"; the newest other one is {other}: take that (in training --restore-file {other})"
-    return "; there is no other checkpoint beside it"
+            if other.name != path.name and "model" in _load(other):
+                return other
+    return None
 
 
-def check_resumable(path: Path, task: str, vocab_size: int, task_state: dict[str, Any]) -> None:
+def _other_checkpoint(path: Path) -> str:
+    """What to take in its place, as the end of a message."""
+    other = newest_other(path)
+    if other is None:
+        return "; there is no other checkpoint beside it"
+    return f"; the newest other one is {other}: take that (in training --restore-file {other})"
+
+
+def check_resumable(
+    path: Path, task: str, vocab_size: int, task_state: dict[str, Any], weights: dict[str, Tensor], exact: bool = True
+) -> None:
     """Refuse a checkpoint that training could not go on from, before fairseq tries.
 
-    Raises: InputError as `read_checkpoint`, and for a checkpoint of another task, dictionary or other languages.
+    Args:
+        weights: of the model that goes on.
+        exact: the optimizer goes on as well, which needs the very same weights.
+    Raises: InputError as `read_checkpoint`, and for a checkpoint of another task, dictionary, languages or weights.
     """
     state = read_checkpoint(path)
     trained_by = state["cfg"]["task"].get("_name")
@@ -109,6 +123,18 @@ def check_resumable(path: Path, task: str, vocab_size: int, task_state: dict[str
         raise InputError(
             f"{path}: trained to translate into {found.get(LANGUAGES)}, not {task_state.get(LANGUAGES)}; "
             "name the same languages, or another --save-dir"
+        )
+    shapes, ours = ({name: tuple(value.shape) for name, value in each.items()} for each in (state["model"], weights))
+    for name in sorted(shapes.keys() & ours.keys()):
+        if shapes[name] != ours[name]:
+            raise InputError(
+                f"{path}: trained with other sizes, {name} is {shapes[name]} and now {ours[name]}; give the same "
+                "options, or another --save-dir"
+            )
+    if exact and shapes.keys() != ours.keys():
+        raise InputError(
+            f"{path}: trained with other losses or layers, only one of the two has {min(shapes.keys() ^ ours.keys())}; "
+            "give the same options, or begin with --finetune-from-model in another --save-dir"
         )
 
 
@@ -214,7 +240,8 @@ def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) 
     kind = next((kind for marker, kind in MARKERS.items() if marker in weights), "transformer")
     if kind == "transformer" and task not in TRANSFORMER_TASKS:
         known = "lxsr*, laser*, tlaser* or context_transformer*"
-        raise InputError(f"{checkpoint}: a checkpoint of {cfg.get('_name')!r}; expected one of --arch {known}")
+        arch = cfg.get("_name") or cfg.get("arch")
+        raise InputError(f"{checkpoint}: a checkpoint of {arch!r}; expected one of --arch {known}")
     vocab_size, embed_dim = weights[TOKEN_EMBEDDINGS].shape
     symbols = read_dictionary(dictionary)
     expected = len(symbols) + (task == "xling_sent")  # and <mask>

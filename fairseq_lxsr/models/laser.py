@@ -6,6 +6,7 @@ import torch
 from fairseq.models import register_model
 from torch import Tensor, nn
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models._options import EncoderOptions, register_presets
 from fairseq_lxsr.models._translation import (
     EncoderOut,
@@ -54,6 +55,11 @@ class LaserDecoder(SentenceDecoder):
     def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
         super().__init__(dictionary)
         embed_dim, hidden, language_dim = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_lang_embed_dim
+        if min(embed_dim, hidden, language_dim) < 1:
+            raise InputError(
+                f"decoder_embed_dim {embed_dim}, decoder_hidden_size {hidden}, decoder_lang_embed_dim {language_dim}; "
+                "expected 1 or more"
+            )
         self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
         nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
         self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))

@@ -8,6 +8,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.models._translation import (
     EncoderOut,
@@ -50,6 +51,8 @@ class TLaserDecoder(SentenceDecoder):
     def __init__(self, dictionary, num_languages: int, cfg: TLaserModelConfig):
         super().__init__(dictionary)
         dim = self.embed_dim = cfg.encoder_embed_dim
+        if cfg.decoder_lang_embed_dim < 1:
+            raise InputError(f"decoder_lang_embed_dim {cfg.decoder_lang_embed_dim}; expected 1 or more")
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
         nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # as the tokens beside them

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.dropout import Dropout, check_dropouts
 from fairseq_lxsr.modules.pooling import max_pool
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -35,6 +35,7 @@ class LaserConfig:
                 f"embed_dim {self.embed_dim}, hidden_size {self.hidden_size}, num_layers {self.num_layers}; "
                 "expected 1 or more"
             )
+        check_dropouts(self)
 
     @property
     def output_dim(self) -> int:

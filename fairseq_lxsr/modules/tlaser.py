@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.dropout import Dropout, check_dropouts
 from fairseq_lxsr.modules.transformer import attention_kernel
 
 
@@ -31,10 +31,14 @@ class TLaserConfig:
     activation_dropout: float = 0.0
 
     def __post_init__(self):
-        if self.num_heads < 1 or self.embed_dim % self.num_heads or self.embed_dim % 2:
+        if min(self.num_heads, self.embed_dim, self.ffn_embed_dim) < 1 or (
+            self.embed_dim % self.num_heads or self.embed_dim % 2
+        ):
             raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even multiple of the heads"
+                f"embed_dim {self.embed_dim}, ffn_embed_dim {self.ffn_embed_dim}, num_heads {self.num_heads}; expected "
+                "1 or more, and a width that is an even multiple of the heads"
             )
+        check_dropouts(self)
         if self.num_layers < 1 or self.max_positions < 1:
             raise InputError(f"num_layers {self.num_layers}, max_positions {self.max_positions}; expected 1 or more")
 

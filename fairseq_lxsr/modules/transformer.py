@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.dropout import Dropout, check_dropouts
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 
 
@@ -36,10 +36,12 @@ class TransformerConfig:
     def __post_init__(self):
         if self.pooling not in POOLINGS:
             raise InputError(f"pooling {self.pooling!r}; expected one of {', '.join(POOLINGS)}")
-        if self.num_heads < 1 or self.embed_dim % self.num_heads:
+        if min(self.num_heads, self.embed_dim, self.ffn_embed_dim) < 1 or self.embed_dim % self.num_heads:
             raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected a multiple of the heads"
+                f"embed_dim {self.embed_dim}, ffn_embed_dim {self.ffn_embed_dim}, num_heads {self.num_heads}; expected "
+                "1 or more, and a width that is a multiple of the heads"
             )
+        check_dropouts(self)
         if self.order_coefficients < 0 or (self.order_coefficients and self.pooling != "mean"):
             raise InputError(
                 f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected 0 or more, with mean"

@@ -39,6 +39,7 @@ class LxsrTaskConfig(FairseqDataclass):
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    reset_optimizer: bool = II("checkpoint.reset_optimizer")
     no_save: bool = II("checkpoint.no_save")
 
 
@@ -77,20 +78,25 @@ class LxsrTask(FairseqTask):
         if not from_checkpoint:
             start = self.starting_checkpoint()
             if start is not None:
-                check_resumable(start, self.cfg._name, len(self.dictionary), self.state.state_dict)
+                path, resumes = start
+                found = len(self.dictionary), self.state.state_dict, model.state_dict()
+                check_resumable(path, self.cfg._name, *found, exact=resumes and not self.cfg.reset_optimizer)
             self.num_parameters = sum(p.numel() for p in model.parameters())
             if not self.cfg.no_save:
                 self.get_checkpoint_dict()
         return model
 
-    def starting_checkpoint(self) -> Path | None:
-        """What fairseq goes on from: --restore-file, the default's where it is there, or --finetune-from-model."""
+    def starting_checkpoint(self) -> tuple[Path, bool] | None:
+        """What fairseq goes on from: --restore-file, the default's where it is there, or --finetune-from-model.
+
+        Returns: the file, and whether training is resumed, with the optimizer's state; None for a new model.
+        """
         if self.cfg.restore_file != LAST:
-            return Path(self.cfg.restore_file)
+            return Path(self.cfg.restore_file), True
         last = Path(self.cfg.save_dir) / LAST
         if last.exists():
-            return last
-        return Path(self.cfg.finetune_from_model) if self.cfg.finetune_from_model else None
+            return last, True
+        return (Path(self.cfg.finetune_from_model), False) if self.cfg.finetune_from_model else None
 
     def get_checkpoint_dict(self) -> dict:
         """fairseq asks before every checkpoint what the task adds to it: nothing, but there must be room for it."""

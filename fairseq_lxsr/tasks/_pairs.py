@@ -42,6 +42,8 @@ class PairTask(LxsrTask):
 
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
+        if cfg.max_positions < 1:
+            raise InputError(f"--max-positions {cfg.max_positions}; expected 1 or more")
         self.state.merge_state_dict({LONGEST: cfg.max_positions})
         self.subword_dropout = self._make_subword_dropout()
         logger.info(f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}")

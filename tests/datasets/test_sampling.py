@@ -19,7 +19,7 @@ def test_impossible_temperature_is_refused():
         samples_per_corpus([1, 2], 0)
 
 
-def test_sample_uses_everything_before_it_repeats():
+def test_passes_use_everything_before_they_repeat():
     first, second, rest = passes(np.arange(10), 25, np.random.default_rng(0))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first.tolist() != second.tolist()

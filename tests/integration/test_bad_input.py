@@ -138,6 +138,9 @@ def test_dictionary_that_is_not_joined(tmp_path, toy_work):
         ("sampling_temperature", "0"),
         ("align_temperature", "0"),
         ("max_positions", "0"),
+        ("dropout", "1.5"),
+        ("encoder_embed_dim", "0"),
+        ("encoder_ffn_embed_dim", "-1"),
     ],
 )
 def test_option_out_of_range(tmp_path, toy_work, option, value):

@@ -112,6 +112,14 @@ def test_training_goes_on_from_the_checkpoint_the_message_names(run_folder, toy_
     assert zipfile.is_zipfile(run_folder / "checkpoint_last.pt")
 
 
+def test_a_checkpoint_of_other_losses_is_gone_on_from_without_its_optimizer_only(run_folder, toy_work):
+    options = {"objective": "none", "sim_weight": "0", "max_epoch": "1"}
+    done = train(toy_work / "data-bin", run_folder, check=False, **options)
+    refused(done, run_folder / "checkpoint_last.pt", "other losses or layers", "head.", "--finetune-from-model")
+    start = ("--finetune-from-model", run_folder / "checkpoint_last.pt", "--no-save")
+    train(toy_work / "data-bin", run_folder / "other", *start, **options)
+
+
 def test_a_checkpoint_that_is_not_there_is_refused(run_folder, toy_work):
     # fairseq would look for it in the working directory, not find it, and begin anew
     done = train(toy_work / "data-bin", run_folder, check=False, restore_file="checkpoint1.pt", max_epoch="7")
