@@ -41,7 +41,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.files import read_parallel
 
-KEY = ("name", "trained on", "minutes", "seed")
+KEY = ("name", "trained on", "minutes", "seed", "vocab_size")
 DEVICE = ("--bf16",) if torch.cuda.is_available() else ("--cpu", "--cpu-precision", "auto")
 COMMON = (
     *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
@@ -143,8 +143,9 @@ def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path, sha
             text = data_bin.parent / "corpus" / name / f"train.{language}"
             output = folder / "teacher" / f"train.{name}.{language}.npy"
             lxsr("embed", "--model", model, "--input", text, "--output", output)
-            rows = np.load(output)
-            np.save(output, rows[chosen_rows(len(rows), share)])
+            if share < 1:
+                rows = np.load(output)
+                np.save(output, rows[chosen_rows(len(rows), share)])
     return ["--teacher-embeddings", folder / "teacher"]
 
 
@@ -206,13 +207,13 @@ def main() -> None:
         data_bin = prepare(args.data, args.work / group, pairs, args.vocab_size)
         measures = {pair: Measure(args.data, args.work / group, pair, args.tune) for pair in [*pairs, *args.zero_shot]}
         for name, seed in itertools.product(args.only or configs, args.seeds):
-            key = (name, group, args.minutes, seed)
+            key = (name, group, args.minutes, seed, args.vocab_size)
             if key in done:
                 continue
             folder = args.work / group / f"{name}.{args.minutes:g}.{seed}"
             start = time.perf_counter()
             encode, updates, model = train(resolve(configs, name), pairs, data_bin, folder, args.minutes, seed)
-            result = dict(zip(KEY, key, strict=True)) | {"vocab_size": args.vocab_size}
+            result = dict(zip(KEY, key, strict=True))
             result |= {"updates": updates, "seconds": round(time.perf_counter() - start)}
             result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
             for pair, measure in measures.items():

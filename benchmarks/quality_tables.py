@@ -108,15 +108,16 @@ def plot_corpus(results: Iterable[dict], path: Path) -> None:
     """Retrieval among many by the share of the training pairs, for the runs NAME and NAME_corpus_PERCENT."""
     import matplotlib.pyplot as plt
 
-    lines: dict[str, dict[int, list[float]]] = {}
+    lines: dict[tuple[str, str], dict[int, list[float]]] = {}
     for result in results:
         name, _, share = result["name"].partition("_corpus_")
-        lines.setdefault(name, {}).setdefault(int(share or 100), []).append(mean_retrieval(result))
+        points = lines.setdefault((name, result["pair"]), {})
+        points.setdefault(int(share or 100), []).append(mean_retrieval(result))
     figure, axis = plt.subplots(figsize=(5, 4))
-    for name, points in lines.items():
+    for (name, pair), points in lines.items():
         if len(points) > 1:
             shares = sorted(points)
-            axis.plot(shares, [fmean(points[share]) for share in shares], marker="o", label=name)
+            axis.plot(shares, [fmean(points[share]) for share in shares], marker="o", label=f"{name}, {pair}")
     axis.set(xscale="log", xlabel="share of the training pairs, %", ylabel="P@1 among 150,000, mean of all sets, %")
     axis.set_xticks([3, 10, 30, 100], ["3", "10", "30", "100"])
     axis.grid(alpha=0.3)
