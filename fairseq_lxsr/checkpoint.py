@@ -108,7 +108,8 @@ def check_resumable(
     Raises: InputError as `read_checkpoint`, and for a checkpoint of another task, dictionary, languages or weights.
     """
     state = read_checkpoint(path)
-    trained_by = state["cfg"]["task"].get("_name")
+    options = state["cfg"]["task"]
+    trained_by = options.get("_name") or options.get("task")
     if trained_by != task:
         raise InputError(f"{path}: trained by --task {trained_by}, not {task}; choose another --save-dir")
     entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS)]

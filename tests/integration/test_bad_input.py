@@ -4,10 +4,12 @@ import gzip
 import os
 import shutil
 import subprocess
+from argparse import Namespace
 
 import pytest
+import torch
 import toy
-from conftest import lxsr, refused, run, train
+from conftest import lxsr, lxsr_here, refused, run, train
 
 from fairseq_lxsr.checkpoint import read_checkpoint
 
@@ -340,3 +342,13 @@ def test_command_line_mistakes_are_named():
         done = run("fairseq_lxsr.cli.main", *arguments, check=False)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
+
+
+def test_a_checkpoint_of_another_program(toy_work, tmp_path):
+    """fairseq's older models and tasks keep their options as a Namespace."""
+    cfg = {"model": Namespace(arch="lstm"), "task": Namespace(task="translation", data=str(toy_work / "data-bin"))}
+    torch.save({"model": {"encoder.x": torch.zeros(1)}, "cfg": cfg}, tmp_path / "lstm.pt")
+    done = lxsr_here("export-model", "--checkpoint", tmp_path / "lstm.pt", "--output", tmp_path / "model", check=False)
+    refused(done, tmp_path / "lstm.pt", "a checkpoint of 'lstm'", "lxsr*")
+    done = train(toy_work / "data-bin", tmp_path / "save", check=False, restore_file=str(tmp_path / "lstm.pt"))
+    refused(done, tmp_path / "lstm.pt", "trained by --task translation, not xling_sent")

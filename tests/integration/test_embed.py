@@ -100,12 +100,24 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
     assert sorted(os.listdir(tmp_path)) == ["long.txt", "out.npy", "out.npy.json", "whole.npy", "whole.npy.json"]
 
 
+def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
+    before = text.read_bytes()
+    refused(embed(toy_model, "--input", text, "--output", text, check=False), text, "is one of the inputs")
+    refused(embed(toy_model, "--input", text, "--output", tmp_path, check=False), tmp_path, "exists and is no file")
+    refused(embed(toy_model, "--input", text, "--output", "/dev/null", check=False), "/dev/null", "is no file")
+    assert text.read_bytes() == before
+    options = ("--input", text, "--output", tmp_path / "o.npy", "--dtype", "int8")
+    embed(toy_model, *options, "--batch-size", 8)
+    done = embed(toy_model, *options, "--batch-size", 16, "--resume", check=False)
+    refused(done, "from a run with batch_size 8, now 16")
+
+
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
         (("--shard", "4/3"), ("--shard 4/3", "2/4")),
         (("--truncate-dim", 99), ("truncate_dim 99", "1 to 32")),
-        (("--on-long", "error"), ("'the dog the dog", "pieces; expected at most")),
+        (("--on-long", "error"), ("from line 1 of the input: sentence 302, 'the dog", "pieces; expected at most")),
     ],
 )
 def test_bad_options(toy_model, text, tmp_path, options, fragments):

@@ -39,6 +39,18 @@ def values(line: str) -> list[float]:
     return [float(value) for value in re.findall(r"-?\d+\.\d", line)]
 
 
+def test_what_was_measured_before_an_error_is_kept(toy_model, test_text, tmp_path):
+    for language in ("en", "fr", "de"):
+        shutil.copy(f"{test_text}.{'en' if language == 'de' else language}", tmp_path / f"t.{language}")
+    with (tmp_path / "t.de").open("a") as stream:
+        stream.write("one line more\n")
+    options = ("--data", tmp_path / "t", "--lang-pairs", "en-fr,en-de", "--output", tmp_path / "scores.jsonl")
+    done = lxsr("eval", "tatoeba", "--model", toy_model, *options, check=False)
+    assert (done.returncode, "t.de" in done.stderr) == (2, True)
+    assert "en->fr" in done.stdout
+    assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 2
+
+
 def test_two_models_are_compared(toy_model, test_text, tmp_path):
     data = ("--data", test_text, "--lang-pairs", "en-fr")
     done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl", "--published")
@@ -181,7 +193,10 @@ def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
         (("xsr", "--data", "{text}", "--lang-pairs", "en-de"), ("test.de", "no such file")),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-fr,fr-en"), ("fr-en stands there twice",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "gpu"), ("--device gpu",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "cpu:x"), ("--device cpu:x",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "cuda:99"), ("--device cuda:99",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--batch-size", "0"), ("--batch-size 0",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--seed", "-1"), ("--seed -1",)),
         (("tatoeba", "--source", "{en}", "--target", "{empty}"), ("empty file",)),
         (("tatoeba", "--source", "{en}", "--target", "{short}"), ("200 lines", "aligned")),
         (("xsim", "--source", "{short}", "--target", "{short}"), ("3 sentence pairs", "at least 4")),
@@ -225,7 +240,9 @@ def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_pat
             ("search", "--index", tmp_path / "index", "--model", other, "x"),
             ("was made with model", "cannot be compared"),
         ),
-        (("search", "--index", tmp_path / "index", "\u200b"), ("is a zero vector",)),
+        (("search", "--index", tmp_path / "index", "\u200b"), ("no text; expected sentences",)),
+        (("index", "--model", toy_model, "--input", french, "--output", "x", "--lists", 100), ("100 lists", "flat")),
+        (("eval", "xsr", "--model", f"en={toy_model}", "--model", f"en={toy_model}"), ("one for each language",)),
         (("mine", "--model", toy_model, *texts, "--word-weights", "idf"), ("idf counts words over one text",)),
         (("report", tmp_path / "index", "--data", test_text, "--lang-pairs", "en-fr"), ("no model folder",)),
         (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),
