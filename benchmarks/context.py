@@ -14,7 +14,6 @@ import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -24,9 +23,9 @@ from machine import machine
 from quality_sets import CLASSIFICATION, classification
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.cli.train_context import prepare
 from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import REPORT, Rounds
+from fairseq_lxsr.context.rounds import REPORT, Rounds, TrainingText
+from preprocess.documents import prepare_documents
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -114,15 +113,15 @@ def study(language: str, args: argparse.Namespace, results: Results) -> None:
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
     )
-    text = partial(prepare, base)
-    Rounds(base, text).run()
+    text = TrainingText(*prepare_documents(**base.text_options))
+    Rounds(base, lambda: text).run()
     keep(results, args, Path(base.work), language, STAGE, (UNTRAINED, STAGE1), classify=True)
     for draw in args.draws:
         work = Path(base.work).with_name(f"draw-{draw}")
         if not work.exists():
             shutil.copytree(base.work, work)
         config = replace(base, work=str(work), draw=draw, rounds=args.rounds)
-        Rounds(config, text).run()
+        Rounds(config, lambda: text).run()
         steps = [f"round{number}" for number in range(1, args.rounds + 1)]
         keep(results, args, work, language, draw, steps, classify=draw == max(args.draws))
 

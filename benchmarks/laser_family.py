@@ -1,6 +1,7 @@
 """LASER, cLASER, T-LASER, cT-LASER and the lightweight model in sizes for a CPU, trained for the same time.
 
 python benchmarks/laser_family.py --data DIR --work FOLDER --output benchmarks/results/laser_family.jsonl
+    --minutes 4 --only laser_1 laser_6 claser_6 tlaser ctlaser lxsr
 
 DIR has train/NAME.PAIR.LANG.txt.gz (multi30k without the pair), eval/pud.LANG.txt.gz and
 classification/SET/LANG.PART.tsv.gz. One line of results a run: loss on held-out text after 250 updates and at the end,

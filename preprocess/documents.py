@@ -1,5 +1,6 @@
 """Documents, sentences in order: read, held out for validation, and binarised with their boundaries."""
 
+import hashlib
 import importlib.util
 import json
 import shutil
@@ -12,8 +13,9 @@ import numpy as np
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
-from preprocess.binarise import binarise_file
-from preprocess.stages import run_stage
+from preprocess.binarise import binarise_file, shard_folders
+from preprocess.stages import MANIFEST, read_manifest, run_stage
+from preprocess.subwords import train_subwords
 
 SPLITS = ("train", "valid")
 
@@ -73,6 +75,34 @@ def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
     import sentencex
 
     return lambda text: list(sentencex.segment(language, text)) if text.strip() else []
+
+
+def prepare_documents(
+    documents: Mapping[str, str],
+    work: str,
+    *,
+    vocab_size: int,
+    lowercase: bool,
+    split_han: bool,
+    valid_documents: int,
+    seed: int,
+    workers: int,
+    shards: int,
+) -> tuple[list[Path], Path, str]:
+    """Documents, pieces and the data folder, in the work folder; what is there of the same inputs is kept.
+
+    Args: documents: file or folder of each language.
+    Returns: the data folder or its shards, the folder of the text, a hash of all data.
+    """
+    sources = {language: Path(source) for language, source in documents.items()}
+    text, subwords, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
+    make_documents(text, sources, valid_documents, seed)
+    train_subwords(subwords, [text], vocab_size, lowercase, split_han=split_han)
+    binarise_documents(data, text, list(sources), subwords, workers, shards)
+    manifest = read_manifest(data / MANIFEST)
+    assert manifest is not None  # of the stage that has just ended
+    files = json.dumps(manifest["files"], sort_keys=True)
+    return list(shard_folders(data)), text, hashlib.sha256(files.encode()).hexdigest()[:12]
 
 
 def make_documents(

@@ -83,6 +83,11 @@ def test_imports_follow_the_house(path):
             assert room in FAIRSEQ, f"{room} imports {module}"
 
 
+def test_benchmarks_and_examples_take_the_command_as_users_do():
+    for path in [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").rglob("*.py")]:
+        assert not any(room_of(module) == "cli" for module in imports(path)), path
+
+
 def test_every_room_has_a_rule():
     rooms = {room_of(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in SOURCES}
     assert rooms - {"__init__", None} == set(MAY_IMPORT)

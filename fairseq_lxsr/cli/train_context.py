@@ -1,19 +1,13 @@
 """`lxsr train-context`: embeddings without parallel text; both stages and all rounds, resumable."""
 
 import argparse
-import hashlib
-import json
-from functools import partial
 from pathlib import Path
 
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import Rounds, TrainingText
 from fairseq_lxsr.errors import InputError
-from preprocess.binarise import shard_folders
 from preprocess.config import checked, read_yaml
-from preprocess.documents import binarise_documents, make_documents
-from preprocess.stages import MANIFEST, read_manifest
-from preprocess.subwords import train_subwords
+from preprocess.documents import prepare_documents
 
 
 def add_parser(verbs) -> None:
@@ -24,22 +18,8 @@ def add_parser(verbs) -> None:
 
 def run(args: argparse.Namespace) -> None:
     config = read_config(args.config)
-    model = Rounds(config, partial(prepare, config)).run()
+    model = Rounds(config, lambda: TrainingText(*prepare_documents(**config.text_options))).run()
     print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
-
-
-def prepare(config: ContextConfig) -> TrainingText:
-    """Documents, pieces and the data folder, in the work folder; what is there of the same inputs is kept."""
-    work, languages = Path(config.work), list(config.documents)
-    sources = {language: Path(source) for language, source in config.documents.items()}
-    documents, subwords, data = work / "documents", work / "subwords", work / "data-bin"
-    make_documents(documents, sources, config.valid_documents, config.seed)
-    train_subwords(subwords, [documents], config.vocab_size, config.lowercase, split_han=config.split_han)
-    binarise_documents(data, documents, languages, subwords, config.workers, config.shards)
-    manifest = read_manifest(data / MANIFEST)
-    assert manifest is not None  # of the stage that was just there
-    files = json.dumps(manifest["files"], sort_keys=True)
-    return TrainingText(list(shard_folders(data)), documents, hashlib.sha256(files.encode()).hexdigest()[:12])
 
 
 def read_config(path: Path) -> ContextConfig:

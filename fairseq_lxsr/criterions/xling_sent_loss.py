@@ -40,7 +40,8 @@ class XlingSentLossConfig(FairseqDataclass):
         default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}
     )
     align_temperature: float = field(
-        default=1.0, metadata={"help": "temperature that the similarities of align are divided by; 0.05 suits cosine"}
+        default=1.0,
+        metadata={"help": "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine"},
     )
     align_margin: float = field(
         default=0.0, metadata={"help": "margin subtracted from the similarity of true pairs in align, in its own unit"}

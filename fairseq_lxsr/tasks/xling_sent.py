@@ -56,7 +56,7 @@ class XlingSentConfig(PairTaskConfig):
         default="random",
         metadata={
             "help": "first embeddings of a new model: random, or lsi, from which pieces occur in the same pairs of the "
-            "training text (its first shard), 10 seconds for 100,000 pairs; a checkpoint to go on from wins"
+            "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins"
         },
     )
     mask_same_text: bool = field(
