@@ -69,7 +69,8 @@ def main() -> None:
     args = parser.parse_args()
     first = (args.work / f"{args.arch}.en-{args.language}" / STAGE1).absolute()
     record = json.loads((first / RECORD).read_text())
-    text = TrainingText([first / "data-bin"], first / "documents", record.pop("text"))
+    del record["text"]
+    text = TrainingText([first / "data-bin"], first / "documents")
     config = ContextConfig(**record)
 
     def measured(model: Path) -> dict[str, float]:

@@ -210,7 +210,7 @@ def main() -> None:
             key = (name, group, args.minutes, seed, args.vocab_size)
             if key in done:
                 continue
-            folder = args.work / group / f"{name}.{args.minutes:g}.{seed}"
+            folder = args.work / group / f"{name}.{args.minutes:g}.{seed}.{args.vocab_size}"
             start = time.perf_counter()
             encode, updates, model = train(resolve(configs, name), pairs, data_bin, folder, args.minutes, seed)
             result = dict(zip(KEY, key, strict=True))

@@ -38,7 +38,7 @@ class StopAfter(TrainerCallback):
 
 def make_static(data_bin: Path, dim: int) -> SentenceTransformer:
     tokenizer = _tokenizer(data_bin)
-    fast: FastTokenizer = fast_tokenizer(tokenizer, extended_symbols(tokenizer))
+    fast: FastTokenizer = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
     return SentenceTransformer(modules=[StaticEmbedding(fast, embedding_dim=dim)])
 
 

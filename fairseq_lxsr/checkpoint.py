@@ -104,7 +104,7 @@ def check_resumable(
 
     Args:
         weights: of the model that goes on.
-        exact: the optimizer goes on as well, which needs the very same weights.
+        exact: the optimizer goes on as well, where its state is kept, and needs the very same weights.
     Raises: InputError as `read_checkpoint`, and for a checkpoint of another task, dictionary, languages or weights.
     """
     state = read_checkpoint(path)
@@ -132,7 +132,7 @@ def check_resumable(
                 f"{path}: trained with other sizes, {name} is {shapes[name]} and now {ours[name]}; give the same "
                 "options, or another --save-dir"
             )
-    if exact and shapes.keys() != ours.keys():
+    if exact and state.get("last_optimizer_state") is not None and shapes.keys() != ours.keys():
         raise InputError(
             f"{path}: trained with other losses or layers, only one of the two has {min(shapes.keys() ^ ours.keys())}; "
             "give the same options, or begin with --finetune-from-model in another --save-dir"

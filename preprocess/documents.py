@@ -1,6 +1,5 @@
 """Documents, sentences in order: read, held out for validation, and binarised with their boundaries."""
 
-import hashlib
 import importlib.util
 import json
 import shutil
@@ -14,7 +13,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
 from preprocess.binarise import binarise_file, shard_folders
-from preprocess.stages import MANIFEST, read_manifest, run_stage
+from preprocess.stages import run_stage
 from preprocess.subwords import train_subwords
 
 SPLITS = ("train", "valid")
@@ -88,21 +87,18 @@ def prepare_documents(
     seed: int,
     workers: int,
     shards: int,
-) -> tuple[list[Path], Path, str]:
+) -> tuple[list[Path], Path]:
     """Documents, pieces and the data folder, in the work folder; what is there of the same inputs is kept.
 
     Args: documents: file or folder of each language.
-    Returns: the data folder or its shards, the folder of the text, a hash of all data.
+    Returns: the data folder or its shards, the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text, subwords, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
     make_documents(text, sources, valid_documents, seed)
     train_subwords(subwords, [text], vocab_size, lowercase, split_han=split_han)
     binarise_documents(data, text, list(sources), subwords, workers, shards)
-    manifest = read_manifest(data / MANIFEST)
-    assert manifest is not None  # of the stage that has just ended
-    files = json.dumps(manifest["files"], sort_keys=True)
-    return list(shard_folders(data)), text, hashlib.sha256(files.encode()).hexdigest()[:12]
+    return list(shard_folders(data)), text
 
 
 def make_documents(

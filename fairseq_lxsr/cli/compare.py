@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.compare import DRAWS, SEED, compare
+from fairseq_lxsr.evaluation.compare import DRAWS, SEED, compare, latest
 from fairseq_lxsr.evaluation.published import published_table
 from fairseq_lxsr.evaluation.score import read_scores
 
@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> None:
         interval = f"[{r.low:+.1f}, {r.high:+.1f}]"
         print(f"{name:{width}}{r.first:8.1f}{r.second:8.1f}{r.difference:+8.1f}   {interval:16}{r.p:8.3f}")
     models = (
-        " ".join(dict.fromkeys(str(score.settings.get("model")) for score in scores)) for scores in (first, second)
+        " ".join(dict.fromkeys(str(score.settings.get("model")) for score in latest(scores).values()))
+        for scores in (first, second)
     )
     print("A: model {}, B: model {}".format(*models))
     print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}")

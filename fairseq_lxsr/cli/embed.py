@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> None:
         try:
             return encoder.encode(window, args.batch_size, on_long=args.on_long, counts=counts, **options)
         except InputError as error:
+            if args.on_long != "error":
+                raise
             raise InputError(f"counted from line {first + counts['lines'] + 1:,} of the input: {error}") from None
 
     layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)

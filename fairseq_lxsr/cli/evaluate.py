@@ -1,9 +1,10 @@
 """`lxsr eval`: score an encoder by one of the field's protocols."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product, starmap
+from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
@@ -14,7 +15,7 @@ from fairseq_lxsr.evaluation.ranking import METRICS
 from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.evaluation.table import report_scores
 from fairseq_lxsr.evaluation.text import find_file, read_text
-from fairseq_lxsr.files import atomic_write, read_parallel
+from fairseq_lxsr.files import atomic_write, check_replaceable, read_parallel
 from fairseq_lxsr.retrieval import MARGINS, RETRIEVALS
 
 Files = tuple[str, str, str, str]  # two languages, two paths
@@ -225,15 +226,21 @@ def run_documents(args: argparse.Namespace) -> None:
     config = with_options(documents.PRESETS[args.protocol][args.classifier], args)
     learnt = args.train_langs or args.langs
     encoder = load_any(args)
-    scores = documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True)
-    finish(args, [scores])
+
+    def measured() -> Iterator[list[Score]]:
+        yield documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True)
+
+    finish(args, measured())
 
 
 def run_xnli(args: argparse.Namespace) -> None:
     config = with_options(xnli.PRESETS[args.preset], args)
     encoder = load_any(args)
-    scores = xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
-    finish(args, [scores])
+
+    def measured() -> Iterator[list[Score]]:
+        yield xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
+
+    finish(args, measured())
 
 
 def with_options(config, args: argparse.Namespace):
@@ -248,11 +255,13 @@ def with_options(config, args: argparse.Namespace):
 def finish(args: argparse.Namespace, measured: Iterable[list[Score]]) -> None:
     """Add scores to the file as they are measured; print the table and the signatures, also of a part of them."""
     scores: list[Score] = []
+    if args.output:
+        check_replaceable(Path(args.output))
     try:
         for some in measured:
+            scores += some
             if args.output:
                 append_scores(args.output, some)
-            scores += some
     finally:
         if scores:
             print(report_scores(scores))

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines, atomic_write, read_lines
+from fairseq_lxsr.files import Lines, atomic_write, read_lines, sha256
 from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
@@ -36,11 +37,10 @@ SAVE_EVERY = 1000  # updates
 
 @dataclass(frozen=True)
 class TrainingText:
-    """What all steps read: the data folder or its shards, its text train.LANG in a folder, and what tells it apart."""
+    """What all steps read: the data folder or its shards, and its text train.LANG in a folder."""
 
     shards: Sequence[Path]
     documents: Path
-    key: str
 
 
 class Rounds:
@@ -62,10 +62,11 @@ class Rounds:
             fails.
         """
         with self._locked() as self.lock:
-            record = self._check_record(asdict(self.config) | {"documents": dict(self.config.documents)})
             self._check_files()
+            record = self._check_record()
             self.text = self.prepare()
-            self._check_record(record | {"text": self.text.key})
+            with atomic_write(self.work / RECORD) as stream:
+                stream.write(json.dumps(record, indent=2) + "\n")
             model = self._step("stage1", None)
             for number in range(1, self.config.rounds + 1):
                 model = self._step(f"round{number}", model)
@@ -192,10 +193,13 @@ class Rounds:
                 raise InputError(f"{self.work}: another run works in it; wait for its end, or end it") from None
             yield stream.fileno()
 
-    def _check_record(self, now: dict[str, Any]) -> dict[str, Any]:
-        """Options, and text where it is known, must be those that training began with; it is theirs from now on."""
-        path = self.work / RECORD
-        if path.is_file() and any(self.work.glob("stage1/checkpoints/*.pt")):
+    def _check_record(self) -> dict[str, Any]:
+        """Returns: options and hashes of the text, which must be those that training began with, where it has begun."""
+        path, documents = self.work / RECORD, dict(self.config.documents)
+        now = asdict(self.config) | {"documents": documents}
+        now["text"] = {language: hash_source(Path(source)) for language, source in documents.items()}
+        begun = any(self.work.glob("stage1/checkpoints/*.pt")) or any(self.work.glob("*/model"))
+        if begun and path.is_file():
             before = json.loads(path.read_text(encoding="utf-8"))
             may_change = MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
             for name in sorted(now.keys() - may_change):
@@ -204,9 +208,6 @@ class Rounds:
                         f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
                         "another work"
                     )
-        if "text" in now:
-            with atomic_write(path) as stream:
-                stream.write(json.dumps(now, indent=2) + "\n")
         return now
 
     def _check_files(self) -> None:
@@ -224,6 +225,13 @@ def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
         places = [str(value) for side in sides for value in side]
         said = [texts[language][number] for language, number in sides]
         yield "\t".join([f"{pair.score:.6f}", f"{pair.cosine:.6f}", *places, *said])
+
+
+def hash_source(path: Path) -> str:
+    """Of a file, or of all files of a folder; empty for what is not there, which is refused when it is read."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    hashes = [sha256(file) for file in files if file.is_file()]
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12] if hashes else ""
 
 
 def read_gold(path: Path) -> frozenset[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Two systems on the same units: difference, confidence interval and p by the paired bootstrap (Koehn 2004)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,13 +72,12 @@ def _percent(parts: np.ndarray) -> np.ndarray:
 def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS) -> tuple[list[Comparison], list[str]]:
     """Every value that both have, measured alike; and sentences about what could not be compared.
 
-    Of a score that stands in a file twice the last is taken.
-
-    Raises: InputError for a file with two models of the same task.
+    Of a score that stands in a file twice the last is taken; notes say so where it is of another model.
     """
-    known = _by_task(first, "first")
-    results, notes, unmatched = [], [], set()
-    for score in _by_task(second, "second").values():
+    known = latest(first)
+    results, unmatched = [], set()
+    notes = [note for scores, which in ((first, "first"), (second, "second")) for note in _other_models(scores, which)]
+    for score in latest(second).values():
         other = known.pop(score.comparable, None)
         if other is None:
             notes.append(_unmatched(score, first))
@@ -102,16 +101,17 @@ def _what(score: Score) -> str:
     return " ".join(filter(None, (score.protocol, score.task, score.settings.get("metric"))))
 
 
-def _by_task(scores: Sequence[Score], which: str) -> dict[Any, Score]:
-    found: dict[Any, Score] = {}
+def latest(scores: Sequence[Score]) -> dict[Any, Score]:
+    """The last score of everything that was measured, by what makes scores comparable."""
+    return {score.comparable: score for score in scores}
+
+
+def _other_models(scores: Sequence[Score], which: str) -> Iterator[str]:
+    last = latest(scores)
     for score in scores:
-        models = [other.settings.get("model") for other in (found.get(score.comparable, score), score)]
-        if models[0] != models[1]:
-            raise InputError(
-                f"the {which} file has {_what(score)} of two models, {models[0]} and {models[1]}; expected one a file"
-            )
-        found[score.comparable] = score
-    return found
+        model, taken = (each.settings.get("model") for each in (score, last[score.comparable]))
+        if model != taken:
+            yield f"{_what(score)}: the {which} file has it of {model} and, later, of {taken}, which is taken"
 
 
 def _unmatched(score: Score, others: Sequence[Score]) -> str:

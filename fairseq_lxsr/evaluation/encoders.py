@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.text import Encoder, Text
 from fairseq_lxsr.files import read_lines, sha256
 from fairseq_lxsr.retrieval.neighbours import FloatArray
+
+logger = logging.getLogger(__name__)
 
 WORD_WEIGHTS = ("mean", "sum", "idf")
 FINGERPRINT_DIGITS = 12
@@ -200,7 +203,7 @@ class WordVectors:
 def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str, int], FloatArray]:
     """Words and their vectors [V, D]; of a word that stands there twice the first.
 
-    Raises: InputError naming the line that is no word vector, and for a file that is cut off.
+    Raises: InputError naming the line that is no word vector.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
@@ -226,10 +229,7 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
     if not vectors:
         raise InputError(f"{path}: no word vectors in it; expected `word x x ...` on every line")
     if header is not None and header != [str(words), str(len(vectors[0]))]:
-        raise InputError(
-            f"{path}: {words} words of width {len(vectors[0])}, but its first line says {' '.join(header)}; "
-            "fetch it again if it is not whole, or correct that line"
-        )
+        logger.warning(f"{path}: {words} words of width {len(vectors[0])}, but its first line says {' '.join(header)}")
     return rows, np.stack(vectors)
 
 

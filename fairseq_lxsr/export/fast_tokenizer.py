@@ -1,6 +1,7 @@
 """Our tokenizer for other programs: what SentencePiece does, as a tokenizer of Hugging Face."""
 
 import importlib.util
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +19,14 @@ SAMPLE = (
     "printf('%s', a_b) ; x == y && ~/.config/file-name.txt http://a.b/c?d=e",
     "Привет, мир! 你好\uff0c世界。 こんにちは 안녕하세요 مرحبا",
     "aaaaaaaa bbbb abababab 1234567890 1,000,000.00",
-    "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. σας it\x92s here e\u0302\u0301 a\u0323\u0302",
+    "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. ΔΡΟ\u0301Σ λΣ\u0301λ 中Σ σας it\x92s here e\u0302\u0301 a\u0323\u0302 محم\u0651\u064eد",
     "the <mask> of <pad> and <unk> in <s> </s>",
 )
-# what Python's lower case makes ς, after and before nothing but marks and letters
-FINAL_SIGMA = r"(?<=\p{L}|\p{L}[.':\u2019])Σ(?![.':\u2019]*\p{L})"
+# what Python's lower case makes ς: after a letter with case and before none, whatever marks and dots lie between
+_CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
+FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
+# letters of Vietnamese with two marks: the library composes a letter with one, SentencePiece with both
+TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
 
 
 def require(extra: str, *libraries: str) -> None:
@@ -52,13 +56,13 @@ def _missing(library: str) -> bool:
         return True
 
 
-def extended_symbols(encoder: SentenceEncoder) -> list[str]:
+def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
     """What each row of the embeddings stands for, and after it the pieces that have none: they are read as unknown."""
-    symbols = encoder.tokenizer.symbols
-    if len(symbols) < encoder.model.config.vocab_size:
+    symbols = tokenizer.symbols
+    if len(symbols) < rows:
         symbols = [*symbols, MASK]  # training adds it to the dictionary's
     known = set(symbols)
-    return [*symbols, *(piece for piece in encoder.tokenizer.all_pieces() if piece not in known)]
+    return [*symbols, *(piece for piece in tokenizer.all_pieces() if piece not in known)]
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
@@ -76,8 +80,9 @@ def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
     if tokenizer.options.lowercase:
         steps += [normalizers.Replace(Regex(FINAL_SIGMA), "ς"), normalizers.Lowercase()]
     if proto.normalizer_spec.precompiled_charsmap:
-        # it composes a letter with one mark, SentencePiece with all of them
-        steps += [normalizers.NFC(), normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)]
+        written = [letter for letter in TWO_MARKS if letter.islower() or not tokenizer.options.lowercase]
+        steps += [normalizers.Replace(unicodedata.normalize("NFD", letter), letter) for letter in written]
+        steps.append(normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap))
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     fast = FastTokenizer(_algorithm(proto, symbols))
     fast.normalizer = normalizers.Sequence(steps)
@@ -90,11 +95,13 @@ def _algorithm(proto: Any, symbols: Sequence[str]) -> Any:
     from tokenizers import models
 
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL}
+    of_bytes = {piece.piece for piece in proto.pieces if piece.type == piece.BYTE}
     fallback = bool(proto.trainer_spec.byte_fallback)
     if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
         never = min(scores.values()) - 1e4
         # with a blank before it no text looks like it
-        vocabulary = [(symbol, scores[symbol]) if symbol in scores else (f" {symbol}", never) for symbol in symbols]
+        names = (symbol if symbol in scores or symbol in of_bytes else f" {symbol}" for symbol in symbols)
+        vocabulary = [(name, scores.get(name, never)) for name in names]
         return models.Unigram(vocabulary, unk_id=list(symbols).index(UNK), byte_fallback=fallback)
     if proto.trainer_spec.model_type != proto.trainer_spec.BPE:
         raise InputError("this SentencePiece model is neither BPE nor unigram; expected one of them")

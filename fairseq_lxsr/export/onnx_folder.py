@@ -116,7 +116,8 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
 
 def write_tokenizer(encoder: SentenceEncoder, path: Path) -> None:
     """tokenizer.json."""
-    tokenizer = fast_tokenizer(encoder.tokenizer, extended_symbols(encoder))
+    symbols = extended_symbols(encoder.tokenizer, encoder.model.config.vocab_size)
+    tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
     tokenizer.enable_padding(pad_id=encoder.model.config.padding_idx, pad_token=PAD)
     tokenizer.enable_truncation(encoder.model.config.max_positions)
     tokenizer.save(str(path))

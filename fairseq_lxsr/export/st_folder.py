@@ -52,7 +52,7 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     logging.disable_progress_bar()
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, MARKER) as work, tempfile.TemporaryDirectory() as plain:
-        symbols = extended_symbols(encoder)
+        symbols = extended_symbols(encoder.tokenizer, encoder.model.config.vocab_size)
         tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
         special = {"unk_token": UNK, "pad_token": PAD} | ({"mask_token": MASK} if MASK in symbols else {})
         PreTrainedTokenizerFast(

@@ -127,9 +127,8 @@ def embed_lines(
         "text": text,
         "sha256": sha256(whole),
     }
-    with atomic_write(
-        index_path(output)
-    ) as record:  # first: once the rows have their name, nothing is left to go on with
+    # first: once the rows have their name, nothing is left to go on with
+    with atomic_write(index_path(output)) as record:
         record.write(json.dumps(index, indent=2) + "\n")
     whole.replace(output)
     for path in (partial, progress):

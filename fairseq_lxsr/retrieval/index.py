@@ -32,9 +32,10 @@ def check_kind(kind: str, lists: int | None, width: int, count: int | None = Non
         raise InputError(f"index {kind!r}; expected one of {', '.join(KINDS)}")
     if lists is not None and not kind.startswith("ivf"):
         raise InputError(f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists")
-    if lists is not None and (lists < 1 or (count is not None and lists > count)):
+    least = 1 if lists is None else lists
+    if least < 1 or (count is not None and least > count):
         of = "vectors" if count is None else f"{count} vectors"
-        raise InputError(f"{lists} lists for {of}; expected 1 to their number")
+        raise InputError(f"{least} lists for {of}; expected 1 to their number")
     if kind == "ivf-pq" and (width % PQ_WIDTH or (count is not None and count < MIN_PQ_ROWS)):
         of = "vectors" if count is None else f"{count} vectors"
         raise InputError(

@@ -119,7 +119,7 @@ class CorpusIndex:
         Raises: InputError for a query without a direction (no known piece in it).
         """
         embeddings = encode(list(queries))
-        _check_directions(embeddings, queries, range(len(queries)))
+        _check_directions(embeddings, queries)
         cosines, found = search_index(self.vectors, embeddings, min(k, len(self)), probes)
         with open(self.folder / SENTENCES_FILE, "rb") as stream:
             return [
@@ -136,13 +136,13 @@ class CorpusIndex:
         return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8").rstrip("\n")
 
 
-def _check_directions(embeddings: np.ndarray, sentences: Sequence[str], lines: Sequence[int]) -> None:
+def _check_directions(embeddings: np.ndarray, sentences: Sequence[str], lines: Sequence[int] | None = None) -> None:
     unusable = first_unusable(embeddings)
     if unusable:
         index, why = unusable
+        where = "" if lines is None else f"line {lines[index] + 1:,}, "
         raise InputError(
-            f"line {lines[index] + 1:,}, {sentences[index]!r:.60}: its embedding {why}, so nothing is near to it; "
-            "leave it out"
+            f"{where}{sentences[index]!r:.60}: its embedding {why}, so nothing is near to it; leave it out"
         )
 
 

@@ -79,9 +79,10 @@ def test_a_metric_that_one_file_lacks_is_named(exchanged):
     assert "csls" in notes[0]
 
 
-def test_two_models_of_one_task_in_a_file_are_refused():
-    with pytest.raises(InputError, match="the first file has xsr en->fr of two models, a and c; expected one a file"):
-        compare([score(FIRST, "a"), score(FIRST, "c")], [score(SECOND, "b")])
+def test_of_two_models_of_one_task_in_a_file_the_last_is_taken_and_named():
+    results, notes = compare([score(SECOND, "a"), score(FIRST, "c")], [score(SECOND, "b")])
+    assert [result.first for result in results] == [FIRST.value]
+    assert notes == ["xsr en->fr: the first file has it of a and, later, of c, which is taken"]
 
 
 def test_another_version_measured_differently():

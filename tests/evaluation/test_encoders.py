@@ -63,10 +63,10 @@ def test_what_is_no_word_vector_is_refused(tmp_path, line):
         WordVectors(tmp_path / "x.vec", "max")
 
 
-def test_a_file_that_is_cut_off_is_refused(tmp_path):
+def test_a_file_that_may_be_cut_off_is_named(tmp_path, caplog):
     (tmp_path / "x.vec").write_text("3 2\na 1 0\nb 0 1\n")
-    with pytest.raises(InputError, match="2 words of width 2, but its first line says 3 2"):
-        WordVectors(tmp_path / "x.vec")
+    WordVectors(tmp_path / "x.vec")
+    assert "x.vec: 2 words of width 2, but its first line says 3 2" in caplog.text
 
 
 def test_fingerprints_tell_systems_apart(vec, tmp_path):

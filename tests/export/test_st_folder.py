@@ -44,14 +44,16 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-@pytest.fixture(params=["bpe", "unigram"])
+@pytest.fixture(params=["bpe", "unigram", "unigram of bytes"])
 def model(request, tmp_path):
     """A random encoder over a fresh SentencePiece model, whose dictionary lacks some pieces."""
     pairs = toy.sentences(800, seed=2)
     text = tmp_path / "text"
     text.write_text("\n".join(side for pair in pairs for side in pair), encoding="utf-8")
+    kind, *bytes_too = request.param.split(" of ")
+    how = {"byte_fallback": True, "vocab_size": 340} if bytes_too else {"vocab_size": 80}
     sentencepiece.SentencePieceTrainer.Train(
-        input=str(text), model_prefix=str(tmp_path / "sp"), vocab_size=80, model_type=request.param, minloglevel=2
+        input=str(text), model_prefix=str(tmp_path / "sp"), model_type=kind, minloglevel=2, **how
     )
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sp.model"))
     pieces = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]

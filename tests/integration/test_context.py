@@ -173,7 +173,9 @@ def test_other_text_is_refused(finished, documents, tmp_path):
     record["documents"] = {language: str(file) for language, file in changed.items()}
     (tmp_path / "work" / "context.json").write_text(json.dumps(record))
     config = write_config(tmp_path / "run.yaml", changed, work=str(tmp_path / "work"))
-    refused(lxsr_here("train-context", config, check=False), f"begun with text '{record['text']}'")
+    data = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()}
+    refused(lxsr_here("train-context", config, check=False), f"begun with text {record['text']!r}, not")
+    assert data == {path: path.read_bytes() for path in data}
 
 
 def test_bad_configurations_are_refused(documents, tmp_path):

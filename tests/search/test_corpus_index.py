@@ -54,7 +54,7 @@ def test_a_sentence_without_direction_is_refused(tmp_path):
     with pytest.raises(InputError, match="line 1, 'número 0 …': its embedding is a zero vector"):
         CorpusIndex.build(tmp_path / "index", SENTENCES, nothing, "model")
     index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
-    with pytest.raises(InputError, match="line 1, 'x': its embedding is a zero vector"):
+    with pytest.raises(InputError, match="'x': its embedding is a zero vector"):
         index.search(["x"], nothing)
 
 
