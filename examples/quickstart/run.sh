@@ -21,7 +21,7 @@ case $RECIPE in
         WHAT="no layer, cosine align, order of words by hard negatives"
         OPTIONS=(--arch lxsr_best --batch-size 1024 --lr 0.02 --objective none --gen-weight 0 --sim-weight 0
             --align-similarity cosine --align-temperature 0.1 --hard-negatives swap --word-dropout 0.1
-            --subword-dropout 0.1 --init-embeddings lsi) ;;
+            --init-embeddings lsi) ;;
     paper) # 1,500 batches of 128 pairs take 4 minutes on two cores with bfloat16
         UPDATES=${UPDATES:-1500}
         WHAT="two layers of width 256, ugt + align + sim"
