@@ -86,7 +86,12 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
     text.write_text("".join(f"{line}\n" for line in LINES * 400))  # six windows: seconds are left after the first
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "embed", "--model", toy_model, "--input", text]
     process = subprocess.Popen(
-        list(map(str, [*command, "--output", tmp_path / "out.npy"])), cwd=ROOT, stderr=subprocess.PIPE, text=True
+        list(map(str, [*command, "--output", tmp_path / "out.npy"])),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background job ignores SIGINT, and so do the processes that it starts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while process.poll() is None and not (tmp_path / "out.npy.progress").exists():
         time.sleep(0.001)
