@@ -145,9 +145,11 @@ def main() -> None:
     parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the size of the corpus")
     args = parser.parse_args()
     results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
-    for trained, pair, minutes in dict.fromkeys((r["trained on"], r["pair"], r["minutes"]) for r in results):
-        same = [r for r in results if (r["trained on"], r["pair"], r["minutes"]) == (trained, pair, minutes)]
-        print(f"\n{pair}, trained on {trained} for {minutes:g} minutes\n\n{FORMS[args.form](same)}")
+    settings = ("pair", "trained on", "minutes", "vocab_size")
+    for pair, trained, minutes, pieces in dict.fromkeys(tuple(r[name] for name in settings) for r in results):
+        same = [r for r in results if tuple(r[name] for name in settings) == (pair, trained, minutes, pieces)]
+        what = f"{pair}, trained on {trained} for {minutes:g} minutes, {pieces:,} word pieces"
+        print(f"\n{what}\n\n{FORMS[args.form](same)}")
     if args.plot:
         plot(results, args.plot)
     if args.plot_corpus:
