@@ -94,8 +94,10 @@ def embed_lines(
         settings: everything else that the bytes depend on, written into the index.
         resume: go on with what an interrupted run left, or leave a complete file as it is.
         total: number of lines, for the progress bar.
-    Returns: the index: count, dimension, dtype, format, counts, settings, checksum; it is also in OUTPUT.json.
-    Raises: InputError where what was left is from other settings, and for input without lines.
+    Returns: the index: count, dimension, dtype, format, counts, settings, hash of the text, checksum; it is also in
+        OUTPUT.json.
+    Raises: InputError where what was left is of other settings or text, for input without lines, and where `output` is
+        no file.
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
     partial, progress = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress"))
@@ -119,6 +121,15 @@ def embed_lines(
         if not counts["lines"]:
             raise InputError("no lines to embed; expected one sentence a line")
     whole = _as_parquet(partial, layout) if layout.format == "parquet" else partial
+    index = _describe(output, whole, settings, counts, text)
+    whole.replace(output)
+    for path in (partial, progress):
+        path.unlink(missing_ok=True)
+    return index
+
+
+def _describe(output: Path, whole: Path, settings: dict[str, Any], counts: Counter[str], text: str) -> dict[str, Any]:
+    """Write the index; before the rows have their name, for then nothing is left to go on with."""
     index = {
         "index_version": INDEX_VERSION,
         "count": counts["lines"],
@@ -127,12 +138,8 @@ def embed_lines(
         "text": text,
         "sha256": sha256(whole),
     }
-    # first: once the rows have their name, nothing is left to go on with
     with atomic_write(index_path(output)) as record:
         record.write(json.dumps(index, indent=2) + "\n")
-    whole.replace(output)
-    for path in (partial, progress):
-        path.unlink(missing_ok=True)
     return index
 
 
