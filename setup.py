@@ -16,7 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.11",
-    packages=find_packages(include=["fairseq_lxsr*", "preprocess*"]),
+    packages=find_packages(include=["fairseq_lxsr*"]),
     install_requires=["torch>=2.6", "numpy>=1.26", "sentencepiece>=0.2", "faiss-cpu>=1.8", "safetensors>=0.4", "tqdm"],
     extras_require={
         # what fairseq needs; fairseq itself is installed with --no-deps afterwards, because it names torchaudio,
@@ -77,7 +77,7 @@ setup(
     },
     package_data={
         "fairseq_lxsr.evaluation": ["published.json"],
-        "preprocess": ["alphabets.json", "sources.json"],
+        "fairseq_lxsr.preparation": ["alphabets.json", "sources.json"],
     },
     entry_points={"console_scripts": ["lxsr = fairseq_lxsr.cli.main:main"]},
     classifiers=[

@@ -25,7 +25,7 @@ from quality_sets import CLASSIFICATION, classification
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import REPORT, Rounds, TrainingText
-from preprocess.documents import prepare_documents
+from fairseq_lxsr.preparation.documents import prepare_documents
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

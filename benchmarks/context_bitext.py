@@ -25,7 +25,7 @@ from machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import RECORD, Rounds, TrainingText
-from preprocess.binarise import binarise
+from fairseq_lxsr.preparation.binarise import binarise
 
 VALID = 1000
 OPTIONS = (

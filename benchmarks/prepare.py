@@ -26,7 +26,7 @@ from machine import machine
 
 from fairseq_lxsr.files import read_lines, read_parallel
 from fairseq_lxsr.text import TextOptions, Tokenizer
-from preprocess.clean import comparable, first_objection, make_filters
+from fairseq_lxsr.preparation.clean import comparable, first_objection, make_filters
 
 PAIR = ("en", "fr")
 FILTERS = ("characters", "length", "ratio", "letters", "identical", "numbers")

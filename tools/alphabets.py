@@ -1,4 +1,4 @@
-"""Writes preprocess/alphabets.json from Unicode's CLDR: python tools/alphabets.py CLDR/main VERSION
+"""Writes fairseq_lxsr/preparation/alphabets.json from Unicode's CLDR: python tools/alphabets.py CLDR/main VERSION
 
 CLDR/main is that folder of the package cldr-misc-full. Letters and marks of `exemplarCharacters` and `auxiliary` (those
 of loan words), both cases. Chinese, Japanese and Korean get the blocks of their scripts: CLDR lists common ones only.
@@ -53,7 +53,7 @@ def main() -> None:
         "source": f"Unicode CLDR {version}, exemplarCharacters and auxiliary; Unicode License v3",
         "alphabets": {language: alphabet(folder, language) for language in LANGUAGES.split()},
     }
-    output = Path(__file__).parent.parent / "preprocess" / "alphabets.json"
+    output = Path(__file__).parent.parent / "fairseq_lxsr" / "preparation" / "alphabets.json"
     output.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 # LASER, cLASER, T-LASER and cT-LASER after Li and Mak 2020: five languages of Europarl, translated into English and Spanish.
 #
 #   bash examples/europarl_laser/run.sh SYSTEM           laser_1, laser_5, laser_6, claser_6, tlaser or ctlaser; the text is
-#                                                        prepared first, as examples/prepare/europarl-five-languages.yaml says
+#                                                        prepared first, as preprocess/europarl-five-languages.yaml says
 #   SMOKE=1 TEXT='text/{pair}' bash ...                  the same commands, a tiny model and few updates: does it run at all?
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -27,7 +27,7 @@ if [ -n "${SMOKE:-}" ]; then
     ARCH=${ARCH%%_*}_tiny
     lxsr prepare --work "$WORK" --data "${TEXT:?}" --lang-pairs "$PAIRS" --vocab-size 200 --valid-size 20 --test-size 20
 else
-    lxsr prepare examples/prepare/europarl-five-languages.yaml
+    lxsr prepare preprocess/europarl-five-languages.yaml
 fi
 
 # on a GPU add --fp16 or --bf16

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from preprocess.config import split_pair
-from preprocess.sources import Corpus, find_corpus, get_corpus, registry
+from fairseq_lxsr.preparation.config import split_pair
+from fairseq_lxsr.preparation.sources import Corpus, find_corpus, get_corpus, registry
 
 
 def add_parser(verbs) -> None:

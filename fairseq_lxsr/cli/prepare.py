@@ -6,16 +6,16 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write
-from preprocess.binarise import binarise, shard_folders
-from preprocess.clean import FILTERS, make_filters
-from preprocess.config import PrepareConfig, SubwordOptions, read_config, split_pair
-from preprocess.corpus import Cleaning, make_corpus
-from preprocess.deduplicate import REPEATS
-from preprocess.formats import find_source
-from preprocess.leaks import check_leaks, drop_leaks
-from preprocess.messages import LOCALE_FOLDERS
-from preprocess.stages import MANIFEST
-from preprocess.subwords import MODEL_TYPES, train_subwords
+from fairseq_lxsr.preparation.binarise import binarise, shard_folders
+from fairseq_lxsr.preparation.clean import FILTERS, make_filters
+from fairseq_lxsr.preparation.config import PrepareConfig, SubwordOptions, read_config, split_pair
+from fairseq_lxsr.preparation.corpus import Cleaning, make_corpus
+from fairseq_lxsr.preparation.deduplicate import REPEATS
+from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
+from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
+from fairseq_lxsr.preparation.stages import MANIFEST
+from fairseq_lxsr.preparation.subwords import MODEL_TYPES, train_subwords
 
 SUMMARY_FILE = "prepare.json"
 
@@ -60,7 +60,7 @@ def config_option(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=Path,
         metavar="CONFIG.yaml",
-        help="all options in one file, see examples/prepare; only --locale-dir may stand beside it",
+        help="all options in one file, see preprocess; only --locale-dir may stand beside it",
     )
 
 

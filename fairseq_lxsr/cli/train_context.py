@@ -6,8 +6,8 @@ from pathlib import Path
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import Rounds, TrainingText
 from fairseq_lxsr.errors import InputError
-from preprocess.config import checked, read_yaml
-from preprocess.documents import prepare_documents
+from fairseq_lxsr.preparation.config import checked, read_yaml
+from fairseq_lxsr.preparation.documents import prepare_documents
 
 
 def add_parser(verbs) -> None:

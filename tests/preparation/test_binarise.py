@@ -9,11 +9,11 @@ import pytest
 import toy
 
 from fairseq_lxsr.errors import InputError
-from preprocess.binarise import binarise, shard_folders, shard_numbers
-from preprocess.corpus import make_corpus
-from preprocess.formats import find_source
-from preprocess.subwords import train_subwords
-from preprocess.workers import blocks
+from fairseq_lxsr.preparation.binarise import binarise, shard_folders, shard_numbers
+from fairseq_lxsr.preparation.corpus import make_corpus
+from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.preparation.workers import blocks
 
 SPLITS = ("train", "valid", "test")
 
@@ -60,8 +60,8 @@ def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
 @pytest.mark.parametrize("shards", [1, 3])
 def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, shards):
     whole = build(prepared, tmp_path / "whole", workers=1, shards=shards)
-    monkeypatch.setattr("preprocess.binarise.BLOCK", 50)
-    monkeypatch.setattr("preprocess.binarise.blocks", partial(blocks, size=50))
+    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.BLOCK", 50)
+    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.blocks", partial(blocks, size=50))
     assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
 
 

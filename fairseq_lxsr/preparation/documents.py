@@ -12,9 +12,9 @@ import numpy as np
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
-from preprocess.binarise import binarise_file, shard_folders
-from preprocess.stages import run_stage
-from preprocess.subwords import train_subwords
+from fairseq_lxsr.preparation.binarise import binarise_file, shard_folders
+from fairseq_lxsr.preparation.stages import run_stage
+from fairseq_lxsr.preparation.subwords import train_subwords
 
 SPLITS = ("train", "valid")
 

@@ -24,9 +24,9 @@ from fairseq_lxsr.text import (
     Tokenizer,
     read_dictionary,
 )
-from preprocess.corpus import SPLITS
-from preprocess.stages import run_stage
-from preprocess.workers import BLOCK, blocks, ordered_map
+from fairseq_lxsr.preparation.corpus import SPLITS
+from fairseq_lxsr.preparation.stages import run_stage
+from fairseq_lxsr.preparation.workers import BLOCK, blocks, ordered_map
 
 Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from preprocess.corpus import make_corpus
-from preprocess.formats import find_source
-from preprocess.messages import harvest, input_files
+from fairseq_lxsr.preparation.corpus import make_corpus
+from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.messages import harvest, input_files
 
 
 def write_catalogue(path, messages, charset="UTF-8"):

@@ -16,11 +16,11 @@ import pytest
 import toy
 
 from fairseq_lxsr.errors import InputError
-from preprocess import download as downloads
-from preprocess import unpack as unpacking
-from preprocess.download import download
-from preprocess.sources import Corpus, find_corpus, get_corpus, registry
-from preprocess.unpack import unpack
+from fairseq_lxsr.preparation import download as downloads
+from fairseq_lxsr.preparation import unpack as unpacking
+from fairseq_lxsr.preparation.download import download
+from fairseq_lxsr.preparation.sources import Corpus, find_corpus, get_corpus, registry
+from fairseq_lxsr.preparation.unpack import unpack
 
 CONTENT = bytes(range(256)) * 2000  # half a megabyte
 NOISE = random.Random(1).randbytes(50_000)  # does not pack

@@ -9,8 +9,8 @@ from fairseq.data import data_utils
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.tasks.sent_context import read_documents as read_corpora
 from fairseq_lxsr.text import TextOptions, Tokenizer, normalise, read_dictionary
-from preprocess.documents import binarise_documents, make_documents, read_documents
-from preprocess.subwords import train_subwords
+from fairseq_lxsr.preparation.documents import binarise_documents, make_documents, read_documents
+from fairseq_lxsr.preparation.subwords import train_subwords
 
 STORY = "One dog.\nTwo  dogs.\n\n\nA cat sees the dog.\n\n   \nThe end.\nNo more.\n"
 

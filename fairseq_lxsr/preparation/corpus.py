@@ -18,14 +18,14 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines
-from preprocess.clean import MESSAGE_FILTERS, Filters, Pair, first_objection, make_filters
-from preprocess.deduplicate import KEY, REPEATS
-from preprocess.formats import Source
-from preprocess.keys import excluded_keys, sentence_key
-from preprocess.messages import ALTERNATIVES
-from preprocess.splits import FATES, HELD_OUT, REPEATED, TEST, TRAIN, VALID, decide_fates
-from preprocess.stages import run_stage
-from preprocess.workers import blocks, ordered_map
+from fairseq_lxsr.preparation.clean import MESSAGE_FILTERS, Filters, Pair, first_objection, make_filters
+from fairseq_lxsr.preparation.deduplicate import KEY, REPEATS
+from fairseq_lxsr.preparation.formats import Source
+from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key
+from fairseq_lxsr.preparation.messages import ALTERNATIVES
+from fairseq_lxsr.preparation.splits import FATES, HELD_OUT, REPEATED, TEST, TRAIN, VALID, decide_fates
+from fairseq_lxsr.preparation.stages import run_stage
+from fairseq_lxsr.preparation.workers import blocks, ordered_map
 
 SPLITS = ("train", "valid", "test")
 DROPPED_FILE = "dropped.tsv.gz"

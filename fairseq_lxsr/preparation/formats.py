@@ -9,8 +9,8 @@ from xml.etree.ElementTree import ParseError
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import PACKED, open_binary, read_lines, read_parallel, reading
-from preprocess.clean import Pair
-from preprocess.messages import LOCALE_FOLDERS, harvest, input_files
+from fairseq_lxsr.preparation.clean import Pair
+from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
 ENDINGS = ("", ".txt")
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"

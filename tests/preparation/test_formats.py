@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from preprocess.formats import find_source, read_tmx
+from fairseq_lxsr.preparation.formats import find_source, read_tmx
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.errors import InputError
-from preprocess.corpus import Cleaning
-from preprocess.subwords import MODEL_TYPES, NORMALISATIONS
+from fairseq_lxsr.preparation.corpus import Cleaning
+from fairseq_lxsr.preparation.subwords import MODEL_TYPES, NORMALISATIONS
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from preprocess.clean import Pair, strip_message
+from fairseq_lxsr.preparation.clean import Pair, strip_message
 
 LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
 CATALOGUE_LANGUAGE = "en"  # what the messages themselves are written in

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from preprocess.alphabets import alphabets, foreign_letter
-from preprocess.clean import (
+from fairseq_lxsr.preparation.alphabets import alphabets, foreign_letter
+from fairseq_lxsr.preparation.clean import (
     MESSAGE_FILTERS,
     comparable,
     count_words,
@@ -16,7 +16,7 @@ from preprocess.clean import (
     numbers_differ,
     strip_message,
 )
-from preprocess.language_id import STOP_WORDS, by_stop_words, language_check
+from fairseq_lxsr.preparation.language_id import STOP_WORDS, by_stop_words, language_check
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from preprocess.download import download
-from preprocess.unpack import unpack
+from fairseq_lxsr.preparation.download import download
+from fairseq_lxsr.preparation.unpack import unpack
 
 REGISTRY_FILE = Path(__file__).with_name("sources.json")
 TWO_LETTERS, OTHER_CODES = "de es fr it nl pt ru sv tr zh", "deu spa fra ita nld por rus swe tur cmn"

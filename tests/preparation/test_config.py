@@ -2,10 +2,10 @@ import pytest
 from conftest import ROOT
 
 from fairseq_lxsr.errors import InputError
-from preprocess.clean import make_filters
-from preprocess.config import read_config, split_pair
-from preprocess.corpus import Cleaning
-from preprocess.sources import find_corpus
+from fairseq_lxsr.preparation.clean import make_filters
+from fairseq_lxsr.preparation.config import read_config, split_pair
+from fairseq_lxsr.preparation.corpus import Cleaning
+from fairseq_lxsr.preparation.sources import find_corpus
 
 pytest.importorskip("yaml")
 

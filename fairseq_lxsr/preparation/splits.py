@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preprocess.deduplicate import KEY, repeated
+from fairseq_lxsr.preparation.deduplicate import KEY, repeated
 
 FATES = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
 DRAWS = 2_000_000  # pairs that are candidates for the held-out splits, at most

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import PACKED, read_lines
-from preprocess.clean import comparable
+from fairseq_lxsr.preparation.clean import comparable
 
 
 def sentence_key(text: str) -> int:

@@ -14,8 +14,8 @@ import sentencepiece
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, normalise
-from preprocess.stages import run_stage
-from preprocess.workers import blocks
+from fairseq_lxsr.preparation.stages import run_stage
+from fairseq_lxsr.preparation.workers import blocks
 
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")

@@ -8,12 +8,12 @@ import pytest
 import toy
 
 from fairseq_lxsr.errors import InputError
-from preprocess import deduplicate
-from preprocess.clean import comparable
-from preprocess.corpus import Cleaning, make_corpus
-from preprocess.deduplicate import KEY, repeated
-from preprocess.formats import Source, find_source
-from preprocess.leaks import check_leaks, drop_leaks
+from fairseq_lxsr.preparation import deduplicate
+from fairseq_lxsr.preparation.clean import comparable
+from fairseq_lxsr.preparation.corpus import Cleaning, make_corpus
+from fairseq_lxsr.preparation.deduplicate import KEY, repeated
+from fairseq_lxsr.preparation.formats import Source, find_source
+from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
 
 PAIRS = toy.sentences(300)
 

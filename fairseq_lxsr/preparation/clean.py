@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fairseq_lxsr.errors import InputError
-from preprocess.alphabets import foreign_letter
-from preprocess.language_id import language_check
+from fairseq_lxsr.preparation.alphabets import foreign_letter
+from fairseq_lxsr.preparation.language_id import language_check
 
 Pair = tuple[str, str]
 

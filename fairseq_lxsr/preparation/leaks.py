@@ -13,11 +13,11 @@ from typing import IO
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_parallel
-from preprocess.clean import Pair
-from preprocess.corpus import DROPPED_FILE, SPLITS, say, sort_reasons
-from preprocess.keys import excluded_keys, sentence_key
-from preprocess.stages import MANIFEST, read_manifest, run_stage
-from preprocess.workers import blocks, ordered_map
+from fairseq_lxsr.preparation.clean import Pair
+from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SPLITS, say, sort_reasons
+from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key
+from fairseq_lxsr.preparation.stages import MANIFEST, read_manifest, run_stage
+from fairseq_lxsr.preparation.workers import blocks, ordered_map
 
 LEAK = "held out in another language pair"
 

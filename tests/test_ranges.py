@@ -1,0 +1,86 @@
+"""Ranges of options: what is in them, how they are written, and where they are checked."""
+
+import argparse
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import NOT_NEGATIVE, Range, at_least, below, between, check_fields, positive
+
+
+@pytest.mark.parametrize(
+    ("allowed", "inside", "outside"),
+    [
+        (at_least(1), [1, 7, 2**31 - 1], [0, -5, 1.0, True, "1", None, 2**31, math.nan]),
+        (between(0, 1), [0, 0.5, 1], [-0.01, 1.01, math.nan, math.inf, "0"]),
+        (below(1), [0, 0.999], [1, -0.1, math.nan]),
+        (positive(), [1e-9, 5], [0, -1, math.inf, math.nan]),
+        (positive(infinite=True), [1, math.inf], [0, -math.inf, math.nan]),
+        (NOT_NEGATIVE, [0, 3.5], [-1e-9, math.inf, math.nan]),
+        (Range(), [-5, 0.0], [math.inf, -math.inf, math.nan]),
+    ],
+)
+def test_what_is_in_a_range(allowed, inside, outside):
+    assert [value for value in inside if value not in allowed] == []
+    assert [value for value in outside if value in allowed] == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "text"),
+    [
+        (at_least(1), "a whole number of at least 1"),
+        (at_least(0, 10_000), "a whole number of at least 0 and of at most 10,000"),
+        (between(0, 1), "a number of at least 0 and of at most 1"),
+        (below(1), "a number of at least 0.0 and below 1"),
+        (positive(), "a number above 0"),
+        (Range(), "a number"),
+    ],
+)
+def test_how_a_range_reads(allowed, text):
+    assert str(allowed) == text
+
+
+def test_on_the_command_line(capsys):
+    parser = argparse.ArgumentParser(prog="lxsr")
+    parser.add_argument("--k", type=at_least(1))
+    parser.add_argument("--share", type=between(0, 1))
+    assert vars(parser.parse_args(["--k", "5", "--share", "1"])) == {"k": 5, "share": 1.0}
+    for text in ("0", "1.5", "many", str(10**30)):
+        with pytest.raises(SystemExit) as stop:
+            parser.parse_args(["--k", text])
+        assert stop.value.code == 2
+        assert f"argument --k: {text!r}; expected a whole number of at least 1" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--share", "nan"])
+
+
+@dataclass
+class Config:
+    width: int = field(default=4, metadata={"range": at_least(1)})
+    dropout: float = field(default=0.1, metadata={"range": below(1)})
+    gated: bool = False
+    name: str = "a"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"width": 0}, "config.json: --width 0; expected a whole number of at least 1"),
+        ({"width": 512.0}, "--width 512.0; expected a whole number"),
+        ({"dropout": math.nan}, "--dropout nan; expected a number"),
+        ({"gated": "no"}, "--gated 'no'; expected true or false"),
+        ({"name": 3}, "--name 3; expected text"),
+        ({"width": None}, "--width None"),
+    ],
+)
+def test_fields_of_a_dataclass(given, message):
+    with pytest.raises(InputError) as caught:
+        check_fields(Config(**given), spell="--{}".format, where="config.json: ")
+    assert message in str(caught.value)
+
+
+def test_fields_that_fit():
+    check_fields(Config())
+    check_fields(Config(width=None), optional=True)  # type: ignore[arg-type]
