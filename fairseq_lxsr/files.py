@@ -2,6 +2,8 @@
 
 import codecs
 import contextlib
+import errno
+import fcntl
 import glob
 import gzip
 import hashlib
@@ -223,6 +225,65 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
         raise _named(error, path) from None
+
+
+@contextlib.contextmanager
+def locked(path: str | Path, of: str | Path) -> Iterator[int]:
+    """Nobody else who asks for this lock works inside the block; it ends with the process, however that ends.
+
+    Args:
+        path: the file of the lock, made with its folder, removed at the end; it says who holds the lock.
+        of: what the message names: the folder or the output that only one process may write.
+    Returns: the lock's file descriptor; a process that inherits it over exec holds the lock too.
+    Raises: InputError saying which process of which machine holds the lock.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = _take_lock(path, of)
+    _held.add(lock)
+    try:
+        with contextlib.suppress(OSError):  # on a full disk nobody learns the holder's name
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield lock
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()  # before it is let go: nobody can have taken it
+        _held.discard(lock)
+        os.close(lock)
+
+
+def _take_lock(path: Path, of: str | Path) -> int:
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 200, 0).decode(errors="replace") or "its name is not known"
+            os.close(lock)
+            raise InputError(f"{of}: another run works in it ({holder}); wait for its end, or end it") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                os.close(lock)
+                raise
+            return lock  # this file system has no locks
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(path)):
+                return lock
+        os.close(lock)  # whoever held it removed the file in the meantime
+
+
+_held: set[int] = set()
+
+
+def _let_go_in_child() -> None:
+    """A process that loads data and outlives the one that forked it for a few seconds does not hold its locks."""
+    for lock in _held:
+        os.close(lock)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _packing(path: Path, stream: IO) -> IO:

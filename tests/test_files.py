@@ -1,13 +1,16 @@
+import fcntl
 import gzip
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines, atomic_folder, atomic_write, read_lines, read_parallel
+from fairseq_lxsr.files import Lines, atomic_folder, atomic_write, locked, read_lines, read_parallel
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -111,3 +114,57 @@ def test_lines_by_number(tmp_path):
     assert len(lines) == 4
     assert [lines[number] for number in (3, 0, 2, 1)] == ["last without an end", "one", "deux é", ""]
     assert lines[1:3] == ["", "deux é"]
+
+
+HOLD = """
+import sys, time
+from fairseq_lxsr.files import locked
+with locked(sys.argv[1], "the folder"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
+    path = tmp_path / "new" / "lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    expected = rf"the folder: another run works in it \(process {holder.pid} on {socket.gethostname()}\); wait"
+    with pytest.raises(InputError, match=expected), locked(path, "the folder"):
+        pass
+    holder.kill()
+    holder.wait()
+    with locked(path, "the folder"), pytest.raises(InputError, match=str(os.getpid())), locked(path, "the folder"):
+        pass
+    assert not path.exists()
+
+
+def test_a_forked_process_does_not_hold_the_lock(tmp_path):
+    with locked(tmp_path / "lock", "x"):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        with locked(tmp_path / "lock", "x"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    """Between opening the file and taking the lock its holder may have ended, which removes the file."""
+    path, taken = tmp_path / "lock", []
+    flock = fcntl.flock
+
+    def remove_first(lock, how):
+        if not taken:
+            path.unlink()
+        taken.append(lock)
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with locked(path, "x"), pytest.raises(InputError), locked(path, "x"):
+        pass
+    assert len(taken) == 3

@@ -1,7 +1,5 @@
 """Both stages and all rounds, one after the other; each step is kept, and an interrupted one goes on where it was."""
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -24,7 +22,7 @@ from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines, atomic_write, read_lines, sha256
+from fairseq_lxsr.files import Lines, atomic_write, locked, read_lines, sha256
 from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
@@ -61,7 +59,8 @@ class Rounds:
         Raises: InputError for a work folder of other options or text, one that another run holds, and where training
             fails.
         """
-        with self._locked() as self.lock:
+        # training holds the lock too, also when it survives this process
+        with locked(self.work / LOCK, self.work) as self.lock:
             self._check_files()
             record = self._check_record()
             self.text = self.prepare()
@@ -181,17 +180,6 @@ class Rounds:
         return count
 
     # -- the work folder
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Nobody else works in the folder; training holds the lock too, also when it survives this process."""
-        self.work.mkdir(parents=True, exist_ok=True)
-        with (self.work / LOCK).open("w") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"{self.work}: another run works in it; wait for its end, or end it") from None
-            yield stream.fileno()
 
     def _check_record(self) -> dict[str, Any]:
         """Returns: options and hashes of the text, which must be those that training began with, where it has begun."""
