@@ -25,8 +25,8 @@ from pathlib import Path
 from machine import machine
 
 from fairseq_lxsr.files import read_lines, read_parallel
-from fairseq_lxsr.text import TextOptions, Tokenizer
 from fairseq_lxsr.preparation.clean import comparable, first_objection, make_filters
+from fairseq_lxsr.text import TextOptions, Tokenizer
 
 PAIR = ("en", "fr")
 FILTERS = ("characters", "length", "ratio", "letters", "identical", "numbers")

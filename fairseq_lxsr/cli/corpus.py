@@ -2,9 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fairseq_lxsr.preparation.config import split_pair
-from fairseq_lxsr.preparation.sources import Corpus, find_corpus, get_corpus, registry
+from fairseq_lxsr.languages import split_pair
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.preparation.sources import Corpus
+
+# the registry and the downloads need numpy and tqdm, so they are imported when a verb runs
 
 
 def add_parser(verbs) -> None:
@@ -27,6 +32,8 @@ def add_parser(verbs) -> None:
 
 
 def run_list(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.preparation.sources import registry
+
     pair = args.lang_pair and split_pair(args.lang_pair)
     for corpus in registry().values():
         if not pair or corpus.has(*pair):
@@ -36,12 +43,14 @@ def run_list(args: argparse.Namespace) -> None:
 
 
 def run_show(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.preparation.sources import find_corpus, registry
+
     corpus = registry().get(args.name) or find_corpus(args.name, "en", "fr")
     for name, value in describe(corpus).items():
         print(f"{name:10} {value}")
 
 
-def describe(corpus: Corpus) -> dict[str, str]:
+def describe(corpus: "Corpus") -> dict[str, str]:
     partner = f", each with {corpus.partner}" if corpus.partner else ", any two of them"
     return {
         "name": corpus.name,
@@ -56,6 +65,8 @@ def describe(corpus: Corpus) -> dict[str, str]:
 
 
 def run_get(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.preparation.sources import find_corpus, get_corpus
+
     source, target = split_pair(args.lang_pair)
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)

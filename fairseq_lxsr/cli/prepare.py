@@ -1,23 +1,13 @@
 """Corpus preparation: `lxsr clean`, `lxsr subwords` and `lxsr binarise` are its stages, `lxsr prepare` runs all."""
 
 import argparse
-import json
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write
-from fairseq_lxsr.preparation.binarise import binarise, shard_folders
-from fairseq_lxsr.preparation.clean import FILTERS, make_filters
-from fairseq_lxsr.preparation.config import PrepareConfig, SubwordOptions, read_config, split_pair
-from fairseq_lxsr.preparation.corpus import Cleaning, make_corpus
-from fairseq_lxsr.preparation.deduplicate import REPEATS
-from fairseq_lxsr.preparation.formats import find_source
-from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
+from fairseq_lxsr.languages import split_pairs
+from fairseq_lxsr.preparation.clean import FILTERS
+from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions, read_config
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
-from fairseq_lxsr.preparation.stages import MANIFEST
-from fairseq_lxsr.preparation.subwords import MODEL_TYPES, train_subwords
-
-SUMMARY_FILE = "prepare.json"
 
 
 def add_parser(verbs) -> None:
@@ -144,7 +134,7 @@ def binarise_options(parser: argparse.ArgumentParser) -> None:
 
 def language_pairs(text: str) -> list[str]:
     try:
-        return ["-".join(split_pair(name)) for name in text.split(",")]
+        return ["-".join(pair) for pair in split_pairs(text)]
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -178,94 +168,38 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     )
 
 
+# what a stage needs is imported when it runs: numpy, SentencePiece and others take seconds
+
+
 def run_clean(args: argparse.Namespace) -> None:
-    clean(config_of(args), args)
+    from fairseq_lxsr.preparation import pipeline
 
-
-def clean(config: PrepareConfig, args: argparse.Namespace) -> None:
-    """Where two pairs share a language, text that is held out in one is taken out of the other's training text."""
-    locale_folders = tuple(args.locale_dir or LOCALE_FOLDERS)
-    names = {split_pair(pair): text for pair, text in config.pairs.items()}
-    sources = {pair: find_source(text, *pair, locale_folders) for pair, text in names.items()}
-    for pair, source in sources.items():
-        # complains before anything is done
-        make_filters(config.cleaning.suited(source.is_messages).filters or {}, pair)
-    shared = shares_a_language(config)
-    folders = {pair: Path(config.work) / ("cleaned" if shared else "corpus") / "-".join(pair) for pair in names}
-    for pair, source in sources.items():
-        make_corpus(
-            folders[pair],
-            pair,
-            source,
-            names[pair] or "gettext catalogues",
-            config.cleaning,
-            config.valid_size,
-            config.test_size,
-            config.seed,
-            config.workers,
-        )
-    if shared:
-        for pair, folder in folders.items():
-            others = {other: folders[other] for other in folders if other != pair}
-            drop_leaks(corpus_folder(config, "-".join(pair)), pair, folder, others, config.workers)
-
-
-def shares_a_language(config: PrepareConfig) -> bool:
-    """Whether two of the language pairs do."""
-    languages = [language for pair in config.pairs for language in split_pair(pair)]
-    return len(set(languages)) < len(languages)
-
-
-def corpus_folder(config: PrepareConfig, pair: str) -> Path:
-    return Path(config.work) / "corpus" / pair
+    pipeline.clean(config_of(args), locale_folders(args))
 
 
 def run_subwords(args: argparse.Namespace) -> None:
-    subwords(config_of(args))
+    from fairseq_lxsr.preparation import pipeline
 
-
-def subwords(config: PrepareConfig) -> None:
-    corpora = [corpus_folder(config, pair) for pair in config.pairs]
-    for corpus in corpora:
-        if not corpus.is_dir():
-            raise InputError(f"{corpus}: no such folder; run `lxsr clean` first")
-    check_leaks({split_pair(pair): corpus_folder(config, pair) for pair in config.pairs})
-    train_subwords(Path(config.work) / "subwords", corpora, **vars(config.subwords))
+    pipeline.subwords(config_of(args))
 
 
 def run_binarise(args: argparse.Namespace) -> None:
-    binarise_all(config_of(args))
+    from fairseq_lxsr.preparation import pipeline
 
-
-def binarise_all(config: PrepareConfig) -> None:
-    corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
-    work = Path(config.work)
-    check_leaks(corpora)
-    binarise(work / "data-bin", corpora, work / "subwords", config.workers, config.shards)
+    pipeline.binarise_corpora(config_of(args))
 
 
 def run_prepare(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.preparation import pipeline
+
     config = config_of(args)
-    clean(config, args)
-    subwords(config)
-    binarise_all(config)
-    summarise(config)
-
-
-def summarise(config: PrepareConfig) -> None:
-    """Say what there is now, and write the manifests of all stages into one file."""
-    work = Path(config.work)
-    stages = {pair: corpus_folder(config, pair) for pair in config.pairs}
-    stages |= {f"cleaned {pair}": work / "cleaned" / pair for pair in config.pairs if shares_a_language(config)}
-    stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
-    manifests = {name: json.loads((folder / MANIFEST).read_text(encoding="utf-8")) for name, folder in stages.items()}
-    with atomic_write(work / SUMMARY_FILE) as stream:
-        stream.write(json.dumps(manifests, indent=2) + "\n")
-    pairs = sum(manifests[pair]["report"]["pairs"]["train"] for pair in config.pairs)
-    unknown = max(manifests["data-bin"]["report"]["unknown per cent"].values())
-    data = ":".join(map(str, shard_folders(work / "data-bin")))
+    done = pipeline.prepare(config, locale_folders(args))
     print(
-        f"{pairs:,} pairs to train on, at most {unknown} % of a text unknown; all inputs, hashes and counts are in "
-        f"{work / SUMMARY_FILE}\nfairseq-train {data} --user-dir fairseq_lxsr --task xling_sent "
-        f"--lang-pairs {','.join(config.pairs)} ..."
+        f"{done.pairs:,} pairs to train on, at most {done.unknown} % of a text unknown; all inputs, hashes and counts "
+        f"are in {done.summary}\nfairseq-train {':'.join(map(str, done.data))} --user-dir fairseq_lxsr --task "
+        f"xling_sent --lang-pairs {','.join(config.pairs)} ..."
     )
+
+
+def locale_folders(args: argparse.Namespace) -> tuple[Path, ...]:
+    return tuple(args.locale_dir or LOCALE_FOLDERS)

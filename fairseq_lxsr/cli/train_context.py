@@ -2,12 +2,12 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import Rounds, TrainingText
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.config import checked, read_yaml
-from fairseq_lxsr.preparation.documents import prepare_documents
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.context.config import ContextConfig
 
 
 def add_parser(verbs) -> None:
@@ -17,13 +17,35 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    # torch and others take seconds
+    from fairseq_lxsr.context.rounds import Rounds, TrainingText
+    from fairseq_lxsr.preparation.config import SubwordOptions
+    from fairseq_lxsr.preparation.documents import prepare_documents
+
     config = read_config(args.config)
-    model = Rounds(config, lambda: TrainingText(*prepare_documents(**config.text_options))).run()
+
+    def prepare() -> TrainingText:
+        return TrainingText(
+            *prepare_documents(
+                config.documents,
+                config.work,
+                SubwordOptions(config.vocab_size, config.lowercase, split_han=config.split_han),
+                valid_documents=config.valid_documents,
+                seed=config.seed,
+                workers=config.workers,
+                shards=config.shards,
+            )
+        )
+
+    model = Rounds(config, prepare).run()
     print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
 
 
-def read_config(path: Path) -> ContextConfig:
+def read_config(path: Path) -> "ContextConfig":
     """A YAML file with the fields of `ContextConfig`; file names in it are relative to the current folder."""
+    from fairseq_lxsr.context.config import ContextConfig
+    from fairseq_lxsr.preparation.config import checked, read_yaml
+
     content = read_yaml(path)
     try:
         return ContextConfig(**checked(content, ContextConfig, "the file"))

@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fairseq_lxsr.encoder import DTYPES
 from fairseq_lxsr.errors import InputError
 
-TEXT_OPTIONS = (
-    *("documents", "work", "vocab_size", "lowercase", "split_han", "valid_documents", "seed", "workers", "shards"),
-)
 AT_LEAST_ONE = ("valid_documents", "shards", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers")
 
 
@@ -60,11 +56,6 @@ class ContextConfig:
     workers: int = 2
     cpu_precision: str = "auto"
     encode_dtype: str = "float32"
-
-    @property
-    def text_options(self) -> dict[str, Any]:
-        """What the training text is made from."""
-        return {name: getattr(self, name) for name in TEXT_OPTIONS}
 
     def __post_init__(self):
         for name in AT_LEAST_ONE:

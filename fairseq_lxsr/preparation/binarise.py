@@ -15,6 +15,9 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.preparation.corpus import SPLITS
+from fairseq_lxsr.preparation.stages import run_stage
+from fairseq_lxsr.preparation.workers import BLOCK, blocks, ordered_map
 from fairseq_lxsr.text import (
     DICTIONARY_FILE,
     EOS,
@@ -24,9 +27,6 @@ from fairseq_lxsr.text import (
     Tokenizer,
     read_dictionary,
 )
-from fairseq_lxsr.preparation.corpus import SPLITS
-from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import BLOCK, blocks, ordered_map
 
 Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index

@@ -2,18 +2,66 @@
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.corpus import Cleaning
-from fairseq_lxsr.preparation.subwords import MODEL_TYPES, NORMALISATIONS
+from fairseq_lxsr.languages import split_pair
+from fairseq_lxsr.preparation.clean import MESSAGE_FILTERS
+
+REPEATS = ("pair", "side", "keep")
+MODEL_TYPES = ("bpe", "unigram")
+NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What is left out before a corpus is split.
+
+    Args:
+        filters: by name, each with its options; see `clean.FILTERS`. None for what suits the text: program messages are
+            filtered, one's own text is not.
+        repeats: what counts as a repetition (sentences compared without case, punctuation and digits): a `pair`, a
+            `side`, or nothing (`keep`). None for what suits the text: each side of a message is used once, each pair of
+            one's own text.
+        exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is left out.
+        keep_dropped: write what is left out, with the reason, to `dropped.tsv.gz`.
+    """
+
+    filters: Mapping[str, Mapping[str, Any]] | None = None
+    repeats: str | None = None
+    exclude: tuple[str, ...] = ()
+    keep_dropped: bool = False
+
+    def __post_init__(self):
+        if self.repeats not in (None, *REPEATS):
+            raise InputError(f"repeats {self.repeats!r}; expected one of {', '.join(REPEATS)}")
+
+    def suited(self, is_messages: bool) -> "Cleaning":
+        """The same with everything decided."""
+        filters = self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
+        return replace(self, filters=filters, repeats=self.repeats or ("side" if is_messages else "pair"))
+
+
+DEFAULT_CLEANING = Cleaning()
 
 
 @dataclass(frozen=True)
 class SubwordOptions:
-    """See `subwords.train_subwords`."""
+    """How text is split into pieces.
+
+    Args:
+        vocab_size: entries of the dictionary, fairseq's four specials and <mask> included.
+        lowercase: lower-case all text, here and later when encoding.
+        character_coverage: share of characters that get a piece.
+        max_sentences: SentencePiece learns from so many lines at most, the same number of every language where they
+            have them, drawn evenly.
+        model_type: `bpe` or `unigram`.
+        byte_fallback: characters without a piece become bytes instead of <unk>.
+        normalisation: a rule of SentencePiece; it lies in its model.
+        split_han: every Chinese character is a word of its own.
+    """
 
     vocab_size: int = 16_000
     lowercase: bool = True
@@ -66,14 +114,6 @@ class PrepareConfig:
             split_pair(str(pair))
             if not isinstance(text, str | None):
                 raise InputError(f"pairs: {pair} is {text!r}; expected the name of its text, or null")
-
-
-def split_pair(text: str) -> tuple[str, str]:
-    """SRC-TGT as its two languages."""
-    source, _, target = text.strip().partition("-")
-    if not source or not target or "-" in target or source == target:
-        raise InputError(f"{text.strip()!r}; expected SRC-TGT, for example en-fr")
-    return source, target
 
 
 def read_config(path: Path) -> PrepareConfig:

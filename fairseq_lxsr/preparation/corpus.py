@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,8 +18,9 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines
-from fairseq_lxsr.preparation.clean import MESSAGE_FILTERS, Filters, Pair, first_objection, make_filters
-from fairseq_lxsr.preparation.deduplicate import KEY, REPEATS
+from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
+from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
+from fairseq_lxsr.preparation.deduplicate import KEY
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key
 from fairseq_lxsr.preparation.messages import ALTERNATIVES
@@ -29,35 +30,6 @@ from fairseq_lxsr.preparation.workers import blocks, ordered_map
 
 SPLITS = ("train", "valid", "test")
 DROPPED_FILE = "dropped.tsv.gz"
-
-
-@dataclass(frozen=True)
-class Cleaning:
-    """What is left out before a corpus is split.
-
-    Args:
-        filters: by name, each with its options; see `clean.FILTERS`. None for what suits the text: program messages are
-            filtered, one's own text is not.
-        repeats: what counts as a repetition (sentences compared without case, punctuation and digits): a `pair`, a
-            `side`, or nothing (`keep`). None for what suits the text: each side of a message is used once, each pair of
-            one's own text.
-        exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is left out.
-        keep_dropped: write what is left out, with the reason, to `dropped.tsv.gz`.
-    """
-
-    filters: Mapping[str, Mapping[str, Any]] | None = None
-    repeats: str | None = None
-    exclude: tuple[str, ...] = ()
-    keep_dropped: bool = False
-
-    def __post_init__(self):
-        if self.repeats not in (None, *REPEATS):
-            raise InputError(f"repeats {self.repeats!r}; expected one of {', '.join(REPEATS)}")
-
-    def suited(self, is_messages: bool) -> "Cleaning":
-        """The same with everything decided."""
-        filters = self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
-        return replace(self, filters=filters, repeats=self.repeats or ("side" if is_messages else "pair"))
 
 
 @dataclass
@@ -114,8 +86,7 @@ def make_corpus(
     folder: Path,
     languages: Pair,
     source: Source,
-    name: str,
-    cleaning: Cleaning = Cleaning(),
+    cleaning: Cleaning = DEFAULT_CLEANING,
     valid_size: int = 1000,
     test_size: int = 2000,
     seed: int = 1,
@@ -124,7 +95,6 @@ def make_corpus(
     """The corpus stage.
 
     Args:
-        source: the text; `name` stands for it in messages.
         workers: processes; the result does not depend on it.
     Returns: a report with the size of every split and how many pairs were dropped, by reason.
     Raises: InputError where less text is left for training than is held out.
@@ -144,7 +114,7 @@ def make_corpus(
             _clean(pairs, parts, languages, filters, excluded, workers, dropped, drops)
             fates = decide_fates(parts / "keys", repeats, valid_size, test_size, seed)
             counts = np.array([np.count_nonzero(fates == fate) for fate in FATES])
-            _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {name}", source.is_messages)
+            _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {source.name}", source.is_messages)
             _write(parts, work, languages, fates, drops)
         shutil.rmtree(parts)
         for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
@@ -153,7 +123,7 @@ def make_corpus(
 
     options = {
         "pair": list(languages),
-        "data": name,
+        "data": source.name,
         "valid": valid_size,
         "test": test_size,
         "seed": seed,

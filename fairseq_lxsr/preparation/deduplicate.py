@@ -9,7 +9,6 @@ import numpy as np
 PART = 8_000_000  # keys compared at a time, 300 MB
 ROWS = 1_000_000  # keys read at a time
 KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
-REPEATS = ("pair", "side", "keep")
 
 
 def repeated(keys: Path, what: str) -> np.ndarray:

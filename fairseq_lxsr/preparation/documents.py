@@ -11,10 +11,11 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
 from fairseq_lxsr.preparation.binarise import binarise_file, shard_folders
+from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
 
 SPLITS = ("train", "valid")
 
@@ -79,10 +80,8 @@ def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
 def prepare_documents(
     documents: Mapping[str, str],
     work: str,
+    pieces: SubwordOptions,
     *,
-    vocab_size: int,
-    lowercase: bool,
-    split_han: bool,
     valid_documents: int,
     seed: int,
     workers: int,
@@ -90,13 +89,15 @@ def prepare_documents(
 ) -> tuple[list[Path], Path]:
     """Documents, pieces and the data folder, in the work folder; what is there of the same inputs is kept.
 
-    Args: documents: file or folder of each language.
+    Args:
+        documents: file or folder of each language.
+        pieces: how text is split into pieces.
     Returns: the data folder or its shards, the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text, subwords, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
     make_documents(text, sources, valid_documents, seed)
-    train_subwords(subwords, [text], vocab_size, lowercase, split_han=split_han)
+    train_subwords(subwords, [text], pieces)
     binarise_documents(data, text, list(sources), subwords, workers, shards)
     return list(shard_folders(data)), text
 

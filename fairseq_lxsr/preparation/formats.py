@@ -21,11 +21,13 @@ class Source:
     """Text of one language pair.
 
     Args:
+        name: what stands for it in messages and manifests.
         files: all that it is read from.
         read: gives the pairs, and counts what it leaves out in the counter.
         is_messages: whether they are program messages.
     """
 
+    name: str
     files: tuple[Path, ...]
     read: Callable[[Counter], Iterator[Pair]]
     is_messages: bool = False
@@ -42,17 +44,18 @@ def find_source(data: str | None, source: str, target: str, locale_folders: Sequ
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
         files = tuple(input_files(source, target, folders))
-        return Source(files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True)
+        name = data or "gettext catalogues"
+        return Source(name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True)
     kind = _unpacked_name(data).rpartition(".")[2]
     if kind in ("tsv", "tmx"):
         path = Path(data)
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected a .{kind} of {source} and {target}")
         if kind == "tsv":
-            return Source((path,), lambda dropped: read_tsv(path))
-        return Source((path,), lambda dropped: read_tmx(path, source, target, dropped))
+            return Source(data, (path,), lambda dropped: read_tsv(path))
+        return Source(data, (path,), lambda dropped: read_tmx(path, source, target, dropped))
     files = (_one_side(data, source, source, target), _one_side(data, target, source, target))
-    return Source(files, lambda dropped: read_parallel(*files, max_words=None))
+    return Source(data, files, lambda dropped: read_parallel(*files, max_words=None))
 
 
 def _unpacked_name(name: str) -> str:

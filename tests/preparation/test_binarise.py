@@ -10,6 +10,7 @@ import toy
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.binarise import binarise, shard_folders, shard_numbers
+from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.subwords import train_subwords
@@ -23,8 +24,8 @@ def prepared(tmp_path_factory):
     work = tmp_path_factory.mktemp("prepared")
     toy.write(work / "text", toy.sentences(400))
     source = find_source(str(work / "text"), "en", "fr")
-    make_corpus(work / "corpus", ("en", "fr"), source, "text", valid_size=20, test_size=30)
-    train_subwords(work / "subwords", [work / "corpus"], 200)
+    make_corpus(work / "corpus", ("en", "fr"), source, valid_size=20, test_size=30)
+    train_subwords(work / "subwords", [work / "corpus"], SubwordOptions(200))
     return work
 
 

@@ -2,9 +2,9 @@ import pytest
 from conftest import ROOT
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.preparation.clean import make_filters
-from fairseq_lxsr.preparation.config import read_config, split_pair
-from fairseq_lxsr.preparation.corpus import Cleaning
+from fairseq_lxsr.preparation.config import Cleaning, read_config
 from fairseq_lxsr.preparation.sources import find_corpus
 
 pytest.importorskip("yaml")
@@ -82,7 +82,7 @@ def test_language_pairs(text):
         split_pair(text)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "prepare").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "preprocess").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_valid(path):
     config = read_config(path)
     for pair, text in config.pairs.items():

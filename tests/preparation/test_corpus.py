@@ -10,7 +10,8 @@ import toy
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation import deduplicate
 from fairseq_lxsr.preparation.clean import comparable
-from fairseq_lxsr.preparation.corpus import Cleaning, make_corpus
+from fairseq_lxsr.preparation.config import Cleaning
+from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.deduplicate import KEY, repeated
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
@@ -25,8 +26,8 @@ def read(folder, name, language):
 def make(folder, pairs, tmp_path, cleaning=Cleaning(), **options):  # noqa: B008
     """A corpus of pairs at hand."""
     (tmp_path / "in.txt").write_text(str(pairs))
-    source = Source((tmp_path / "in.txt",), lambda dropped: iter(pairs))
-    return make_corpus(folder, ("en", "fr"), source, "toy", cleaning, **({"valid_size": 20, "test_size": 30} | options))
+    source = Source("toy", (tmp_path / "in.txt",), lambda dropped: iter(pairs))
+    return make_corpus(folder, ("en", "fr"), source, cleaning, **({"valid_size": 20, "test_size": 30} | options))
 
 
 def splits(folder):
@@ -177,9 +178,9 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
     (tmp_path / "in.txt").write_text("x")
     folders = {}
     for pair, pairs in ((("en", "fr"), PAIRS), (("fr", "de"), shuffled)):
-        source = Source((tmp_path / "in.txt",), lambda dropped, pairs=pairs: iter(pairs))
+        source = Source("toy", (tmp_path / "in.txt",), lambda dropped, pairs=pairs: iter(pairs))
         folders[pair] = tmp_path / "-".join(pair)
-        make_corpus(folders[pair], pair, source, "toy", Cleaning(keep_dropped=True), valid_size=20, test_size=30)
+        make_corpus(folders[pair], pair, source, Cleaning(keep_dropped=True), valid_size=20, test_size=30)
     leaks = 0
     for pair, folder in folders.items():
         others = {other: path for other, path in folders.items() if other != pair}

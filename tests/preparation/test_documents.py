@@ -7,10 +7,11 @@ import pytest
 from fairseq.data import data_utils
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.tasks.sent_context import read_documents as read_corpora
-from fairseq_lxsr.text import TextOptions, Tokenizer, normalise, read_dictionary
+from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.documents import binarise_documents, make_documents, read_documents
 from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.tasks.sent_context import read_documents as read_corpora
+from fairseq_lxsr.text import TextOptions, Tokenizer, normalise, read_dictionary
 
 STORY = "One dog.\nTwo  dogs.\n\n\nA cat sees the dog.\n\n   \nThe end.\nNo more.\n"
 
@@ -70,7 +71,7 @@ def prepared(tmp_path):
         sources[language] = tmp_path / f"{language}.txt"
         sources[language].write_text("\n\n".join(documents))
     report = make_documents(tmp_path / "documents", sources, 5, seed=1)
-    train_subwords(tmp_path / "subwords", [tmp_path / "documents"], 90, split_han=True)
+    train_subwords(tmp_path / "subwords", [tmp_path / "documents"], SubwordOptions(90, split_han=True))
     binarise_documents(tmp_path / "data", tmp_path / "documents", list(sources), tmp_path / "subwords", workers=1)
     return tmp_path, sources, report
 

@@ -57,7 +57,7 @@ def test_they_are_cleaned_and_each_is_used_once(locale, tmp_path):
     more = {f"Message of the {'x' * i}": f"Le message du {'x' * i}" for i in range(1, 9)}
     write_catalogue(tmp_path / "fr" / "LC_MESSAGES" / "more.mo", more)
     source = find_source(None, "en", "fr", locale)
-    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, "catalogues", valid_size=1, test_size=2)
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=1, test_size=2)
     assert report["dropped"] == {"empty side": 1, "length": 1, "repeated": 1}
 
 
