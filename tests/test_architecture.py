@@ -83,6 +83,11 @@ def test_imports_follow_the_house(path):
             assert room in FAIRSEQ, f"{room} imports {module}"
 
 
+def test_nothing_is_written_through_flat():
+    """numpy 2.4 keeps for ever what `array.flat[indices] = values` takes; `array.ravel()[indices]` does not."""
+    assert [str(path) for path in SOURCES if ".flat[" in path.read_text(encoding="utf-8")] == []
+
+
 def test_benchmarks_and_examples_take_the_command_as_users_do():
     for path in [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").rglob("*.py")]:
         assert not any(room_of(module) == "cli" for module in imports(path)), path

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -147,6 +148,20 @@ def test_a_small_budget_of_pieces_changes_nothing(encoder, monkeypatch):
     reference = encoder.encode(SENTENCES)
     monkeypatch.setattr("fairseq_lxsr.modules.packing.PIECES", 1)
     np.testing.assert_allclose(encoder.encode(SENTENCES), reference, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_long": "split-mean"}, {"dtype": "bfloat16"}], ids=str)
+def test_memory_does_not_grow_with_what_was_encoded(encoder, options):
+    sentences, times = SENTENCES * 10, 5
+    encoder.encode(sentences, **options)
+    tracemalloc.start()
+    encoder.encode(sentences, **options)
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(times):
+        encoder.encode(sentences, **options)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / (times * len(sentences)) < 10  # bytes a sentence
 
 
 def test_long_sentences(encoder):

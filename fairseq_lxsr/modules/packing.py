@@ -140,7 +140,7 @@ def row_inputs(
     shape = rows.count, rows.width
     tokens, positions = np.full(shape, padding, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     sentence = np.full(shape, -1)
-    tokens.flat[pieces] = ids[np.repeat(starts, lengths) + position]
-    positions.flat[pieces] = position
-    sentence.flat[pieces] = np.repeat(np.arange(len(lengths)), lengths)
+    tokens.ravel()[pieces] = ids[np.repeat(starts, lengths) + position]
+    positions.ravel()[pieces] = position
+    sentence.ravel()[pieces] = np.repeat(np.arange(len(lengths)), lengths)
     return tokens, positions, sentence, pieces, first

@@ -1,0 +1,82 @@
+"""A model that nobody trained, made in a tenth of a second: its folder, and a checkpoint as fairseq-train writes it."""
+
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+import toy
+
+from fairseq_lxsr.model_folder import NETWORKS, save_folder
+from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, read_dictionary
+
+TEXT = TextOptions(lowercase=True)
+SIZES: dict[str, dict[str, Any]] = {
+    "transformer": {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "num_layers": 1, "max_positions": 40},
+    "laser": {"embed_dim": 8, "hidden_size": 8, "num_layers": 2},
+    "tlaser": {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "num_layers": 1, "max_positions": 40},
+}
+
+
+def write_pieces(folder: Path, vocab_size: int = 100) -> Path:
+    """A data folder without text: dict.txt, sentencepiece.model and text.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter([side.lower() for pair in toy.sentences(300) for side in pair]),
+        model_writer=model,
+        vocab_size=vocab_size,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    (folder / SENTENCEPIECE_FILE).write_bytes(model.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    pieces = [piece for piece in map(processor.IdToPiece, range(vocab_size)) if piece not in SPECIAL]
+    (folder / DICTIONARY_FILE).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    (folder / TEXT_FILE).write_text(TEXT.dumps(), encoding="utf-8")
+    return folder
+
+
+def network(data: Path, architecture: str = "transformer", mask: bool = True, **sizes) -> torch.nn.Module:
+    """Random weights for the dictionary of a data folder; `mask`: with the <mask> of xling_sent."""
+    config_class, network_class = NETWORKS[architecture]
+    vocab_size = len(read_dictionary(data / DICTIONARY_FILE)) + mask
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return network_class(config_class(vocab_size, 1, **SIZES[architecture] | sizes)).eval()
+
+
+def write_folder(folder: Path, architecture: str = "transformer", **sizes) -> Path:
+    """A model folder of random weights."""
+    data = write_pieces(folder.parent / f"{folder.name}.data")
+    files = data / DICTIONARY_FILE, data / SENTENCEPIECE_FILE
+    save_folder(folder, network(data, architecture, **sizes), *files, TEXT, {})
+    return folder
+
+
+def checkpoint_state(data: Path, named: str | Path | None = None) -> dict[str, Any]:
+    """What fairseq-train keeps of a transformer of the task xling_sent.
+
+    Args: named: the data folder as the checkpoint names it.
+    """
+    model = network(data)
+    sizes = {"max_positions": model.config.max_positions, "pooling": "mean", "gated": False, "order_coefficients": 0}
+    options = asdict(model.config)
+    return {
+        "model": {f"encoder.{name}": value for name, value in model.state_dict().items()},
+        "cfg": {
+            "model": sizes
+            | {
+                "_name": "lxsr_tiny",
+                "encoder_ffn_embed_dim": options["ffn_embed_dim"],
+                "encoder_attention_heads": options["num_heads"],
+                "encoder_layers": options["num_layers"],
+            },
+            "task": {"_name": "xling_sent", "data": str(named or data), "lang_pairs": "en-fr", "objective": "ugt"},
+            "criterion": {"_name": "xling_sent_loss", "align_weight": 2.0},
+            "common": {"seed": 1},
+        },
+        "optimizer_history": [{"num_updates": 7}],
+    }
