@@ -26,6 +26,7 @@ import numpy as np
 from fairseq_lxsr.errors import InputError
 
 MAX_WORDS = 10_000
+OLD = ".old"  # ends the hidden name of a folder that is being replaced
 PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
@@ -204,27 +205,51 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
         markers: names of files that every such folder has; an existing folder without one is not replaced.
     Raises: InputError where `path` exists and is something else.
     """
-    path = Path(path).resolve() if Path(path).is_symlink() else Path(path)
+    path = Path(path).resolve() if Path(path).is_symlink() or ".." in Path(path).parts else Path(path)
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise InputError(f"{path}: is the current folder or holds it, so it is not replaced; choose another name")
+    restore_folder(path)
     missing = [name for name in markers if not (path / name).is_file()]
     if path.exists() and missing and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
-    prefix = _own_prefix(path)
-    work = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
+    work = Path(tempfile.mkdtemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent))
     try:
         yield work
         work.chmod(0o777 & ~_umask())
-        if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=prefix, suffix=".old", dir=path.parent))
-            os.replace(path, old)
-            os.replace(work, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(work, path)
+        _take_place(work, path)
     except BaseException as error:
+        restore_folder(path)
         shutil.rmtree(work, ignore_errors=True)
         raise _named(error, path) from None
+
+
+def _take_place(work: Path, path: Path) -> None:
+    """Name a complete folder `path`; until that is done the old one lies where `restore_folder` finds it."""
+    old = work.with_suffix(OLD)
+    while work.exists():
+        if path.exists():
+            os.replace(path, old)
+        try:
+            os.replace(work, path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or old.exists():
+                raise  # else a reader has just restored the old folder: once more
+    if old.exists():
+        os.replace(old, work)  # not to be restored any more, even where removing it is interrupted
+        shutil.rmtree(work)
+
+
+def restore_folder(path: str | Path) -> None:
+    """Whoever reads a folder of `atomic_folder` calls this first.
+
+    A process that was killed between two names has left it under the hidden one; this gives it its own back.
+    """
+    path = Path(path)
+    left = [] if os.path.lexists(path) else sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
+    if left:
+        os.replace(left[-1], path)
 
 
 @contextlib.contextmanager
@@ -305,7 +330,7 @@ def _remove_left_behind(path: Path) -> None:
     start = f".{path.name}.{socket.gethostname()}."
     for left in path.parent.glob(f"{glob.escape(start)}*"):
         process = left.name.removeprefix(start).partition(".")[0]
-        if left.suffix in (".tmp", ".old") and process.isdecimal() and not _is_alive(int(process)):
+        if left.suffix in (".tmp", OLD) and process.isdecimal() and not _is_alive(int(process)):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
             else:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
 from fairseq_lxsr.modules import (
     LaserConfig,
     LaserSentenceEncoder,
@@ -35,6 +35,7 @@ DEFAULT_ARCHITECTURE = "transformer"  # of folders that do not say
 
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a model folder, after checking that every file is there and the one it names."""
+    restore_folder(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such model folder; make one with `lxsr export-model`")
     try:

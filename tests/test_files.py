@@ -1,5 +1,6 @@
 import fcntl
 import gzip
+import itertools
 import os
 import signal
 import socket
@@ -10,7 +11,15 @@ import time
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines, atomic_folder, atomic_write, locked, read_lines, read_parallel
+from fairseq_lxsr.files import (
+    Lines,
+    atomic_folder,
+    atomic_write,
+    locked,
+    read_lines,
+    read_parallel,
+    restore_folder,
+)
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -74,6 +83,107 @@ def test_folder_replaces_its_own_kind_only(tmp_path):
     (tmp_path / "other" / "file").write_text("mine")
     with pytest.raises(InputError, match="not replaced"), atomic_folder(tmp_path / "other", "config.json"):
         pass
+
+
+CHANGES = {"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "open"}
+
+
+def killed_before_change(number: int, action) -> bool:
+    """Run `action` in a process that is killed just before its file change of this number, from 1.
+
+    Returns: whether it was killed; not where it makes fewer changes.
+    """
+    child = os.fork()
+    if not child:
+        seen = itertools.count(1)
+
+        def watch(event, arguments):
+            reads = event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            if event in CHANGES and not reads and next(seen) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(watch)
+        action()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def write_folder(path, content: str) -> None:
+    with atomic_folder(path, "marker") as work:
+        for name in ("marker", "data"):
+            (work / name).write_text(content)
+
+
+def contents(path) -> set[str]:
+    return {(path / name).read_text() for name in ("marker", "data")}
+
+
+@pytest.mark.parametrize("reads_first", [True, False], ids=["then read", "then written"])
+def test_killed_before_any_change_a_folder_is_the_old_one_or_the_new_one(tmp_path, reads_first):
+    found = []
+    for number in itertools.count(1):
+        path = tmp_path / str(number) / "model"
+        write_folder(path, "old")
+        killed = killed_before_change(number, lambda path=path: write_folder(path, "new"))
+        if reads_first:
+            restore_folder(path)
+            found.append(*contents(path))
+        with pytest.raises(ZeroDivisionError), atomic_folder(path, "marker"):
+            raise ZeroDivisionError
+        assert contents(path) <= {"old", "new"}
+        write_folder(path, "newest")
+        assert contents(path) == {"newest"}
+        assert list(path.parent.iterdir()) == [path]
+        if not killed:
+            break
+    assert number > 8
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_reader_that_restores_the_old_folder_too_early_does_no_harm(tmp_path, monkeypatch):
+    path, replace = tmp_path / "model", os.replace
+    write_folder(path, "old")
+
+    def replace_then_restore(source, target):
+        replace(source, target)
+        if source == path:
+            monkeypatch.setattr(os, "replace", replace)
+            restore_folder(path)
+
+    monkeypatch.setattr(os, "replace", replace_then_restore)
+    write_folder(path, "new")
+    assert contents(path) == {"new"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkeypatch):
+    path, replace = tmp_path / "model", os.replace
+    write_folder(path, "old")
+
+    def refuse(source, target):
+        if target == path:
+            monkeypatch.setattr(os, "replace", replace)
+            raise PermissionError(1, "no", str(path))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        write_folder(path, "new")
+    assert contents(path) == {"old"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", [".", "", "..", "../model/../model", "../.."])
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
+    write_folder(tmp_path / "model", "old")
+    monkeypatch.chdir(tmp_path / "model")
+    with pytest.raises(InputError, match="is the current folder or holds it"):
+        write_folder(name, "new")
+    assert contents(tmp_path / "model") == {"old"}
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+    write_folder("../other/../other", "new")
+    assert contents(tmp_path / "other") == {"new"}
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
 
 MANIFEST = "stage.json"
 
@@ -28,6 +28,7 @@ def run_stage(
     """
     key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    restore_folder(folder)
     manifest = folder / MANIFEST
     done = read_manifest(manifest)
     if done is not None and done["key"] == digest and _untouched(folder, done["files"]):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, is_blank, sha256
+from fairseq_lxsr.files import atomic_folder, is_blank, restore_folder, sha256
 from fairseq_lxsr.retrieval import build_index, first_unusable, read_index, search_index, write_index
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
@@ -96,6 +96,7 @@ class CorpusIndex:
     def load(cls, folder: str | Path) -> "CorpusIndex":
         """Raises: InputError naming the file that is missing, changed or of another kind."""
         folder = Path(folder)
+        restore_folder(folder)
         try:
             config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
             version, files = config["format_version"], dict(config["files"])

@@ -58,6 +58,12 @@ def test_a_sentence_without_direction_is_refused(tmp_path):
         index.search(["x"], nothing)
 
 
+def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
+    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    (tmp_path / "index").rename(tmp_path / ".index.machine.7.x.old")
+    assert len(CorpusIndex.load(tmp_path / "index")) == len(SENTENCES)
+
+
 def test_a_changed_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="not an index"):
         CorpusIndex.load(tmp_path)
