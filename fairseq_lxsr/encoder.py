@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from fairseq_lxsr.choices import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_folder import NETWORKS, WEIGHTS_FILE, load_weights, read_config
 from fairseq_lxsr.modules import (
@@ -23,8 +24,6 @@ from fairseq_lxsr.modules import (
 from fairseq_lxsr.modules.packing import padded_batches, row_batches
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
-DTYPES = ("float32", "bfloat16", "float16", "int8")
-ON_LONG = ("cut", "split-mean", "error")
 NO_LIMIT = np.iinfo(np.int64).max
 
 

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO
 
-import numpy as np
-
 from fairseq_lxsr.errors import InputError
 
 MAX_WORDS = 10_000
@@ -76,6 +74,8 @@ class Lines(Sequence[str]):
     """The lines of a UTF-8 file that is not packed, by number; only where they begin is kept in memory."""
 
     def __init__(self, path: str | Path):
+        import numpy as np  # here, as every verb of the command line imports this module
+
         with reading(path), open(path, "rb") as stream:
             lengths = np.fromiter(map(len, stream), dtype=np.int64)
         self._starts = np.concatenate(([0], lengths.cumsum()))

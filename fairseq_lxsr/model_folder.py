@@ -23,7 +23,6 @@ from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 FORMAT_VERSION = 1
-WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 # what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
 NETWORKS: dict[str, tuple[Any, Any]] = {
     "transformer": (TransformerConfig, TransformerSentenceEncoder),

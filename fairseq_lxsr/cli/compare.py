@@ -3,14 +3,12 @@
 import argparse
 import sys
 
+from fairseq_lxsr.choices import DRAWS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.compare import DRAWS, SEED, compare, latest
-from fairseq_lxsr.evaluation.published import published_table
-from fairseq_lxsr.evaluation.score import read_scores
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("compare", help="compare two files of scores", description=__doc__)
+    parser = verbs.add_parser("compare", description=__doc__)
     parser.add_argument("first", metavar="A.jsonl", help="file of `lxsr eval --output`")
     parser.add_argument("second", metavar="B.jsonl", help="another; differences are B - A")
     parser.add_argument("--draws", type=int, default=DRAWS, metavar="N", help=f"of the bootstrap (default: {DRAWS})")
@@ -19,6 +17,10 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.evaluation.compare import SEED, compare, latest
+    from fairseq_lxsr.evaluation.published import published_table
+    from fairseq_lxsr.evaluation.score import read_scores
+
     if args.draws < 100:
         raise InputError(f"--draws {args.draws}; expected at least 100")
     first, second = read_scores(args.first), read_scores(args.second)

@@ -6,18 +6,21 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
 from fairseq_lxsr.cli.models import add_model_options, load_encoder
-from fairseq_lxsr.encoder import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import FORMATS, Layout, embed_lines, index_path
 from fairseq_lxsr.files import read_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fairseq_lxsr.export import Layout
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("embed", help="embed the sentences of files", description=__doc__)
+    parser = verbs.add_parser("embed", description=__doc__)
     add_model_options(parser)
     parser.add_argument(
         "--input",
@@ -31,12 +34,12 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=FORMATS,
+        choices=EMBEDDING_FORMATS,
         default="npy",
         help="npy; raw: rows alone, as LASER's scripts read them; safetensors; parquet (default: npy)",
     )
     parser.add_argument(
-        "--output-dtype", choices=("float32", "float16"), default="float32", help="of the file (default: float32)"
+        "--output-dtype", choices=EMBEDDING_DTYPES, default="float32", help="of the file (default: float32)"
     )
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the computation (default: float32)")
     parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
@@ -55,6 +58,8 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.export import Layout, embed_lines, index_path
+
     if args.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError("--format parquet needs pyarrow; install it with `pip install pyarrow`")
     if args.output.exists() and any(Path(name).exists() and args.output.samefile(name) for name in args.input):
@@ -63,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     total = None if args.input == ["-"] else count_lines(args.input)
     lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
 
-    def encode(window: list[str], counts: Counter[str]) -> np.ndarray:
+    def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
         options = {"dtype": args.dtype, "normalize": args.normalize, "truncate_dim": args.truncate_dim}
         try:
             return encoder.encode(window, args.batch_size, on_long=args.on_long, counts=counts, **options)
@@ -98,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"LASER's scripts read it with {laser_options(layout)}")
 
 
-def laser_options(layout: Layout) -> str:
+def laser_options(layout: "Layout") -> str:
     """What the scripts of LASER (mine_bitexts.py, xsim.py) must be told of raw embeddings: nothing is in the file."""
     return f"--dim {layout.width}" + (" --fp16" if layout.dtype == "float16" else "")
 

@@ -5,24 +5,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product, starmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fairseq_lxsr.choices import CLASSIFIERS, MARGINS, METRICS, RETRIEVALS, SEARCH_PRECISIONS, XNLI_PRESETS
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation import bucc, documents, similarity_search, xnli, xsr
-from fairseq_lxsr.evaluation.published import published_table
-from fairseq_lxsr.evaluation.ranking import METRICS
-from fairseq_lxsr.evaluation.score import Score, append_scores
-from fairseq_lxsr.evaluation.table import report_scores
-from fairseq_lxsr.evaluation.text import find_file, read_text
 from fairseq_lxsr.files import atomic_write, check_replaceable, read_parallel
-from fairseq_lxsr.retrieval import MARGINS, RETRIEVALS
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.evaluation.score import Score
 
 Files = tuple[str, str, str, str]  # two languages, two paths
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("eval", help="score an encoder", description=__doc__)
+    parser = verbs.add_parser("eval", description=__doc__)
     protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL")
     for name, add_options, run, help_text in (
         ("xsr", xsr_options, run_xsr, "sentence retrieval, P@1, P@5, P@10 both ways"),
@@ -61,7 +58,7 @@ def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
 def search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
-        choices=("float32", "bfloat16"),
+        choices=SEARCH_PRECISIONS,
         default="float32",
         help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
     )
@@ -112,7 +109,7 @@ def document_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--train-langs", type=languages, metavar="LANGS", help="learnt in (default: all of --langs; en for en to X)"
     )
-    parser.add_argument("--classifier", choices=("mlp", "linear"), default="mlp", help="default: mlp")
+    parser.add_argument("--classifier", choices=CLASSIFIERS, default="mlp", help="default: mlp")
     classifier_options(parser)
 
 
@@ -120,7 +117,7 @@ def xnli_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, metavar="FOLDER", help="the published files, or LANG.PART.tsv")
     parser.add_argument("--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr")
     parser.add_argument("--train-lang", default="en", metavar="LANG", help="default: en")
-    parser.add_argument("--preset", choices=xnli.PRESETS, default="laser", help="default: laser")
+    parser.add_argument("--preset", choices=XNLI_PRESETS, default="laser", help="default: laser")
     classifier_options(parser)
 
 
@@ -152,6 +149,8 @@ def languages(value: str) -> list[str]:
 
 def aligned_files(args: argparse.Namespace) -> list[Files]:
     """The files of every pair that was asked for."""
+    from fairseq_lxsr.evaluation.text import find_file
+
     one = args.source and args.target and not args.data
     if not one and (not (args.data and args.lang_pairs) or args.source or args.target):
         raise InputError("expected either --source and --target, or --data and --lang-pairs")
@@ -181,11 +180,13 @@ def language_pairs(value: str) -> list[tuple[str, str]]:
 
 
 def run_xsr(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.evaluation import xsr
+
     if args.seed < 0:
         raise InputError(f"--seed {args.seed}; expected 0 or more")
     encoder = load_any(args)
 
-    def measured(first: str, second: str, source: str, target: str) -> list[Score]:
+    def measured(first: str, second: str, source: str, target: str) -> list["Score"]:
         texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
         return xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
 
@@ -193,9 +194,12 @@ def run_xsr(args: argparse.Namespace) -> None:
 
 
 def run_similarity(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.evaluation import similarity_search
+    from fairseq_lxsr.evaluation.text import read_text
+
     encoder = load_any(args)
 
-    def measured(first: str, second: str, source: str, target: str) -> list[Score]:
+    def measured(first: str, second: str, source: str, target: str) -> list["Score"]:
         texts = read_text(source, first), read_text(target, second)
         return similarity_search.evaluate(args.protocol, *texts, encoder, **search_settings(args))
 
@@ -203,6 +207,8 @@ def run_similarity(args: argparse.Namespace) -> None:
 
 
 def run_bucc(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.evaluation import bucc
+
     pairs = ["-".join(pair) for pair in language_pairs(args.lang_pairs)]
     if args.pairs_output and len(pairs) > 1:
         raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
@@ -210,7 +216,7 @@ def run_bucc(args: argparse.Namespace) -> None:
         bucc.find_files(args.data, pair, part)  # before hours of mining
     encoder = load_any(args)
 
-    def measured(pair: str) -> list[Score]:
+    def measured(pair: str) -> list["Score"]:
         train, test = (bucc.read_set(args.data, pair, part) for part in bucc.PARTS)
         score, mined = bucc.evaluate(train, test, encoder, args.k, args.margin, args.retrieval, **search_settings(args))
         if args.pairs_output:
@@ -223,21 +229,25 @@ def run_bucc(args: argparse.Namespace) -> None:
 
 
 def run_documents(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.evaluation import documents
+
     config = with_options(documents.PRESETS[args.protocol][args.classifier], args)
     learnt = args.train_langs or args.langs
     encoder = load_any(args)
 
-    def measured() -> Iterator[list[Score]]:
+    def measured() -> Iterator[list["Score"]]:
         yield documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True)
 
     finish(args, measured())
 
 
 def run_xnli(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.evaluation import xnli
+
     config = with_options(xnli.PRESETS[args.preset], args)
     encoder = load_any(args)
 
-    def measured() -> Iterator[list[Score]]:
+    def measured() -> Iterator[list["Score"]]:
         yield xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
 
     finish(args, measured())
@@ -252,8 +262,12 @@ def with_options(config, args: argparse.Namespace):
     return replace(config, **chosen)
 
 
-def finish(args: argparse.Namespace, measured: Iterable[list[Score]]) -> None:
+def finish(args: argparse.Namespace, measured: Iterable[list["Score"]]) -> None:
     """Add scores to the file as they are measured; print the table and the signatures, also of a part of them."""
+    from fairseq_lxsr.evaluation.published import published_table
+    from fairseq_lxsr.evaluation.score import append_scores
+    from fairseq_lxsr.evaluation.table import report_scores
+
     scores: list[Score] = []
     if args.output:
         check_replaceable(Path(args.output))

@@ -3,17 +3,12 @@
 import argparse
 from pathlib import Path
 
-from fairseq_lxsr.checkpoint import export_checkpoint
-from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.choices import WEIGHT_TYPES
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.score import read_scores
-from fairseq_lxsr.export import export_onnx, export_sentence_transformers
-from fairseq_lxsr.model_folder import WEIGHT_TYPES
-from fairseq_lxsr.report.model_card import CARD_FILE, write_card
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("export-model", help="checkpoint to model folder", description=__doc__)
+    parser = verbs.add_parser("export-model", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--checkpoint", metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt")
     what.add_argument("--model", metavar="FOLDER", help="a model folder, for the other formats")
@@ -71,15 +66,29 @@ def run(args: argparse.Namespace) -> None:
             f"{args.model} is a model folder already; name another: --to sentence-transformers, --to onnx, --to card"
         )
     else:
-        folder = export_checkpoint(
-            args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase, args.dtype, args.ema
-        )
-        write_card(folder, SentenceEncoder.from_pretrained(folder))
-        print(f"{folder}: exported from {args.checkpoint}")
+        export(args)
+
+
+def export(args: argparse.Namespace) -> None:
+    """A model folder, with a card."""
+    from fairseq_lxsr.checkpoint import export_checkpoint
+    from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.report.model_card import write_card
+
+    folder = export_checkpoint(
+        args.checkpoint, args.output, args.data, args.sentencepiece_model, args.lowercase, args.dtype, args.ema
+    )
+    write_card(folder, SentenceEncoder.from_pretrained(folder))
+    print(f"{folder}: exported from {args.checkpoint}")
 
 
 def convert(args: argparse.Namespace) -> None:
     """A model folder for other programs."""
+    from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.evaluation.score import read_scores
+    from fairseq_lxsr.export import export_onnx, export_sentence_transformers
+    from fairseq_lxsr.report.model_card import CARD_FILE, write_card
+
     if args.model is None:
         raise InputError(f"--to {args.to} expects --model FOLDER; export the checkpoint to a folder first")
     encoder = SentenceEncoder.from_pretrained(args.model, "cpu")

@@ -10,35 +10,30 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import exit_on_input_error
 
 INTERRUPTED = 130
-# the module of each verb; only that of the verb at hand is imported, torch takes seconds and 250 MB
-MODULES = {
-    "corpus": "corpus",
-    "clean": "prepare",
-    "subwords": "prepare",
-    "binarise": "prepare",
-    "prepare": "prepare",
-    "export-model": "export_model",
-    "embed": "embed",
-    "eval": "evaluate",
-    "compare": "compare",
-    "mine": "mine",
-    "index": "search",
-    "search": "search",
-    "report": "report",
-    "train-context": "train_context",
+# of each verb the module, whose `add_parser` adds it, and what --help says; only the module of the verb at hand is
+# imported, and it imports torch and numpy, which take seconds, where it runs and not where it parses
+VERBS = {
+    "corpus": ("corpus", "list and get public training text"),
+    "clean": ("prepare", "read, clean and split text of each language pair"),
+    "subwords": ("prepare", "SentencePiece model and dictionary"),
+    "binarise": ("prepare", "the files that fairseq-train reads"),
+    "prepare": ("prepare", "all of clean, subwords and binarise"),
+    "export-model": ("export_model", "checkpoint to model folder"),
+    "embed": ("embed", "embed the sentences of files"),
+    "eval": ("evaluate", "score an encoder"),
+    "compare": ("compare", "compare two files of scores"),
+    "mine": ("mine", "find translation pairs in two files"),
+    "index": ("search", "make an index of a corpus"),
+    "search": ("search", "search an index"),
+    "report": ("report", "an HTML page of a run"),
+    "train-context": ("train_context", "train without parallel text"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb; bad input ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
-    parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
-    parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    needed = MODULES.get(arguments[0]) if arguments else None
-    for module in [needed] if needed else dict.fromkeys(MODULES.values()):
-        importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)
-    args = parser.parse_args(arguments)
+    args = make_parser(arguments[0] if arguments else "").parse_args(arguments)
     args.command_line = arguments
     with exit_on_input_error("lxsr"):
         try:
@@ -48,6 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # what reads our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def make_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb with all its options, or of all verbs without any."""
+    parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
+    parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    if verb in VERBS:
+        importlib.import_module(f"fairseq_lxsr.cli.{VERBS[verb][0]}").add_parser(verbs)
+    else:
+        for name, (_, help_text) in VERBS.items():
+            verbs.add_parser(name, help=help_text)
+    return parser
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
 import argparse
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from fairseq_lxsr.choices import MARGINS, RETRIEVALS
 from fairseq_lxsr.cli.evaluate import search_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.text import Encoder, Text
-from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.retrieval import MARGINS, RETRIEVALS
-from fairseq_lxsr.search import Side, mine_files
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.evaluation.text import Encoder
+    from fairseq_lxsr.search import Side
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("mine", help="find translation pairs in two files", description=__doc__)
+    parser = verbs.add_parser("mine", description=__doc__)
     add_any_model_options(parser)
     parser.add_argument("--source", required=True, type=Path, metavar="FILE", help="sentences, one a line")
     parser.add_argument("--target", required=True, type=Path, metavar="FILE", help="sentences of another language")
@@ -39,6 +41,8 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.search import mine_files
+
     if args.k < 1 or (args.top is not None and args.top < 1):
         raise InputError(f"--k {args.k}, --top {args.top}; expected 1 or more")
     if args.word_weights == "idf":
@@ -76,7 +80,11 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.output}: {len(pairs):,} pairs{spread}")
 
 
-def side(path: Path, language: str, encoder: Encoder) -> Side:
+def side(path: Path, language: str, encoder: "Encoder") -> "Side":
+    from fairseq_lxsr.evaluation.text import Text
+    from fairseq_lxsr.files import read_lines
+    from fairseq_lxsr.search import Side
+
     total = sum(1 for _ in read_lines(path))
 
     def encode(lines, rows):

@@ -3,22 +3,14 @@
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.encoders import (
-    WORD_WEIGHTS,
-    ByLanguage,
-    EncodeMethod,
-    StoredEmbeddings,
-    WordVectors,
-    is_stored,
-    sentence_transformers_folder,
-)
-from fairseq_lxsr.evaluation.text import Encoder
-from fairseq_lxsr.model_folder import CONFIG_FILE
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.evaluation.text import Encoder
 
 ANY_MODEL = (
     "model folder of `lxsr export-model`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "
@@ -66,6 +58,8 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
 
 
 def check_batch_options(args: argparse.Namespace) -> None:
+    import torch
+
     if args.batch_size < 1:
         raise InputError(f"--batch-size {args.batch_size}; expected 1 or more")
     if args.device is not None:
@@ -77,14 +71,18 @@ def check_batch_options(args: argparse.Namespace) -> None:
             raise InputError(f"--device {args.device}; expected {there}")
 
 
-def load_encoder(path: str, args: argparse.Namespace) -> SentenceEncoder:
+def load_encoder(path: str, args: argparse.Namespace) -> "SentenceEncoder":
     """A model folder of ours."""
+    from fairseq_lxsr.encoder import SentenceEncoder
+
     check_batch_options(args)
     return SentenceEncoder.from_pretrained(path, args.device, untrained=args.untrained)
 
 
-def load_any(args: argparse.Namespace) -> Encoder:
+def load_any(args: argparse.Namespace) -> "Encoder":
     """What --model names, once or for several languages."""
+    from fairseq_lxsr.evaluation.encoders import ByLanguage
+
     check_batch_options(args)
     named = [spec.split("=", 1) for spec in args.model if "=" in spec and not Path(spec).exists()]
     if not named and len(args.model) == 1:
@@ -96,7 +94,15 @@ def load_any(args: argparse.Namespace) -> Encoder:
     return ByLanguage({language: _load(path, args) for language, path in named})
 
 
-def _load(name: str, args: argparse.Namespace) -> Encoder:
+def _load(name: str, args: argparse.Namespace) -> "Encoder":
+    from fairseq_lxsr.evaluation.encoders import (
+        EncodeMethod,
+        StoredEmbeddings,
+        WordVectors,
+        is_stored,
+        sentence_transformers_folder,
+    )
+
     path = Path(name)
     if path.is_file():
         return WordVectors(path, args.word_weights, show_progress=True)
@@ -111,6 +117,8 @@ def _load(name: str, args: argparse.Namespace) -> Encoder:
 
 def _is_ours(folder: Path) -> bool:
     """Whether config.json is that of a model folder of ours (or none is there: then the error says what is missing)."""
+    from fairseq_lxsr.model_folder import CONFIG_FILE
+
     if (folder / "modules.json").exists():
         return False
     try:

@@ -5,25 +5,24 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.evaluate import aligned_files as files_of_options
 from fairseq_lxsr.cli.evaluate import aligned_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.score import Score, read_scores
-from fairseq_lxsr.evaluation.text import Text, embed
 from fairseq_lxsr.files import read_parallel
-from fairseq_lxsr.model_folder import CONFIG_FILE
-from fairseq_lxsr.report import Sample, look_at, require_libraries, write_report
-from fairseq_lxsr.report.training_log import Curves, read_log
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.evaluation.score import Score
+    from fairseq_lxsr.report import Sample
+    from fairseq_lxsr.report.training_log import Curves
 
 MAX_PAIRS = 5000
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("report", help="an HTML page of a run", description=__doc__)
+    parser = verbs.add_parser("report", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval")
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="default: DIR/report.html")
     parser.add_argument("--title", help="default: the name of the folder")
@@ -33,6 +32,8 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.report import require_libraries, write_report
+
     if not args.folder.is_dir():
         raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
     require_libraries()
@@ -44,7 +45,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at")
 
 
-def training_logs(folder: Path) -> Iterator[Curves]:
+def training_logs(folder: Path) -> Iterator["Curves"]:
+    from fairseq_lxsr.report.training_log import read_log
+
     for path in sorted(folder.glob("**/*.log")):
         with skipped_if_unfit():
             curves = read_log(path, str(path.relative_to(folder)))
@@ -52,7 +55,9 @@ def training_logs(folder: Path) -> Iterator[Curves]:
                 yield curves
 
 
-def all_scores(folder: Path) -> Iterator[Score]:
+def all_scores(folder: Path) -> Iterator["Score"]:
+    from fairseq_lxsr.evaluation.score import read_scores
+
     for path in sorted(folder.glob("**/*.jsonl")):
         with skipped_if_unfit():
             yield from read_scores(path)
@@ -67,8 +72,14 @@ def skipped_if_unfit() -> Iterator[None]:
         print(f"lxsr: left out: {error}", file=sys.stderr)
 
 
-def closer_looks(args: argparse.Namespace) -> Iterator[Sample]:
+def closer_looks(args: argparse.Namespace) -> Iterator["Sample"]:
     """Of the pairs that were named, or of the held-out text beside the model."""
+    import numpy as np
+
+    from fairseq_lxsr.evaluation.text import Text, embed
+    from fairseq_lxsr.model_folder import CONFIG_FILE
+    from fairseq_lxsr.report import look_at
+
     if args.model is None:
         if not (args.folder / "model" / CONFIG_FILE).is_file():
             if args.source or args.target or args.data:

@@ -4,14 +4,15 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
+from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.models import add_batch_options, load_encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines
-from fairseq_lxsr.retrieval.index import KINDS, check_kind
-from fairseq_lxsr.search import CorpusIndex, Hit
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.search import Hit
 
 
 def add_parser(verbs) -> None:
@@ -20,14 +21,14 @@ def add_parser(verbs) -> None:
 
 
 def _add_index_parser(verbs) -> None:
-    parser = verbs.add_parser("index", help="make an index of a corpus", description="Make an index of a corpus.")
+    parser = verbs.add_parser("index", description="Make an index of a corpus.")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
     add_batch_options(parser)
     parser.add_argument("--input", required=True, metavar="FILE", help="sentences, one a line; - for standard input")
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="index folder to write")
     parser.add_argument(
         "--kind",
-        choices=KINDS,
+        choices=INDEX_KINDS,
         default="flat",
         help="flat: exact; float16: half the memory, slow; ivf: faster, finds nearly all; ivf-pq: D/8 bytes a vector "
         "(default: flat)",
@@ -37,7 +38,7 @@ def _add_index_parser(verbs) -> None:
 
 
 def _add_search_parser(verbs) -> None:
-    parser = verbs.add_parser("search", help="search an index", description="Search an index with sentences.")
+    parser = verbs.add_parser("search", description="Search an index with sentences.")
     parser.add_argument("queries", nargs="*", metavar="SENTENCE", help="of any language the model knows")
     parser.add_argument("--index", required=True, type=Path, metavar="FOLDER", help="index folder of `lxsr index`")
     parser.add_argument(
@@ -56,6 +57,11 @@ def _add_search_parser(verbs) -> None:
 
 
 def run_index(args: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
+    from fairseq_lxsr.retrieval.index import check_kind
+    from fairseq_lxsr.search import CorpusIndex
+
     encoder = load_encoder(args.model, args)
     check_kind(args.kind, args.lists, encoder.embed_dim)
     encode = partial(encoder.encode, batch_size=args.batch_size)
@@ -66,6 +72,8 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def run_search(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.search import CorpusIndex
+
     if args.k < 1 or args.probes < 1:
         raise InputError(f"--k {args.k}, --probes {args.probes}; expected 1 or more")
     if bool(args.queries) == bool(args.input):
@@ -90,7 +98,7 @@ def run_search(args: argparse.Namespace) -> None:
     write(args.output, queries, found)
 
 
-def write(output: str | None, queries: list[str], found: list[list[Hit]]) -> None:
+def write(output: str | None, queries: list[str], found: list[list["Hit"]]) -> None:
     """TSV to a file, or for reading to the screen."""
     if output:
         with atomic_write(output) as stream:

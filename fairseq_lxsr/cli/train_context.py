@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("train-context", help="train without parallel text", description=__doc__)
+    parser = verbs.add_parser("train-context", description=__doc__)
     parser.add_argument("config", type=Path, metavar="CONFIG.yaml", help="see examples/context")
     parser.set_defaults(run=run)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fairseq_lxsr.encoder import DTYPES
+from fairseq_lxsr.choices import DTYPES
 from fairseq_lxsr.errors import InputError
 
 AT_LEAST_ONE = ("valid_documents", "shards", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.choices import DRAWS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
 
-DRAWS = 1000
 SEED = 12345  # as in sacrebleu
 BLOCK = 100
 

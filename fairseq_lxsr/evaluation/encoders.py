@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.text import Encoder, Text
 from fairseq_lxsr.files import read_lines, sha256
@@ -21,7 +22,6 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 logger = logging.getLogger(__name__)
 
-WORD_WEIGHTS = ("mean", "sum", "idf")
 FINGERPRINT_DIGITS = 12
 
 

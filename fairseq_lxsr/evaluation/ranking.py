@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fairseq_lxsr.choices import METRICS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, as_units
 from fairseq_lxsr.evaluation.text import Text, check_pair
 from fairseq_lxsr.retrieval import csls_neighbours, margin_neighbours, nearest_neighbours
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-# how candidates are put in order, and the words for it in a signature
-METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
 
 

@@ -3,10 +3,9 @@
 from fairseq_lxsr.export.mteb_encoder import MtebEncoder
 from fairseq_lxsr.export.onnx_folder import export_onnx
 from fairseq_lxsr.export.st_folder import export_sentence_transformers
-from fairseq_lxsr.export.stream import FORMATS, Layout, embed_lines, index_path
+from fairseq_lxsr.export.stream import Layout, embed_lines, index_path
 
 __all__ = [
-    "FORMATS",
     "Layout",
     "MtebEncoder",
     "embed_lines",

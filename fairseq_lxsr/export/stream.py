@@ -19,7 +19,6 @@ from fairseq_lxsr.files import atomic_write, check_replaceable, naming, sha256
 
 WINDOW = 20_000  # lines that are sorted by length, and written together
 HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix; of .safetensors the same
-FORMATS = ("npy", "raw", "safetensors", "parquet")
 DTYPES = {"float32": "<f4", "float16": "<f2"}
 NAME = "embeddings"  # of the tensor in .safetensors, of the column in .parquet
 INDEX_VERSION = 1

@@ -1,13 +1,11 @@
 """Search in embedding space: exact and approximate neighbours, margins, mining. Arrays in, arrays out."""
 
 from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, write_index
-from fairseq_lxsr.retrieval.margin import MARGINS, csls_neighbours, margin_neighbours, margin_scores, neighbourhood
-from fairseq_lxsr.retrieval.mining import RETRIEVALS, MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
+from fairseq_lxsr.retrieval.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood
+from fairseq_lxsr.retrieval.mining import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
 from fairseq_lxsr.retrieval.neighbours import first_unusable, nearest_neighbours, normalise_rows
 
 __all__ = [
-    "MARGINS",
-    "RETRIEVALS",
     "MinedPairs",
     "build_index",
     "csls_neighbours",

@@ -7,10 +7,10 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, normalise_rows
 
-KINDS = ("flat", "float16", "ivf", "ivf-pq")
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
 MIN_ROWS_PER_LIST = 39  # faiss warns below it
@@ -28,8 +28,8 @@ def check_kind(kind: str, lists: int | None, width: int, count: int | None = Non
 
     Raises: InputError for an unknown kind, a number of lists or a width that do not go with it, too few vectors.
     """
-    if kind not in KINDS:
-        raise InputError(f"index {kind!r}; expected one of {', '.join(KINDS)}")
+    if kind not in INDEX_KINDS:
+        raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
     if lists is not None and not kind.startswith("ivf"):
         raise InputError(f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists")
     least = 1 if lists is None else lists

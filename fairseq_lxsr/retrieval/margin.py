@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_lxsr.choices import MARGINS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours
-
-MARGINS = ("ratio", "distance", "absolute")
 
 
 def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: FloatArray, margin: str) -> FloatArray:

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fairseq_lxsr.choices import RETRIEVALS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.margin import margin_scores, neighbourhood
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours, normalise_rows
 
 PAIR_ROWS = 1024  # of the queries that are compared at a time
-RETRIEVALS = ("max", "intersect", "fwd", "bwd")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,21 @@
+"""What options choose from; here, because a parser names it and must not import torch or numpy for that."""
+
+DTYPES = ("float32", "bfloat16", "float16", "int8")  # of the computation
+WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # of weights on disk
+ON_LONG = ("cut", "split-mean", "error")
+WORD_WEIGHTS = ("mean", "sum", "idf")
+
+EMBEDDING_FORMATS = ("npy", "raw", "safetensors", "parquet")
+EMBEDDING_DTYPES = ("float32", "float16")
+INDEX_KINDS = ("flat", "float16", "ivf", "ivf-pq")
+
+SEARCH_PRECISIONS = ("float32", "bfloat16")
+MARGINS = ("ratio", "distance", "absolute")
+RETRIEVALS = ("max", "intersect", "fwd", "bwd")
+# the ways to rank candidates, as options and as signatures of scores call them
+METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
+
+CLASSIFIERS = ("mlp", "linear")
+XNLI_PRESETS = ("laser", "wang")
+
+DRAWS = 1000  # of the bootstrap
