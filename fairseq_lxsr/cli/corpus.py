@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("corpus", help="list and get public training text", description=__doc__)
+    parser = verbs.add_parser("corpus", description=__doc__)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="the corpora there are")
     listing.add_argument("--lang-pair", metavar="SRC-TGT", help="only those of this pair")

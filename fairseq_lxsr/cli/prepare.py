@@ -23,7 +23,7 @@ def add_parser(verbs) -> None:
     }
     for name, (help_text, run, options) in stages.items():
         parser = verbs.add_parser(
-            name, help=help_text, description=f"{help_text}. A stage is skipped while its inputs have not changed."
+            name, description=f"{help_text}. A stage is skipped while its inputs have not changed."
         )
         parser.add_argument(
             "--work",
