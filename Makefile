@@ -2,13 +2,14 @@
 PYTHON ?= python3
 export DATA SRC TGT WORK RECIPE
 
-.PHONY: help install demo test lint
+.PHONY: help install demo test lint docs
 
 help:
 	@echo "make demo   train on the translations that lie on this machine, search with the result (4 to 8 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "make test   run all tests"
 	@echo "make lint   ruff and mypy"
+	@echo "make docs   the documentation site, in site/"
 
 install:
 	@$(PYTHON) tools/install.py
@@ -23,3 +24,6 @@ lint: install
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet --strict --clean

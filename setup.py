@@ -54,6 +54,8 @@ setup(
             "backports.zstd",
             "defusedxml",
             "hypothesis",
+            "mkdocs-material",
+            "mkdocstrings[python]",
             "mteb",
             "mypy",
             "onnx",

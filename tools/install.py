@@ -38,6 +38,7 @@ EXTRAS = [
     "sentencex",
 ]
 DEVELOP = ["hypothesis", "mteb", "py3langid", "pytest", "pytest-xdist", "ruff", "mypy", "playwright", "tensorboardX"]
+DOCUMENT = ["mkdocs-material", "mkdocstrings[python]"]
 
 
 def stop(sentence):
@@ -139,6 +140,7 @@ def install():
     pip("fairseq, built from source", fairseq, CFLAGS="-O0")
     pip("what the extras need", EXTRAS)
     pip("test tools", DEVELOP)
+    pip("the documentation's tools", DOCUMENT)
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(STAMP, "w") as stream:
         stream.write(fingerprint())

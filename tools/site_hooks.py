@@ -1,0 +1,222 @@
+"""What `make docs` computes: pages of the API, tables of options, links to files of the repository."""
+
+import argparse
+import contextlib
+import importlib
+import io
+import logging
+import os
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "fairseq_lxsr"
+NO_API = {"cli"}  # the page of the command line has it
+TABLE = re.compile(r"^<!-- table: (\w+)(?: (\S+))? -->$", re.M)
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+FOREIGN = re.compile(
+    r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//|<link\b[^>]*\shref=\"?(?:https?:)?//"
+)
+
+
+# --- pages of the API
+
+
+def rooms() -> dict[str, list[str]]:
+    """Public modules of each folder of the package; `package` stands for the files that lie in none."""
+    found: dict[str, list[str]] = {"package": []}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        room = parts[1] if len(parts) > 2 else "package"
+        if room not in NO_API and not parts[-1].startswith("_"):
+            found.setdefault(room, []).append(".".join(parts))
+    return found
+
+
+def api_page(room: str, modules: list[str]) -> str:
+    blocks = [f"## `{module}`\n\n::: {module}\n    options:\n      show_root_heading: false\n" for module in modules]
+    return "\n".join([f"# `{'fairseq_lxsr' if room == 'package' else room}`\n", *blocks])
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    if config.nav is not None:
+        config.nav.append({"API": [{room: f"api/{room}.md"} for room in rooms()]})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for room, modules in rooms().items():
+        files.append(File.generated(config, f"api/{room}.md", content=api_page(room, modules)))
+    return files
+
+
+# --- tables of options
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    def escape(cell: str) -> str:
+        return cell.replace("|", "\\|").replace("<", "&lt;")
+
+    lines = [head, tuple("---" for _ in head), *(tuple(map(escape, row)) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def shown(value: Any) -> str:
+    """A default as one writes it."""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None or value == "" else f"`{value}`"
+
+
+def registries() -> dict[str, dict[str, type]]:
+    """The configs of our tasks, models and criterions, by the name that the command line has for them."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    for room in ("tasks", "models", "criterions"):
+        for path in sorted((PACKAGE / room).glob("[!_]*.py")):
+            importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
+    root.handlers, root.level = handlers, level  # fairseq sends everybody's messages to the screen
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    found = {
+        "task": TASK_DATACLASS_REGISTRY,
+        "model": MODEL_DATACLASS_REGISTRY,
+        "criterion": CRITERION_DATACLASS_REGISTRY,
+    }
+    return {
+        kind: {name: config for name, config in registry.items() if config.__module__.startswith("fairseq_lxsr.")}
+        for kind, registry in found.items()
+    }
+
+
+def options_of(config: type) -> list[argparse.Action]:
+    """Its options as fairseq-train takes them; those that other configs declare are left out."""
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+    parser = argparse.ArgumentParser(add_help=False)
+    gen_parser_from_dataclass(parser, config())  # type: ignore[arg-type]
+    return [action for action in parser._actions if action.option_strings]
+
+
+def option_table(kind: str) -> Callable[[str], str]:
+    def make(name: str) -> str:
+        rows = []
+        for option in options_of(registries()[kind][name]):
+            choices = ", ".join(f"`{choice}`" for choice in option.choices or ())
+            meaning = (option.help or "") + (f"; one of {choices}" if choices else "")
+            rows.append((f"`{option.option_strings[0]}`", shown(option.default), meaning))
+        return table(("option", "default", "meaning"), rows)
+
+    return make
+
+
+def preset_table(model: str) -> str:
+    """The values that `--arch NAME` stands for."""
+    registries()
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+
+    presets = {}
+    for arch in ARCH_MODEL_INV_REGISTRY[model]:
+        values = argparse.Namespace()
+        ARCH_CONFIG_REGISTRY[arch](values)
+        presets[arch] = vars(values)
+    names = list(dict.fromkeys(name for preset in presets.values() for name in preset))
+    rows = [(f"`{arch}`", *(shown(preset.get(name)) for name in names)) for arch, preset in presets.items()]
+    return table(("`--arch`", *(f"`--{name.replace('_', '-')}`" for name in names)), rows)
+
+
+def field_table(path: str) -> str:
+    """Fields of a dataclass, `module.Class`, with defaults; what they mean stands in its docstring."""
+    module, _, name = path.rpartition(".")
+    config = getattr(importlib.import_module(module), name)
+    meanings = dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", config.__doc__ or "", re.M))
+    rows = []
+    for one in fields(config):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        rows.append(
+            (
+                f"`{one.name}`",
+                "required" if default is MISSING else shown(default),
+                " ".join(meanings.get(one.name, "").split()),
+            )
+        )
+    return table(("field", "default", "meaning"), rows)
+
+
+def help_of(*words: str) -> str:
+    from fairseq_lxsr.cli.main import main
+
+    output = io.StringIO()
+    os.environ["COLUMNS"] = "100"
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        main([*words, "--help"])
+    return output.getvalue()
+
+
+def verb_helps(_: str) -> str:
+    """The help of every verb of `lxsr` and of the actions that it has."""
+    pages, waiting = [], [()]  # type: tuple[list[str], list[tuple[str, ...]]]
+    while waiting:
+        words = waiting.pop(0)
+        text = help_of(*words)
+        pages.append(f"{'##' if len(words) < 2 else '###'} `{' '.join(('lxsr', *words))}`\n\n```text\n{text}```\n")
+        metavar = re.search(r"^usage: .*?(?:VERB|ACTION|PROTOCOL|TARGET)\b", text, re.M | re.S)
+        names = re.findall(r"^    (\w[\w-]*)(?=$|  )", text, re.M) if metavar else []
+        waiting[:0] = [(*words, name) for name in names]
+    return "\n".join(pages)
+
+
+TABLES: dict[str, Callable[[str], str]] = {
+    "task": option_table("task"),
+    "model": option_table("model"),
+    "criterion": option_table("criterion"),
+    "presets": preset_table,
+    "fields": field_table,
+    "verbs": verb_helps,
+}
+
+
+# --- links
+
+
+def repository_link(page: Page, config: MkDocsConfig) -> Callable[[re.Match], str]:
+    """Links that leave docs/ work in the repository; the site shows the path, or links to `repo_url` if it is set."""
+
+    def replace(match: re.Match) -> str:
+        picture, text, target, anchor = match.groups()
+        path = (Path(config.docs_dir) / page.file.src_uri).parent.joinpath(target).resolve()
+        if path.is_relative_to(config.docs_dir):
+            return match[0]
+        if not path.exists():
+            raise PluginError(f"{page.file.src_uri}: {target} is not in the repository")
+        name = path.relative_to(ROOT).as_posix()
+        if config.repo_url and not picture:
+            return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{name}{anchor or ''})"
+        return f"`{name}`" if text.strip("`") in (name, Path(name).name) else f"{text} (`{name}`)"
+
+    return replace
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    made = TABLE.sub(lambda match: TABLES[match[1]](match[2]), markdown)
+    return LINK.sub(repository_link(page, config), made)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    found = FOREIGN.search(output)
+    if found:
+        raise PluginError(f"{page.file.src_uri}: loads a file of another host: {found[0]}")
+    return output
