@@ -5,13 +5,16 @@ import sys
 
 from fairseq_lxsr.choices import DRAWS
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import at_least
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("compare", description=__doc__)
     parser.add_argument("first", metavar="A.jsonl", help="file of `lxsr eval --output`")
     parser.add_argument("second", metavar="B.jsonl", help="another; differences are B - A")
-    parser.add_argument("--draws", type=int, default=DRAWS, metavar="N", help=f"of the bootstrap (default: {DRAWS})")
+    parser.add_argument(
+        "--draws", type=at_least(100), default=DRAWS, metavar="N", help=f"of the bootstrap (default: {DRAWS})"
+    )
     parser.add_argument("--published", action="store_true", help="show scores from papers as well")
     parser.set_defaults(run=run)
 
@@ -21,8 +24,6 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation.published import published_table
     from fairseq_lxsr.evaluation.score import read_scores
 
-    if args.draws < 100:
-        raise InputError(f"--draws {args.draws}; expected at least 100")
     first, second = read_scores(args.first), read_scores(args.second)
     results, notes = compare(first, second, args.draws)
     for note in notes:

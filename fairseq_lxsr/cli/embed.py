@@ -12,6 +12,7 @@ from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON
 from fairseq_lxsr.cli.models import add_model_options, load_encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,14 +44,16 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the computation (default: float32)")
     parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
-    parser.add_argument("--truncate-dim", type=int, metavar="N", help="keep the first N dimensions")
+    parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions")
     parser.add_argument(
         "--on-long",
         choices=ON_LONG,
         default="cut",
         help="lines longer than the model reads: keep the beginning, the mean over all parts, or stop (default: cut)",
     )
-    parser.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts of the lines, 1/N to N/N")
+    parser.add_argument(
+        "--shard", type=part_of_parts, metavar="I/N", help="only the I-th of N equal parts of the lines, 1/N to N/N"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="go on after an interruption; the same bytes as without one"
     )
@@ -82,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
         "model": encoder.fingerprint + ("-untrained" if args.untrained else ""),
         "input": [name if name == "-" else Path(name).name for name in args.input],
         "first_line": first + 1,
-        "shard": args.shard,
+        "shard": args.shard and "{}/{}".format(*args.shard),
         "computed_in": args.dtype,
         "normalize": args.normalize,
         "on_long": args.on_long,
@@ -117,14 +120,24 @@ def count_lines(paths: list[str]) -> int:
     return count
 
 
-def shard(lines: Iterator[str], total: int | None, which: str | None) -> tuple[Iterator[str], int | None, int]:
+def part_of_parts(text: str) -> tuple[int, int]:
+    """The value of --shard, as `type=` of argparse."""
+    part, _, parts = text.partition("/")
+    try:
+        count = int(at_least(1)(parts))
+        return int(at_least(1, count)(part)), count
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}; expected for example 2/4, the second of four parts") from None
+
+
+def shard(
+    lines: Iterator[str], total: int | None, which: tuple[int, int] | None
+) -> tuple[Iterator[str], int | None, int]:
     """The lines of one part, their number where it is known, and the first one's from 0."""
     if which is None:
         return lines, total, 0
-    part, _, parts = which.partition("/")
-    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise InputError(f"--shard {which}; expected for example 2/4, the second of four parts")
+    part, parts = which
     if total is None:
         raise InputError("--shard of standard input, whose length is not known; give a file")
-    start, stop = (total * count // int(parts) for count in (int(part) - 1, int(part)))
+    start, stop = (total * count // parts for count in (part - 1, part))
     return islice(lines, start, stop), stop - start, start

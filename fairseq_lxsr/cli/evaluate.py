@@ -11,6 +11,7 @@ from fairseq_lxsr.choices import CLASSIFIERS, MARGINS, METRICS, RETRIEVALS, SEAR
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, check_replaceable, read_parallel
+from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
@@ -63,7 +64,11 @@ def search_options(parser: argparse.ArgumentParser) -> None:
         help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
     )
     parser.add_argument(
-        "--memory", type=int, default=128, metavar="MB", help="for the search, beside the embeddings (default: 128)"
+        "--memory",
+        type=at_least(1),
+        default=128,
+        metavar="MB",
+        help="for the search, beside the embeddings (default: 128)",
     )
 
 
@@ -87,7 +92,11 @@ def xsr_options(parser: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(METRICS)}, with commas between them (default: all)",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of the shuffle that picks queries and candidates (default: 1)"
+        "--seed",
+        type=at_least(0),
+        default=1,
+        metavar="N",
+        help="of the shuffle that picks queries and candidates (default: 1)",
     )
 
 
@@ -96,7 +105,7 @@ def bucc_options(parser: argparse.ArgumentParser) -> None:
         "--data", required=True, metavar="TEMPLATE", help="for example bucc2018/{pair}/{pair}: .training.fr and so on"
     )
     parser.add_argument("--lang-pairs", required=True, metavar="PAIRS", help="for example fr-en,de-en")
-    parser.add_argument("--k", type=int, default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
+    parser.add_argument("--k", type=at_least(1), default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
     parser.add_argument("--margin", choices=MARGINS, default="ratio", help="default: ratio")
     parser.add_argument("--retrieval", choices=RETRIEVALS, default="max", help="default: max")
     parser.add_argument("--pairs-output", metavar="FILE.tsv", help="write the mined pairs of a single language pair")
@@ -126,7 +135,9 @@ def classifier_options(parser: argparse.ArgumentParser) -> None:
         ("epochs", "passes over the training set; the best on dev is kept"),
         ("seeds", "classifiers whose scores are averaged"),
     ):
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{help_text} (default: as the protocol has it)")
+        parser.add_argument(
+            f"--{name}", type=at_least(1), metavar="N", help=f"{help_text} (default: as the protocol has it)"
+        )
 
 
 def comma_separated(allowed) -> Callable[[str], list[str]]:
@@ -182,8 +193,6 @@ def language_pairs(value: str) -> list[tuple[str, str]]:
 def run_xsr(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation import xsr
 
-    if args.seed < 0:
-        raise InputError(f"--seed {args.seed}; expected 0 or more")
     encoder = load_any(args)
 
     def measured(first: str, second: str, source: str, target: str) -> list["Score"]:
@@ -256,9 +265,6 @@ def run_xnli(args: argparse.Namespace) -> None:
 def with_options(config, args: argparse.Namespace):
     """The preset with what the user set."""
     chosen = {name: getattr(args, name) for name in ("epochs", "seeds") if getattr(args, name) is not None}
-    for option, value in chosen.items():
-        if value < 1:
-            raise InputError(f"--{option} {value}; expected 1 or more")
     return replace(config, **chosen)
 
 

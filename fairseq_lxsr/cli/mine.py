@@ -9,6 +9,7 @@ from fairseq_lxsr.choices import MARGINS, RETRIEVALS
 from fairseq_lxsr.cli.evaluate import search_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import FINITE, at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.text import Encoder
@@ -24,9 +25,9 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--output", required=True, type=Path, metavar="FILE.tsv", help="score, source, target (.gz too)"
     )
-    parser.add_argument("--threshold", type=float, metavar="SCORE", help="least score (ratio: 1.05 to 1.2 is usual)")
-    parser.add_argument("--top", type=int, metavar="N", help="at most N pairs")
-    parser.add_argument("--k", type=int, default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
+    parser.add_argument("--threshold", type=FINITE, metavar="SCORE", help="least score (ratio: 1.05 to 1.2 is usual)")
+    parser.add_argument("--top", type=at_least(1), metavar="N", help="at most N pairs")
+    parser.add_argument("--k", type=at_least(1), default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
     parser.add_argument("--margin", choices=MARGINS, default="ratio", help="default: ratio")
     parser.add_argument("--retrieval", choices=RETRIEVALS, default="max", help="default: max, each sentence once")
     parser.add_argument(
@@ -43,8 +44,6 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import mine_files
 
-    if args.k < 1 or (args.top is not None and args.top < 1):
-        raise InputError(f"--k {args.k}, --top {args.top}; expected 1 or more")
     if args.word_weights == "idf":
         raise InputError(
             "--word-weights idf counts words over one text, and mining goes through it in blocks; take mean"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
@@ -22,7 +23,7 @@ ANY_MODEL = (
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
     """How to encode."""
     parser.add_argument(
-        "--batch-size", type=int, default=256, metavar="N", help="sentences encoded together (default: 256)"
+        "--batch-size", type=at_least(1), default=256, metavar="N", help="sentences encoded together (default: 256)"
     )
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
 
@@ -53,19 +54,17 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
         "--word-weights", choices=WORD_WEIGHTS, default="mean", help="how word vectors make a sentence (default: mean)"
     )
     parser.add_argument(
-        "--raw-dim", type=int, default=1024, metavar="N", help="width of LASER-raw embeddings (default: 1024)"
+        "--raw-dim", type=at_least(1), default=1024, metavar="N", help="width of LASER-raw embeddings (default: 1024)"
     )
 
 
 def check_batch_options(args: argparse.Namespace) -> None:
     import torch
 
-    if args.batch_size < 1:
-        raise InputError(f"--batch-size {args.batch_size}; expected 1 or more")
     if args.device is not None:
         kind, _, number = args.device.partition(":")
         count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
-        if not count or (":" in args.device and not (number.isdecimal() and int(number) < count)):
+        if not count or (":" in args.device and number not in map(str, range(count))):
             gpus = torch.cuda.device_count()
             there = f"cpu, or cuda:0 to cuda:{gpus - 1}" if gpus else "cpu, as torch finds no CUDA here"
             raise InputError(f"--device {args.device}; expected {there}")

@@ -10,6 +10,7 @@ from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.models import add_batch_options, load_encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines
+from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import Hit
@@ -33,7 +34,7 @@ def _add_index_parser(verbs) -> None:
         help="flat: exact; float16: half the memory, slow; ivf: faster, finds nearly all; ivf-pq: D/8 bytes a vector "
         "(default: flat)",
     )
-    parser.add_argument("--lists", type=int, metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
+    parser.add_argument("--lists", type=at_least(1), metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
     parser.set_defaults(run=run_index, untrained=False)
 
 
@@ -48,9 +49,13 @@ def _add_search_parser(verbs) -> None:
     parser.add_argument(
         "--output", metavar="FILE.tsv", help="write query, score, line of the corpus, sentence here, not to the screen"
     )
-    parser.add_argument("--k", type=int, default=5, metavar="N", help="sentences to find (default: 5)")
+    parser.add_argument("--k", type=at_least(1), default=5, metavar="N", help="sentences to find (default: 5)")
     parser.add_argument(
-        "--probes", type=int, default=32, metavar="N", help="lists of ivf to look at; more finds more (default: 32)"
+        "--probes",
+        type=at_least(1),
+        default=32,
+        metavar="N",
+        help="lists of ivf to look at; more finds more (default: 32)",
     )
     add_batch_options(parser)
     parser.set_defaults(run=run_search, untrained=False)
@@ -74,8 +79,6 @@ def run_index(args: argparse.Namespace) -> None:
 def run_search(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import CorpusIndex
 
-    if args.k < 1 or args.probes < 1:
-        raise InputError(f"--k {args.k}, --probes {args.probes}; expected 1 or more")
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
     index = CorpusIndex.load(args.index)

@@ -1,0 +1,48 @@
+"""Every option of every verb, by walking through the parsers."""
+
+import argparse
+
+import pytest
+from conftest import lxsr_here, refused
+from parsers import options
+
+from fairseq_lxsr.ranges import Range
+
+
+def test_every_number_has_a_range():
+    without = [
+        f"{program} {action.option_strings}"
+        for program, action in options()
+        if program.split()[1] not in ("clean", "subwords", "binarise", "prepare")  # PrepareConfig checks them
+        and not isinstance(action.type, Range)
+        and (action.type in (int, float) or action.metavar == "N" or type(action.default) in (int, float))
+    ]
+    assert not without
+
+
+NUMBERS = {
+    f"{program} {action.option_strings[0]}": (program, action)
+    for program, action in options()
+    if isinstance(action.type, Range)
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_out_of_range_are_refused(name):
+    program, action = NUMBERS[name]
+    for value in ("-9", "nan", "inf", "1e400", "", "x", "9" * 30, "9" * 5000, "0.5.5"):
+        if value in ("-9", "9" * 30) and float(value) in action.type:
+            continue
+        done = lxsr_here(*program.split()[1:], action.option_strings[0], value, check=False)
+        refused(done, f"argument {action.option_strings[0]}:", "expected a")
+
+
+def test_default_numbers_are_in_their_ranges():
+    for program, action in options():
+        if isinstance(action.type, Range) and action.default not in (None, argparse.SUPPRESS):
+            assert action.default in action.type, (program, action.option_strings)
+
+
+@pytest.mark.parametrize("part", ["0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2"])
+def test_parts_that_are_none(part):
+    refused(lxsr_here("embed", "--shard", part, check=False), "argument --shard:", "expected for example 2/4")
