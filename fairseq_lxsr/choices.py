@@ -1,6 +1,7 @@
 """What options choose from; here, because a parser names it and must not import torch or numpy for that."""
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")  # of the computation
+CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # of training
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # of weights on disk
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")

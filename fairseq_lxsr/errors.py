@@ -1,14 +1,28 @@
 """Bad input is reported in one line, with exit status 2 and no traceback."""
 
 import contextlib
+import reprlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 EXIT_STATUS = 2
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 80, 80, 80
+
+
 class InputError(ValueError):
     """Something the user can mend: the message names the value, where it is, what was expected and what to do."""
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """A value as a message quotes it, in time and memory that do not depend on its size."""
+    try:
+        return f"{_SHORT.repr(value):.{most}}"
+    except Exception:  # for example a number of too many digits to be written
+        return f"<{type(value).__name__}>"
 
 
 def one_line(error: BaseException) -> str | None:

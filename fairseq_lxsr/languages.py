@@ -1,6 +1,16 @@
 """Language pairs as the user writes them: the one parser of SRC-TGT and of lists of them."""
 
-from fairseq_lxsr.errors import InputError
+import re
+
+from fairseq_lxsr.errors import InputError, shown
+
+CODE = re.compile(r"\w[\w@]{0,31}")  # it becomes a part of file names
+
+
+def check_language(text: str) -> None:
+    """Raises: InputError for what is no code of a language."""
+    if not CODE.fullmatch(text):
+        raise InputError(f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin")
 
 
 def split_pair(text: str) -> tuple[str, str]:
@@ -12,8 +22,8 @@ def split_pair(text: str) -> tuple[str, str]:
         InputError: for anything else, and for a language paired with itself.
     """
     source, _, target = text.strip().partition("-")
-    if not source or not target or "-" in target or source == target:
-        raise InputError(f"{text.strip()!r}; expected SRC-TGT, for example en-fr")
+    if not (CODE.fullmatch(source) and CODE.fullmatch(target)) or source == target:
+        raise InputError(f"{shown(text.strip())}; expected SRC-TGT, for example en-fr")
     return source, target
 
 

@@ -2,11 +2,13 @@
 
 import argparse
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, get_type_hints
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 
 LARGEST = 2**31 - 1  # of a whole number, where nothing smaller is declared
 
@@ -34,12 +36,18 @@ class Range:
 
     def __contains__(self, value: Any) -> bool:
         kinds = (int,) if self.whole else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool) or math.isnan(value):
+        if not isinstance(value, kinds) or isinstance(value, bool):
             return False
-        if math.isinf(value) and not self.infinite:
+        if not self.whole and not self._is_number(value):
             return False
         above = value > self.least if self.open_least else value >= self.least
         return above and (value < self.most if self.open_most else value <= self.most)
+
+    def _is_number(self, value: float) -> bool:
+        try:
+            return not math.isnan(value) and (self.infinite or not math.isinf(value))
+        except OverflowError:  # a whole number beyond all floats
+            return False
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
@@ -51,7 +59,7 @@ class Range:
     def check(self, name: str, value: Any) -> None:
         """Raises: InputError naming the option, its value and this range."""
         if value not in self:
-            raise InputError(f"{name} {value!r:.60}; expected {self}")
+            raise InputError(f"{name} {shown(value)}; expected {self}")
 
     def __call__(self, text: str) -> float:
         """The number that an option of the command line gives, as `type=` of argparse."""
@@ -88,10 +96,60 @@ NOT_NEGATIVE = Range(0)
 FINITE = Range()
 
 
+@dataclass(frozen=True)
+class FileName:
+    """Texts that can name a file or folder: not empty, which would be the current folder, and no NUL in them.
+
+    Args:
+        optional: an empty text is allowed, for no file.
+        what: what is expected, in messages.
+    """
+
+    optional: bool = False
+    what: str = "a file name"
+
+    def __contains__(self, value: Any) -> bool:
+        try:
+            return isinstance(value, str) and (self.optional or value.strip() != "") and b"\0" not in os.fsencode(value)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+
+    def __str__(self) -> str:
+        return self.what
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises: InputError naming the option and its value."""
+        if value not in self:
+            raise InputError(f"{name} {shown(value)}; expected {self}")
+
+    def __call__(self, text: str) -> str:
+        """A file name of the command line, as `type=` of argparse."""
+        if text not in self:
+            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {self}")
+        return text
+
+
+FILE_NAME = FileName()
+
+
+def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
+    """A field of a dataclass that `check_fields` checks.
+
+        workers: int = limited(2, at_least(1))
+        model_type: str = limited("bpe", ("bpe", "unigram"))
+
+    Args:
+        default: the value where none is given.
+        allowed: the range of a number, a file name, or the words that a text may be.
+    """
+    is_range = isinstance(allowed, Range | FileName)
+    return field(default=default, metadata={"range" if is_range else "choices": allowed})
+
+
 def check_fields(
     values: Any, kind: type | None = None, spell: Callable[[str], str] = str, where: str = "", optional: bool = False
 ) -> None:
-    """Check the fields of a dataclass: numbers against the `range` in their metadata, and plain types.
+    """Check the fields of a dataclass: the `range` or the `choices` in their metadata, and their types.
 
     Args:
         values: an object with these fields.
@@ -105,12 +163,40 @@ def check_fields(
     hints = get_type_hints(kind)
     for item in fields(kind):
         value = getattr(values, item.name)
-        if value is None and optional:
+        if value is None and (optional or fits(None, hints[item.name])):
             continue
-        name = f"{where}{spell(item.name)}"
-        allowed = item.metadata.get("range")
-        if allowed is not None:
-            allowed.check(name, value)
-        elif hints[item.name] in (bool, int, str) and type(value) is not hints[item.name]:
-            expected = {bool: "true or false", int: "a whole number", str: "text"}[hints[item.name]]
-            raise InputError(f"{name} {value!r:.60}; expected {expected}")
+        name, choices = f"{where}{spell(item.name)}", item.metadata.get("choices")
+        if "range" in item.metadata:
+            item.metadata["range"].check(name, value)
+        elif choices is not None and (not isinstance(value, str) or value not in choices):
+            raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
+        elif not fits(value, hints[item.name]):
+            raise InputError(f"{name} {shown(value)}; expected {describe(hints[item.name])}")
+
+
+PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type: a plain one, a union, a mapping or a tuple of them; any value is of other types.
+
+    A truth value is no number here, and a whole number is a number.
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(fits(key, inner[0]) and fits(value[key], inner[1]) for key in value)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(part, inner[0]) for part in value)
+    return hint not in PLAIN or type(value) is hint or (hint is float and type(value) is int)
+
+
+def describe(hint: Any) -> str:
+    """A type in words, for messages."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(map(describe, inner))
+    if origin is Mapping:
+        return f"a mapping of {describe(inner[0])} to {describe(inner[1])} ('no' and '1' are text in quotes only)"
+    return f"a list of {describe(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")

@@ -2,12 +2,25 @@
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.ranges import NOT_NEGATIVE, Range, at_least, below, between, check_fields, positive
+from fairseq_lxsr.ranges import (
+    FILE_NAME,
+    NOT_NEGATIVE,
+    FileName,
+    Range,
+    at_least,
+    below,
+    between,
+    check_fields,
+    limited,
+    positive,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +32,10 @@ from fairseq_lxsr.ranges import NOT_NEGATIVE, Range, at_least, below, between, c
         (positive(), [1e-9, 5], [0, -1, math.inf, math.nan]),
         (positive(infinite=True), [1, math.inf], [0, -math.inf, math.nan]),
         (NOT_NEGATIVE, [0, 3.5], [-1e-9, math.inf, math.nan]),
-        (Range(), [-5, 0.0], [math.inf, -math.inf, math.nan]),
+        (Range(), [-5, 0.0], [math.inf, -math.inf, math.nan, 10**400]),
+        (at_least(0), [0], [10**400, -(10**400)]),
+        (FILE_NAME, ["a", "a b/é", "\udcff"], ["", " ", "a\0b", "\ud800", 5, None]),
+        (FileName(optional=True), ["", "a"], ["\0", None]),
     ],
 )
 def test_what_is_in_a_range(allowed, inside, outside):
@@ -47,11 +63,11 @@ def test_on_the_command_line(capsys):
     parser.add_argument("--k", type=at_least(1))
     parser.add_argument("--share", type=between(0, 1))
     assert vars(parser.parse_args(["--k", "5", "--share", "1"])) == {"k": 5, "share": 1.0}
-    for text in ("0", "1.5", "many", str(10**30)):
+    for text in ("0", "1.5", "many", str(10**30), "9" * 400, "9" * 5000):
         with pytest.raises(SystemExit) as stop:
             parser.parse_args(["--k", text])
         assert stop.value.code == 2
-        assert f"argument --k: {text!r}; expected a whole number of at least 1" in capsys.readouterr().err
+        assert f"argument --k: {text!r:.60}; expected a whole number of at least 1" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parser.parse_args(["--share", "nan"])
 
@@ -84,3 +100,35 @@ def test_fields_of_a_dataclass(given, message):
 def test_fields_that_fit():
     check_fields(Config())
     check_fields(Config(width=None), optional=True)  # type: ignore[arg-type]
+
+
+@dataclass
+class Nested:
+    kind: str | None = limited(None, ("a", "b"))
+    share: float = 0.5
+    names: tuple[str, ...] = ()
+    texts: Mapping[str, str | None] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any] | None] | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kind": "c"}, "kind 'c'; expected one of a, b"),
+        ({"kind": ["a"]}, "kind ['a']; expected one of a, b"),
+        ({"share": "half"}, "share 'half'; expected a number"),
+        ({"share": True}, "share True; expected a number"),
+        ({"names": "abc"}, "names 'abc'; expected a list of text"),
+        ({"names": ("a", 1)}, "names ('a', 1); expected a list of text"),
+        ({"texts": {"a": 1}}, "texts {'a': 1}; expected a mapping of text to text or null"),
+        ({"texts": {None: "a"}}, "texts {None: 'a'}; expected a mapping of text"),
+        ({"options": {"a": {1: 2}}}, "options {'a': {1: 2}}; expected a mapping of text to a mapping"),
+        ({"names": ("x" * 10**6, 1)}, "names ('xxxxxx"),
+    ],
+)
+def test_types_of_fields(given, message):
+    check_fields(Nested("a", 1, ("x",), {"y": None}, {"z": {"w": object()}, "v": None}))
+    with pytest.raises(InputError) as caught:
+        check_fields(Nested(**given))
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 300

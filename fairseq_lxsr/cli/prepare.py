@@ -1,13 +1,16 @@
 """Corpus preparation: `lxsr clean`, `lxsr subwords` and `lxsr binarise` are its stages, `lxsr prepare` runs all."""
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
+from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.preparation.clean import FILTERS
-from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions, read_config
+from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
+from fairseq_lxsr.ranges import FILE_NAME
 
 
 def add_parser(verbs) -> None:
@@ -27,7 +30,8 @@ def add_parser(verbs) -> None:
         )
         parser.add_argument(
             "--work",
-            default="work",
+            default=PrepareConfig.work,
+            type=FILE_NAME,
             metavar="FOLDER",
             help="holds corpus/SRC-TGT, subwords and data-bin (default: work)",
         )
@@ -38,7 +42,7 @@ def add_parser(verbs) -> None:
             metavar="PAIRS",
             help="for example en-fr or en-fr,en-de (default: en-fr)",
         )
-        parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default: 2)")
+        add_number(parser, PrepareConfig, "workers", "processes")
         for add in options:
             add(parser)
         parser.set_defaults(run=run)
@@ -57,6 +61,7 @@ def config_option(parser: argparse.ArgumentParser) -> None:
 def corpus_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
+        type=FILE_NAME,
         metavar="PREFIX",
         help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, each packed or not, or a folder of "
         "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine)",
@@ -83,52 +88,46 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exclude",
         nargs="+",
+        type=FILE_NAME,
         default=[],
         metavar="FILE",
         help="evaluation text; no pair with one of its sentences is used",
     )
     parser.add_argument("--keep-dropped", action="store_true", help="write dropped pairs and why to dropped.tsv.gz")
-    parser.add_argument(
-        "--valid-size", type=int, default=1000, metavar="N", help="pairs held out for validation (default: 1000)"
-    )
-    parser.add_argument(
-        "--test-size", type=int, default=2000, metavar="N", help="pairs held out for testing (default: 2000)"
-    )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the draw of held-out pairs (default: 1)")
+    add_number(parser, PrepareConfig, "valid_size", "pairs held out for validation")
+    add_number(parser, PrepareConfig, "test_size", "pairs held out for testing")
+    add_number(parser, PrepareConfig, "seed", "of the draw of held-out pairs")
 
 
 def subword_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--vocab-size",
-        type=int,
-        default=16000,
-        metavar="N",
-        help="entries of the joint dictionary, specials included (default: 16000; the paper: 50000)",
-    )
+    help_text = "entries of the joint dictionary, specials included; the paper: 50000"
+    add_number(parser, SubwordOptions, "vocab_size", help_text)
     parser.add_argument(
         "--lowercase",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="lower-case all text, here and later when encoding",
     )
-    parser.add_argument(
-        "--character-coverage",
-        type=float,
-        default=1.0,
-        metavar="SHARE",
-        help="share of characters that get a piece (default: 1.0; 0.9995 for scripts of thousands of characters)",
-    )
+    help_text = "share of characters that get a piece; 0.9995 for scripts of thousands of characters"
+    add_number(parser, SubwordOptions, "character_coverage", help_text)
     parser.add_argument("--model-type", choices=MODEL_TYPES, default="bpe", help="default: bpe")
     parser.add_argument("--byte-fallback", action="store_true", help="unknown characters as bytes instead of <unk>")
 
 
 def binarise_options(parser: argparse.ArgumentParser) -> None:
+    help_text = "parts of the training data, data-bin/0 to N-1, for corpora larger than the memory"
+    add_number(parser, PrepareConfig, "shards", help_text)
+
+
+def add_number(parser: argparse.ArgumentParser, kind: type, name: str, help_text: str) -> None:
+    """An option whose default and range stand at a field of a dataclass."""
+    item = next(item for item in fields(kind) if item.name == name)
     parser.add_argument(
-        "--shards",
-        type=int,
-        default=1,
+        f"--{name.replace('_', '-')}",
+        type=item.metadata["range"],
+        default=item.default,
         metavar="N",
-        help="parts of the training data, data-bin/0 to N-1, for corpora larger than the memory (default: 1)",
+        help=f"{help_text} (default: {item.default})",
     )
 
 
@@ -146,7 +145,7 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
         others = [word for word in args.command_line if word.startswith("--") and not word.startswith("--loc")]
         if others:
             raise InputError(f"{others[0]} beside {args.config}; expected it in the file")
-        return read_config(args.config)
+        return read_config(args.config, PrepareConfig)
     data = given.get("data")
     if data and len(args.lang_pairs) > 1 and "{pair}" not in data:
         raise InputError(f"--data {data}: expected {{pair}} in it, there are {len(args.lang_pairs)} language pairs")

@@ -2,12 +2,8 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fairseq_lxsr.errors import InputError
-
-if TYPE_CHECKING:
-    from fairseq_lxsr.context.config import ContextConfig
+from fairseq_lxsr.configs import read_config
 
 
 def add_parser(verbs) -> None:
@@ -18,11 +14,12 @@ def add_parser(verbs) -> None:
 
 def run(args: argparse.Namespace) -> None:
     # torch and others take seconds
+    from fairseq_lxsr.context.config import ContextConfig
     from fairseq_lxsr.context.rounds import Rounds, TrainingText
     from fairseq_lxsr.preparation.config import SubwordOptions
     from fairseq_lxsr.preparation.documents import prepare_documents
 
-    config = read_config(args.config)
+    config = read_config(args.config, ContextConfig)
 
     def prepare() -> TrainingText:
         return TrainingText(
@@ -39,15 +36,3 @@ def run(args: argparse.Namespace) -> None:
 
     model = Rounds(config, prepare).run()
     print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
-
-
-def read_config(path: Path) -> "ContextConfig":
-    """A YAML file with the fields of `ContextConfig`; file names in it are relative to the current folder."""
-    from fairseq_lxsr.context.config import ContextConfig
-    from fairseq_lxsr.preparation.config import checked, read_yaml
-
-    content = read_yaml(path)
-    try:
-        return ContextConfig(**checked(content, ContextConfig, "the file"))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None

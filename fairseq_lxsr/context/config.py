@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fairseq_lxsr.choices import DTYPES
+from fairseq_lxsr.choices import CPU_PRECISIONS, DTYPES
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.languages import check_language
+from fairseq_lxsr.ranges import FILE_NAME, FileName, at_least, below, check_fields, limited, positive
 
-AT_LEAST_ONE = ("valid_documents", "shards", "context", "epochs", "draw", "best", "pairs", "batch_size", "workers")
+# the presets of models/context_transformer.py, which only fairseq can import
+ARCHITECTURES = tuple(f"context_transformer_{name}" for name in ("base", "small", "static", "static_mean", "tiny"))
 
 
 @dataclass(frozen=True)
@@ -33,42 +36,36 @@ class ContextConfig:
     """
 
     documents: Mapping[str, str]
-    work: str = "work/context"
-    arch: str = "context_transformer_base"
-    vocab_size: int = 16_000
+    work: str = limited("work/context", FILE_NAME)
+    arch: str = limited("context_transformer_base", ARCHITECTURES)
+    vocab_size: int = limited(16_000, at_least(1, 10_000_000))
     lowercase: bool = True
     split_han: bool = True
-    valid_documents: int = 10
-    shards: int = 1
-    context: int = 1
-    epochs: int = 1
-    rounds: int = 3
-    draw: int = 10_000
-    best: int = 1_000
-    pairs: int = 100_000
-    start_model: str = ""
-    gold: str = ""
-    batch_size: int = 128
-    learning_rate: float = 1e-4
-    dropout: float = 0.1
-    max_positions: int = 150
-    seed: int = 1
-    workers: int = 2
-    cpu_precision: str = "auto"
-    encode_dtype: str = "float32"
+    valid_documents: int = limited(10, at_least(1))
+    shards: int = limited(1, at_least(1, 512))
+    context: int = limited(1, at_least(1))
+    epochs: int = limited(1, at_least(1))
+    rounds: int = limited(3, at_least(0))
+    draw: int = limited(10_000, at_least(1))
+    best: int = limited(1_000, at_least(1))
+    pairs: int = limited(100_000, at_least(1))
+    start_model: str = limited("", FileName(optional=True))
+    gold: str = limited("", FileName(optional=True))
+    batch_size: int = limited(128, at_least(1))
+    learning_rate: float = limited(1e-4, positive())
+    dropout: float = limited(0.1, below(1))
+    max_positions: int = limited(150, at_least(2))
+    seed: int = limited(1, at_least(0))
+    workers: int = limited(2, at_least(1, 1024))
+    cpu_precision: str = limited("auto", CPU_PRECISIONS)
+    encode_dtype: str = limited("float32", DTYPES)
 
     def __post_init__(self):
-        for name in AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)}; expected 1 or more")
-        for name in ("rounds", "seed"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} {getattr(self, name)}; expected 0 or more")
-        if self.encode_dtype not in DTYPES:
-            raise InputError(f"encode_dtype {self.encode_dtype!r}; expected one of {', '.join(DTYPES)}")
-        if not isinstance(self.documents, Mapping) or not all(
-            isinstance(name, str) for item in self.documents.items() for name in item
-        ):
-            raise InputError(f"documents: {self.documents!r:.60}; expected for example {{en: en.txt, 'no': no.txt}}")
+        check_fields(self)
+        for language, source in self.documents.items():
+            check_language(language)
+            FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
             raise InputError(f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more")
+        if not self.documents:
+            raise InputError("documents: none; expected for example {en: en.txt, fr: fr.txt}")

@@ -6,7 +6,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-CPU_PRECISIONS = ("float32", "bfloat16", "auto")
+from fairseq_lxsr.choices import CPU_PRECISIONS
+
 BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # x86 and Arm names in /proc/cpuinfo
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc, malloc.h
 

@@ -2,19 +2,20 @@
 
 import functools
 import html
-import inspect
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.preparation.alphabets import foreign_letter
-from fairseq_lxsr.preparation.language_id import language_check
+from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
+from fairseq_lxsr.ranges import FileName, Range, at_least, between
 
 Pair = tuple[str, str]
 
+SHORTEST, LONGEST = 3, 60  # words of a sentence
 # scripts that are written without blanks, and how many of their characters make about one word
 _UNSPACED = {
     re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
@@ -57,17 +58,19 @@ def strip_message(text: str) -> str:
     return _BLANKS.sub(" ", text).strip(" \t:;,.-–—=|*/\\")
 
 
-def too_short_or_long(pair: Pair, shortest: int = 3, longest: int = 60) -> bool:
+def too_short_or_long(
+    pair: Pair, shortest: Annotated[int, at_least(0)] = SHORTEST, longest: Annotated[int, at_least(0)] = LONGEST
+) -> bool:
     return not all(shortest <= count_words(side) <= longest for side in pair)
 
 
-def lengths_differ(pair: Pair, ratio: float = 2.5) -> bool:
+def lengths_differ(pair: Pair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
     """One side more than `ratio` times as long as the other, in words (two words of slack for short sentences)."""
     short, long = sorted(map(count_words, pair))
     return long > ratio * short + 2
 
 
-def mostly_not_letters(pair: Pair, share: float = 0.6) -> bool:
+def mostly_not_letters(pair: Pair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
     """A side with fewer letters than `share` of its characters, blanks not counted."""
     return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in pair)
 
@@ -112,8 +115,10 @@ def in_foreign_letters(pair: Pair, find: Callable[[str], object]) -> bool:
     return any(find(side) for side in pair)
 
 
-def in_another_language(pair: Pair, languages: Pair, is_in: Callable[[str, str, str], bool]) -> bool:
-    """A side that is not in its language."""
+def in_another_language(
+    pair: Pair, languages: Pair, is_in: LanguageCheck, method: Annotated[str, METHOD] = "stopwords"
+) -> bool:
+    """A side that is not in its language; `is_in` is what `language_check` makes of the method."""
     source, target = languages
     return not (is_in(pair[0], source, target) and is_in(pair[1], target, source))
 
@@ -131,41 +136,46 @@ MESSAGE_FILTERS: dict[str, dict[str, Any]] = {"length": {}, "ratio": {}, "letter
 Filters = dict[str, Callable[[Pair], bool]]
 
 
-def make_filters(chosen: Mapping[str, Mapping[str, Any]], languages: Pair) -> Filters:
+def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair) -> Filters:
     """Filters by name, in the order chosen, with their options bound.
 
-    Args: chosen: options of each, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
-    Raises: InputError for an unknown filter or option.
+    Args:
+        chosen: options of each, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
+        languages: of the two sides.
+    Raises:
+        InputError: for an unknown filter or option, and a language that a filter does not know.
     """
+    check_filters(chosen)
     filters: Filters = {}
     for name, given in chosen.items():
-        if name not in FILTERS:
-            raise InputError(f"filter {name!r}; expected some of {', '.join(FILTERS)}")
-        options = dict(given)
-        _check_options(name, options)
+        options = dict(given or {})
         if name == "characters":
             options["find"] = foreign_letter(*languages)
         elif name == "language":
-            method = options.pop("method", "stopwords")
-            options |= {"languages": languages, "is_in": language_check(method)}
+            options |= {"languages": languages, "is_in": language_check(options.get("method", "stopwords"))}
         filters[name] = functools.partial(FILTERS[name], **options)
     return filters
 
 
-def _check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Options that a filter has, of the type of their defaults."""
-    parameters = list(inspect.signature(FILTERS[name]).parameters.values())[1:]
-    known = {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
-    if name == "language":
-        known = {"method": "stopwords"}
-    for option, value in options.items():
-        if option not in known:
-            raise InputError(f"filter {name!r}: no option {option!r}; it has {', '.join(known) or 'none'}")
-        default = known[option]
-        if not isinstance(value, (int, float) if isinstance(default, float) else type(default)):
-            raise InputError(f"filter {name!r}: {option} is {value!r}; expected for example {default!r}")
-    if options.get("shortest", 0) > options.get("longest", math.inf):
-        raise InputError(f"filter {name!r}: shortest {options['shortest']} is more than longest {options['longest']}")
+def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Raises: InputError for an unknown filter or option, and for a value that an option does not take."""
+    for name, options in chosen.items():
+        if name not in FILTERS:
+            raise InputError(f"filter {shown(name)}; expected some of {', '.join(FILTERS)}")
+        known = filter_options(name)
+        for option, value in (options or {}).items():
+            if option not in known:
+                raise InputError(f"filter {name!r}: no option {shown(option)}; it has {', '.join(known) or 'none'}")
+            known[option].check(f"filter {name!r}: {option}", value)
+    length = {"shortest": SHORTEST, "longest": LONGEST, **(chosen.get("length") or {})}
+    if length["shortest"] > length["longest"]:
+        raise InputError(f"filter 'length': shortest {length['shortest']} is more than longest {length['longest']}")
+
+
+def filter_options(name: str) -> dict[str, Range | FileName]:
+    """The options of a filter, each with what it may be, as its function declares them."""
+    hints = get_type_hints(FILTERS[name], include_extras=True)
+    return {option: hint.__metadata__[0] for option, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def first_objection(pair: Pair, filters: Filters) -> str | None:

@@ -129,7 +129,7 @@ def make_corpus(
         "seed": seed,
         "cleaning": asdict(cleaning),
     }
-    models = [Path(given["method"]) for given in filters.values() if Path(given.get("method", "")).is_file()]
+    models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
     report = run_stage(folder, options, [*source.files, *models, *map(Path, cleaning.exclude)], build)
     say(folder, languages, report)
     return report

@@ -6,8 +6,11 @@ from functools import cache, partial
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import FileName
 
-METHODS = ("stopwords", "py3langid", "FILE of a fastText model")
+# whether a text is in its language; the other language of its pair stands last
+LanguageCheck = Callable[[str, str, str], bool]
+METHOD = FileName(what="one of stopwords, py3langid, FILE of a fastText model")
 # frequent words that tell a language from its neighbours
 STOP_WORDS = {
     "bg": "и на да се за от че не са това което като по към",
@@ -77,14 +80,14 @@ def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
     return found in (language, _macro_language(language))
 
 
-def language_check(method: str) -> Callable[[str, str, str], bool]:
+def language_check(method: str) -> LanguageCheck:
     """The check (text, its language, the other language of the pair) -> is it in its language.
 
     Raises: InputError for an unknown method, a package that is not installed, a file that is no model.
     """
     package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
     if package == "fasttext" and not Path(method).is_file():
-        raise InputError(f"language identification {method!r}: no such file; expected one of {', '.join(METHODS)}")
+        raise InputError(f"language identification {method!r}: no such file; expected {METHOD}")
     if package and importlib.util.find_spec(package) is None:
         # the package fasttext itself fails with numpy 2
         name = "fasttext-predict" if package == "fasttext" else package

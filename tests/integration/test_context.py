@@ -181,16 +181,24 @@ def test_other_text_is_refused(finished, documents, tmp_path):
 def test_bad_configurations_are_refused(documents, tmp_path):
     config = tmp_path / "run.yaml"
     for options, fragments in (
-        ({"draw": 0}, ("run.yaml", "draw 0; expected 1 or more")),
+        ({"draw": 0}, ("run.yaml", "draw 0; expected a whole number of at least 1")),
         ({"documents": {"en": "none.txt", "fr": "none.txt"}}, ("none.txt", "no such file")),
         ({"documents": {"en": "none.txt"}}, ("expected two languages",)),
         ({"rouns": 2}, ("'rouns'", "expected some of")),
-        ({"start_model": 1}, ("start_model is 1; expected str",)),
+        ({"start_model": 1}, ("start_model 1; expected a file name",)),
         ({"start_model": "none"}, ("none", "no such model folder")),
         ({"gold": "none.tsv"}, ("none.tsv", "no such file")),
         ({"encode_dtype": "bf16"}, ("encode_dtype 'bf16'; expected one of float32",)),
-        ({"seed": -1}, ("seed -1; expected 0 or more",)),
-        ({"documents": {False: "no.txt", "en": "en.txt"}}, ("documents:", "'no': no.txt")),
+        ({"learning_rate": float("nan")}, ("learning_rate nan; expected a number above 0",)),
+        ({"dropout": 1}, ("dropout 1; expected a number of at least 0.0 and below 1",)),
+        ({"max_positions": 0}, ("max_positions 0; expected a whole number of at least 2",)),
+        ({"arch": "lxsr_tiny"}, ("arch 'lxsr_tiny'; expected one of context_transformer_base",)),
+        ({"cpu_precision": "half"}, ("cpu_precision 'half'; expected one of float32",)),
+        ({"work": ""}, ("work ''; expected a file name",)),
+        ({"documents": {"../en": "a", "fr": "b"}}, ("'../en'; expected the code of a language",)),
+        ({"documents": {"en": "", "fr": "b"}}, ("documents: en ''; expected a file name",)),
+        ({"seed": -1}, ("seed -1; expected a whole number of at least 0",)),
+        ({"documents": {False: "no.txt"}}, ("documents {False: 'no.txt'}", "text in quotes only")),
     ):
         write_config(config, documents, **options)
         refused(lxsr_here("train-context", config, check=False), *fragments)

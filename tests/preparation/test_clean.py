@@ -159,10 +159,10 @@ def test_filters_in_order_with_options():
     [
         ({"lenght": {}}, "filter 'lenght'; expected some of length"),
         ({"length": {"min": 1}}, "no option 'min'; it has shortest"),
-        ({"length": {"longest": "80"}}, "longest is '80'; expected for example 60"),
+        ({"length": {"longest": "80"}}, "longest '80'; expected a whole number of at least 0"),
         ({"length": {"longest": 1, "shortest": 2}}, "shortest 2 is more than longest 1"),
         ({"characters": {"find": "x"}}, "no option 'find'; it has none"),
-        ({"language": {"method": 5}}, "method is 5; expected for example 'stopwords'"),
+        ({"language": {"method": 5}}, "method 5; expected one of stopwords, py3langid"),
     ],
 )
 def test_unknown_filters_and_options(chosen, message):

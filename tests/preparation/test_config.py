@@ -1,10 +1,11 @@
 import pytest
 from conftest import ROOT
 
+from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.preparation.clean import make_filters
-from fairseq_lxsr.preparation.config import Cleaning, read_config
+from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig
 from fairseq_lxsr.preparation.sources import find_corpus
 
 pytest.importorskip("yaml")
@@ -27,9 +28,9 @@ shards: 3
 
 def test_every_option(tmp_path):
     (tmp_path / "c.yaml").write_text(GOOD)
-    config = read_config(tmp_path / "c.yaml")
+    config = read_config(tmp_path / "c.yaml", PrepareConfig)
     assert config.pairs == {"en-fr": "text/en-fr", "en-de": None}
-    filters = {"characters": {}, "length": {"shortest": 1, "longest": 200}}
+    filters = {"characters": None, "length": {"shortest": 1, "longest": 200}}
     assert config.cleaning == Cleaning(filters, "side", ("eval.en", "eval.fr"), True)
     assert (config.subwords.vocab_size, config.subwords.model_type, config.subwords.lowercase) == (
         50_000,
@@ -44,34 +45,57 @@ def test_every_option(tmp_path):
     [
         ("pairs: {en-fr: x}\nvocab_size: 5", "the file has 'vocab_size'; expected some of pairs, work"),
         ("work: x", "the file has no 'pairs'"),
-        ("pairs: [en-fr]", r"pairs is \['en-fr'\]; expected a mapping"),
+        ("pairs: [en-fr]", r"pairs \['en-fr'\]; expected a mapping"),
         ("pairs: {}", "pairs: none; expected for example"),
         ("pairs: {english: x}", "'english'; expected SRC-TGT"),
-        ("pairs: {en-fr: x}\nworkers: two", "workers is 'two'; expected int, for example 2"),
-        ("pairs: {en-fr: x}\nworkers: true", "workers is True; expected int"),
-        ("pairs: {en-fr: x}\nshards: 0", "shards 0; expected 1 or more"),
+        ("pairs: {en-fr: x}\nworkers: two", "workers 'two'; expected a whole number of at least 1"),
+        ("pairs: {en-fr: x}\nworkers: true", "workers True; expected a whole number"),
+        ("pairs: {en-fr: x}\nshards: 0", "shards 0; expected a whole number of at least 1 and of at most 512"),
         ("pairs: {en-fr: x}\nsubwords: {size: 5}", "subwords has 'size'; expected some of vocab_size"),
         ("pairs: {en-fr: x}\ncleaning: {repeats: all}", "repeats 'all'; expected one of pair, side, keep"),
-        ("pairs: {en-fr: x}\ncleaning: {exclude: x}", "exclude is 'x'; expected a list"),
-        ("pairs: {en-fr: 5}", "pairs: en-fr is 5; expected the name of its text"),
-        ("pairs: {1: t}", "'1'; expected SRC-TGT"),
-        ("pairs: {en-fr: x}\nseed: -1", "seed -1; expected 0 or more"),
+        ("pairs: {en-fr: x}\ncleaning: {exclude: x}", "exclude 'x'; expected a list of text"),
+        ("pairs: {en-fr: 5}", "pairs {'en-fr': 5}; expected a mapping of text to text or null"),
+        ("pairs: {1: t}", "pairs {1: 't'}; expected a mapping of text"),
+        ("pairs: {en-fr: x}\nseed: -1", "seed -1; expected a whole number of at least 0"),
         ("pairs: {en-fr: x}\nsubwords: {model_type: bbpe}", "model_type 'bbpe'; expected one of bpe, unigram"),
         ("pairs: {en-fr: x}\nsubwords: {normalisation: nfc}", "normalisation 'nfc'; expected one of nmt_nfkc"),
         ("pairs: {en-fr: x}\nsubwords: {vocab_size: 0}", "vocab_size 0"),
-        ("pairs: {en-fr: x}\nsubwords: {character_coverage: 7}", "character_coverage 7; expected a share, 0.98 to 1"),
-        ("pairs: {en-fr: x}\ncleaning: {filters: {length: 5}}", "filter 'length' is 5; expected its options"),
-        ("pairs: {en-fr: x}\ncleaning: {exclude: [1]}", r"exclude is \[1\]; expected a list of file names"),
+        (
+            "pairs: {en-fr: x}\nsubwords: {character_coverage: 7}",
+            "character_coverage 7; expected a number of at least 0.98 and of at most 1",
+        ),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {length: 5}}",
+            "filters {'length': 5}; expected a mapping of text to a mapping",
+        ),
+        ("pairs: {en-fr: x}\ncleaning: {exclude: [1]}", r"exclude \(1,\); expected a list of text"),
         ("pairs: {en-fr: x", "not a YAML file"),
         ("work: 2026-02-30", "not a YAML file"),
         ("- a", r"the file is \['a'\]; expected a mapping"),
+        ("pairs: {en-fr: x}\nwork: ''", "work ''; expected a file name"),
+        ("pairs: {en-fr: ''}", "pairs: en-fr is ''; expected the name"),
+        ('pairs: {en-fr: "a\\0b"}', "pairs: en-fr is 'a.x00b'; expected the name"),
+        ("pairs: {../x-fr: t}", "'../x-fr'; expected SRC-TGT"),
+        ("pairs: {no-en: t, no: u}", "pairs {'no-en': 't', False: 'u'}; expected .* text in quotes only"),
+        ("pairs: {en-fr: x}\nsubwords: {vocab_size: .nan}", "vocab_size nan; expected a whole number"),
+        ("pairs: {en-fr: x}\nworkers: 0x" + "f" * 5000, "workers <int>; expected a whole number"),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {ratio: {ratio: .nan}}}",
+            "filter 'ratio': ratio nan; expected a number of at least 1",
+        ),
+        ("pairs: {en-fr: x}\ncleaning: {filters: {length: {shortest: -1}}}", "shortest -1; expected a whole number"),
+        ("pairs: {en-fr: x}\ncleaning: {filters: {length: {longest: 2}}}", "shortest 3 is more than longest 2"),
+        ("pairs: {en-fr: x}\ncleaning: {filters: {letters: {share: 2}}}", "share 2; expected a number of at least 0"),
+        ("pairs: {en-fr: x}\ncleaning: {filters: {lenght: }}", "filter 'lenght'; expected some of length"),
+        ("pairs: {en-fr: x}\ncleaning: {filters: {identical: {x: 1}}}", "no option 'x'; it has none"),
+        ("pairs: &a {en-fr: *a}", "pairs {'en-fr': {'en-fr': {...}}}; expected a mapping of text to text"),
         ("pairs: !!python/object/apply:os.getcwd []", "not a YAML file"),
     ],
 )
 def test_mistakes_are_named(tmp_path, content, message):
     (tmp_path / "c.yaml").write_text(content)
     with pytest.raises(InputError, match=message) as caught:
-        read_config(tmp_path / "c.yaml")
+        read_config(tmp_path / "c.yaml", PrepareConfig)
     assert str(tmp_path / "c.yaml") in str(caught.value)
 
 
@@ -84,7 +108,7 @@ def test_language_pairs(text):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "preprocess").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_valid(path):
-    config = read_config(path)
+    config = read_config(path, PrepareConfig)
     for pair, text in config.pairs.items():
         assert (
             make_filters(config.cleaning.filters or {}, split_pair(pair)).keys()
@@ -93,3 +117,16 @@ def test_examples_are_valid(path):
         name, _, languages = text.removeprefix("text/").rpartition(".")
         assert languages == pair
         assert find_corpus(name, *split_pair(pair))
+
+
+def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    (tmp_path / "c.yaml").write_text("\n".join([*lines, "pairs: *a29"]))
+    with pytest.raises(InputError, match="the file has 'a0'"):
+        read_config(tmp_path / "c.yaml", PrepareConfig)
+    (tmp_path / "c.yaml").write_text(
+        "- &a0 [x, x]\n" + "".join(f"- &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 99))
+    )
+    with pytest.raises(InputError, match=r"the file is \[\['x', 'x'\], .*; expected a mapping"):
+        read_config(tmp_path / "c.yaml", PrepareConfig)

@@ -1,0 +1,72 @@
+"""YAML files whose content are the fields of a dataclass."""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from fairseq_lxsr.errors import InputError, shown
+
+Config = TypeVar("Config")
+
+
+def read_config(path: Path, kind: type[Config]) -> Config:
+    """Read a YAML file with the fields of a dataclass; file names in it are relative to the current folder.
+
+    Args:
+        kind: the dataclass; it checks its values itself, see `ranges.check_fields`.
+    Raises:
+        InputError: naming the file, for anything unknown, missing or of another type.
+    """
+    content = read_yaml(path)
+    try:
+        return from_mapping(content, kind, "the file")
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file: plain values only, no tags that make objects.
+
+    Raises:
+        InputError: for a file that is missing or no YAML.
+    """
+    if importlib.util.find_spec("yaml") is None:
+        raise InputError(f"{path}: needs PyYAML, which is not installed: pip install 'fairseq-lxsr[prepare]'")
+    import yaml
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected a YAML file")
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split()):.300})") from None
+
+
+def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
+    """Make a dataclass of a mapping; where its fields are dataclasses or tuples, of mappings and lists in it.
+
+    Args:
+        where: what stands for the mapping in messages.
+    Raises:
+        InputError: for a name that is no field, a field without a value, and what the dataclass refuses.
+    """
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(content, Mapping):
+        raise InputError(f"{where} is {shown(content)}; expected a mapping with some of {', '.join(known)}")
+    for name in content:
+        if name not in known:
+            raise InputError(f"{where} has {shown(name)}; expected some of {', '.join(known)}")
+    for name, item in known.items():
+        if item.default is MISSING and item.default_factory is MISSING and name not in content:
+            raise InputError(f"{where} has no {name!r}")
+    hints = get_type_hints(kind)
+    values = {}
+    for name, value in content.items():
+        if is_dataclass(hints[name]):
+            value = from_mapping(value, hints[name], name)
+        elif get_origin(hints[name]) is tuple and isinstance(value, list):
+            value = tuple(value)
+        values[name] = value
+    return kind(**values)
