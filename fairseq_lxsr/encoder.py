@@ -48,6 +48,13 @@ class SentenceEncoder:
         self._copies: dict[tuple[torch.device, str], Any] = {}
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process: neither the lock nor the copies, which that one makes itself."""
+        return {name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _copies={}, _lock=threading.Lock())
+
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False):
         """Load a model folder as `lxsr export-model` writes it; nothing in it can run code.
@@ -94,7 +101,7 @@ class SentenceEncoder:
         on_long: str = "cut",
         counts: Counter[str] | None = None,
     ) -> np.ndarray:
-        """Embed sentences; several threads may call it at once.
+        """Embed sentences; several threads may call it at once, and processes that it was sent to.
 
         Sentences are encoded in an order of their lengths and returned in the order given; an empty one gives zeros.
 

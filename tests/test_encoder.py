@@ -1,4 +1,6 @@
 import json
+import multiprocessing
+import pickle
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +193,23 @@ def test_threads_do_not_disturb_each_other(encoder):
         found = list(threads.map(lambda job: encoder.encode(SENTENCES, job[1], dtype=job[0]), work))
     for (dtype, _), embeddings in zip(work, found, strict=True):
         np.testing.assert_allclose(embeddings, reference[dtype], atol=1e-5 if dtype == "float32" else 0.05)
+
+
+def test_goes_to_other_processes(encoder):
+    parts = [SENTENCES[:20], SENTENCES[20:]]
+    encoder.encode(SENTENCES[:2], dtype="int8")  # a copy that stays here
+    with multiprocessing.get_context("spawn").Pool(2) as processes:
+        found = np.concatenate(processes.map(encoder.encode, parts))
+    np.testing.assert_array_equal(found, np.concatenate([encoder.encode(part) for part in parts]))
+
+
+def test_is_pickled_without_its_copies(encoder):
+    size = len(pickle.dumps(encoder))
+    encoder.encode(SENTENCES[:2], dtype="float16")
+    assert len(pickle.dumps(encoder)) == size
+    again = pickle.loads(pickle.dumps(encoder))
+    assert again.fingerprint == encoder.fingerprint
+    np.testing.assert_array_equal(*(each.encode(SENTENCES, dtype="bfloat16") for each in (encoder, again)))
 
 
 @pytest.mark.parametrize(

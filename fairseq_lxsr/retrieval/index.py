@@ -74,7 +74,7 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
 
 
 def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
-    """The k nearest that the index finds: cosines [N, k] in falling order and ids [N, k].
+    """The k nearest that the index finds: cosines [N, k] in falling order and ids [N, k]; threads may share the index.
 
     Where the lists that were looked at hold fewer than k, the rest is id -1 at minus infinity.
 
@@ -86,9 +86,10 @@ def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int 
         raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
     if not 1 <= k <= index.ntotal:
         raise InputError(f"k is {k}; expected 1 to {index.ntotal}, the number of vectors in the index")
-    if isinstance(index, faiss.IndexIVF):
-        index.nprobe = min(probes, index.nlist)
-    cosines, found = index.search(normalise_rows(queries), k)
+    parameters = None
+    if isinstance(index, faiss.IndexIVF):  # index.nprobe would be that of all threads
+        parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist))  # type: ignore[call-arg]
+    cosines, found = index.search(normalise_rows(queries), k, params=parameters)
     return np.where(found < 0, -np.inf, cosines).astype(np.float32), found
 
 

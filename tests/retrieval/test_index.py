@@ -1,5 +1,7 @@
 """The approximate indexes against exact search."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,16 @@ def test_more_probes_find_more():
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 50)
     shares = [(np.sort(search_index(index, QUERIES, 50, probes=n)[1]) == np.sort(exact)).mean() for n in (1, 100)]
     assert shares[0] < shares[1] == 1
+
+
+@pytest.mark.parametrize("kind", ["ivf", "ivf-pq"])
+def test_threads_with_other_probes_do_not_disturb_each_other(kind):
+    index = build_index(CANDIDATES, kind, lists=50)
+    alone = {probes: search_index(index, QUERIES, 20, probes)[1] for probes in (1, 2, 5, 50)}
+    work = [*alone] * 100
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda probes: search_index(index, QUERIES, 20, probes)[1], work))
+    assert [probes for probes, ids in zip(work, found, strict=True) if (ids != alone[probes]).any()] == []
 
 
 def test_what_a_list_does_not_hold_is_minus_one():
