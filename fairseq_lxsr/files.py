@@ -155,6 +155,15 @@ def _unequal(source, source_count: int, target, target_count: int, alone: str) -
     )
 
 
+def count_lines(path: str | Path) -> int:
+    """The number of lines of a file that is not packed, the last one with or without an end."""
+    count, last = 0, b"\n"
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            count, last = count + block.count(b"\n"), block[-1:]
+    return count + (last != b"\n")
+
+
 def sha256(path: str | Path) -> str:
     """Hash of a file's bytes, as hexadecimal digits."""
     digest = hashlib.sha256()

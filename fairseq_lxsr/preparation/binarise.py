@@ -4,30 +4,34 @@ fairseq-preprocess wants the pieces as text, splits it and looks every piece up;
 mapped at once, in several processes.
 """
 
+import itertools
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.files import count_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SPLITS
-from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import BLOCK, blocks, ordered_map
+from fairseq_lxsr.preparation.stages import check_untouched, run_stage
+from fairseq_lxsr.preparation.workers import blocks, ordered_map
 from fairseq_lxsr.text import (
     DICTIONARY_FILE,
     EOS,
+    MASK,
     SENTENCEPIECE_FILE,
+    SPECIAL,
     TEXT_FILE,
     TextOptions,
     Tokenizer,
     read_dictionary,
 )
 
+SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
+FAIRSEQ_FILLER = "madeupword"  # fairseq-preprocess rounds the length of its dictionaries up with these
 Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -47,34 +51,31 @@ def binarise(
         shards: with several, `folder` gets subfolders 0, 1, ... with a part of the training pairs each, for
             `fairseq-train folder/0:folder/1:...`; the first has the other splits.
     """
-    texts = {
-        pair: [corpus / f"{split}.{language}" for split in SPLITS for language in pair]
-        for pair, corpus in corpora.items()
-    }
     inputs = [
-        *chain.from_iterable(texts.values()),
-        *(subwords / name for name in (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)),
+        *(corpus / f"{split}.{language}" for pair, corpus in corpora.items() for split in SPLITS for language in pair),
+        *(subwords / name for name in SUBWORD_FILES),
     ]
     for path in inputs:
         if not path.is_file():
             raise InputError(f"{path}: no such file; make the corpus and the subwords first")
+    check_subwords(subwords)
     languages = sorted({language for pair in corpora for language in pair})
 
     def build(work: Path) -> dict:
-        outputs = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
+        for pair, corpus in corpora.items():
+            check_corpus(corpus, pair, shards)
+        outputs = shard_places(work, shards)
         for output in outputs:
-            output.mkdir(exist_ok=True)
             for language in languages:
                 shutil.copyfile(subwords / DICTIONARY_FILE, output / f"dict.{language}.txt")
             for name in (SENTENCEPIECE_FILE, TEXT_FILE):
                 shutil.copyfile(subwords / name, output / name)
         unknown: dict[str, float] = {}
-        for (source, target), corpus in corpora.items():
-            for split in SPLITS:
-                for language in (source, target):
-                    text, name = corpus / f"{split}.{language}", f"{split}.{source}-{target}.{language}"
-                    places = [output / name for output in (outputs if split == "train" else outputs[:1])]
-                    unknown[name] = binarise_file(text, places, subwords, workers)
+        for pair, corpus in corpora.items():
+            for split, language in itertools.product(SPLITS, pair):
+                name = f"{split}.{'-'.join(pair)}.{language}"
+                places = [output / name for output in (outputs if split == "train" else outputs[:1])]
+                unknown[name] = binarise_file(corpus / f"{split}.{language}", places, subwords, workers)
         return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown}
 
     options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
@@ -82,6 +83,61 @@ def binarise(
     parts = f", {shards} shards" if shards > 1 else ""
     print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{parts}")
     return report
+
+
+def shard_places(work: Path, shards: int) -> list[Path]:
+    """Folders of the shards inside `work`; of one shard `work` itself."""
+    places = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
+    for place in places:
+        place.mkdir(exist_ok=True)
+    return places
+
+
+def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
+    """Look at the numbers of lines before anything is written.
+
+    Raises:
+        InputError: for an empty split, for sides of different length, and where a shard would get no training pair.
+    """
+    for split in SPLITS:
+        paths = [corpus / f"{split}.{language}" for language in pair]
+        counts = [count_lines(path) for path in paths]
+        if counts[0] != counts[1]:
+            (one, other), (here, there) = paths, counts
+            raise InputError(
+                f"{one} has {here:,} lines and {other} has {there:,}; expected aligned files of the same number of "
+                "lines: run `lxsr clean` again, or take the text from one place"
+            )
+        if not counts[0]:
+            raise InputError(f"{paths[0]}: empty file; expected one sentence a line")
+        if split == "train":
+            filled = np.bincount(shard_numbers(0, min(counts[0], 1_000_000), shards), minlength=shards)
+            if not filled.all():
+                raise InputError(
+                    f"shards {shards}: {'-'.join(pair)} has {counts[0]:,} training pairs, and shard {filled.argmin()} "
+                    "would get none of them; ask for fewer shards"
+                )
+
+
+def check_subwords(subwords: Path) -> None:
+    """Whether dictionary, SentencePiece model and text options belong together.
+
+    A dictionary from elsewhere may lack pieces that its text did not have, but none of its entries is a stranger.
+
+    Raises:
+        InputError: for a file that was changed after `lxsr subwords`, and for a dictionary of another model.
+    """
+    check_untouched(subwords, SUBWORD_FILES, "lxsr subwords")
+    tokenizer = _load_tokenizer(subwords)
+    known = {*tokenizer.all_pieces(), *SPECIAL, MASK}
+    strangers = [
+        symbol for symbol in tokenizer.symbols if symbol not in known and not symbol.startswith(FAIRSEQ_FILLER)
+    ]
+    if strangers:
+        raise InputError(
+            f"{subwords / DICTIONARY_FILE}: {len(strangers):,} entries, the first {strangers[0]!r}, are no pieces of "
+            f"{subwords / SENTENCEPIECE_FILE}; expected the dictionary of this model: run `lxsr subwords` again"
+        )
 
 
 def binarise_file(
@@ -103,9 +159,11 @@ def binarise_file(
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
     total = unknown = 0
     encoded = ordered_map(_encode_block, blocks(read_lines(text, max_words=None)), workers, _start, (subwords,))
-    for number, (ids, lengths) in enumerate(tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None)):
+    first = 0
+    for ids, lengths in tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None):
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
-        shard_of = (shard_of_lines or shard_numbers)(number * BLOCK, len(lengths), len(writers))
+        shard_of = (shard_of_lines or shard_numbers)(first, len(lengths), len(writers))
+        first += len(lengths)
         of_line = np.repeat(shard_of, lengths)
         for shard, writer in enumerate(writers):
             writer.add(ids[of_line == shard], lengths[shard_of == shard])

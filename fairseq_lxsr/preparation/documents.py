@@ -11,11 +11,10 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.preparation.binarise import binarise_file, shard_folders
+from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise_file, check_subwords, shard_folders, shard_places
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE
 
 SPLITS = ("train", "valid")
 
@@ -170,13 +169,11 @@ def binarise_documents(
     Raises: InputError for more shards than documents.
     """
     texts = [documents / f"{split}.{language}" for language in languages for split in SPLITS]
-    kept = (DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE)
 
     def build(work: Path) -> dict:
-        outputs = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
+        outputs = shard_places(work, shards)
         for output in outputs:
-            output.mkdir(exist_ok=True)
-            for name in kept:
+            for name in SUBWORD_FILES:
                 shutil.copyfile(subwords / name, output / name)
         unknown = {}
         for text in texts:
@@ -184,8 +181,9 @@ def binarise_documents(
             unknown[text.name] = _binarise_text(text, places, subwords, workers)
         return {"unknown per cent": unknown}
 
+    check_subwords(subwords)
     options = {"languages": list(languages), "shards": shards}
-    inputs = [*texts, *map(starts_of, texts), *(subwords / name for name in kept)]
+    inputs = [*texts, *map(starts_of, texts), *(subwords / name for name in SUBWORD_FILES)]
     report = run_stage(folder, options, inputs, build, say)
     say(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")
 

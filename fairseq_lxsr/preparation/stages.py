@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
 
 MANIFEST = "stage.json"
@@ -40,6 +41,26 @@ def run_stage(
         record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
         (work / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return report
+
+
+def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
+    """Whether files of a stage's folder are as the stage left them; a folder without a manifest is not looked at.
+
+    Args:
+        command: what makes the folder.
+    Raises:
+        InputError: naming the file that was changed or is missing.
+    """
+    done = read_manifest(folder / MANIFEST)
+    if done is None:
+        return
+    for name in names:
+        path = folder / name
+        if not _untouched(folder, {name: done["files"].get(name, "")}):
+            raise InputError(
+                f"{path}: changed since `{command}` made it; run `{command}` again, or remove {folder / MANIFEST} "
+                "where the change is meant"
+            )
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:

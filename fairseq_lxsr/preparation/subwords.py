@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.files import count_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import blocks
@@ -49,8 +49,7 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     """At most `most` lines of files LINES.LANGUAGE, as many of every language where it has them, always the same."""
     languages = Counter[str]()
     for path in files:
-        with open(path, "rb") as stream:
-            languages[path.suffix] += sum(1 for _ in stream)
+        languages[path.suffix] += count_lines(path)
     quota = most // max(1, len(languages))
     for path in files:
         share = min(1.0, quota / max(1, languages[path.suffix]))

@@ -1,5 +1,6 @@
 """The files are those of fairseq-preprocess, byte for byte, whatever the number of processes and shards."""
 
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -61,7 +62,6 @@ def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
 @pytest.mark.parametrize("shards", [1, 3])
 def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, shards):
     whole = build(prepared, tmp_path / "whole", workers=1, shards=shards)
-    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.BLOCK", 50)
     monkeypatch.setattr("fairseq_lxsr.preparation.binarise.blocks", partial(blocks, size=50))
     assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
 
@@ -90,6 +90,65 @@ def test_shards_are_of_one_size_and_do_not_depend_on_blocks():
     assert (
         np.concatenate([shard_numbers(start, 10_000, 4) for start in (0, 10_000, 20_000)]).tolist() == numbers.tolist()
     )
+
+
+@pytest.fixture
+def copied(prepared, tmp_path):
+    """The corpus and the subwords, to be spoilt."""
+    for name in ("corpus", "subwords"):
+        shutil.copytree(prepared / name, tmp_path / name)
+    return tmp_path
+
+
+def keep_lines(path, count):
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:count]))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_sides_of_different_length_are_refused(copied, split):
+    path = copied / "corpus" / f"{split}.fr"
+    keep_lines(path, 10)
+    with pytest.raises(InputError, match=rf"{split}\.en has [\d]+ lines and .*{split}\.fr has 10; expected aligned"):
+        build(copied, copied / "out")
+    assert not (copied / "out").exists()
+    for language in ("en", "fr"):
+        keep_lines(copied / "corpus" / f"{split}.{language}", 0)
+    with pytest.raises(InputError, match=rf"{split}\.en: empty file"):
+        build(copied, copied / "out")
+
+
+@pytest.mark.parametrize("shards", [512, 300])
+def test_more_shards_than_pairs_are_refused(prepared, tmp_path, shards):
+    with pytest.raises(InputError, match=rf"shards {shards}: en-fr has 350 training pairs, and shard \d+ would get"):
+        build(prepared, tmp_path / "out", shards=shards)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["dict.txt", "sentencepiece.model", "text.json"])
+def test_subwords_that_were_changed_are_refused(copied, name):
+    path = copied / "subwords" / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[::-1]))  # a dictionary of another order would be taken otherwise
+    with pytest.raises(InputError, match=rf"{name}: changed since `lxsr subwords` made it"):
+        build(copied, copied / "out")
+    path.unlink()
+    with pytest.raises(InputError, match=rf"{name}: no such file"):
+        build(copied, copied / "out")
+
+
+def test_a_dictionary_of_another_model_is_refused(copied):
+    """Of a folder that was made elsewhere, without a manifest."""
+    (copied / "subwords" / "stage.json").unlink()
+    dictionary = copied / "subwords" / "dict.txt"
+    lines = dictionary.read_text(encoding="utf-8").splitlines()
+    dictionary.write_text("".join(f"{line}\n" for line in [*lines[20:], "madeupword0000 0"]), encoding="utf-8")
+    build(copied, copied / "out")  # fairseq-preprocess leaves out what its text does not have
+    dictionary.write_text("".join(f"{line}\n" for line in [*lines, "stranger 1", "other 1"]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"dict\.txt: 2 entries, the first 'stranger', are no pieces of .*\.model"):
+        build(copied, copied / "out")
+    keep_lines(dictionary, 5)
+    with pytest.raises(InputError, match=r"only \d+ of its 200 pieces are in the dictionary"):
+        build(copied, copied / "out")
 
 
 def test_a_missing_text_is_named(prepared, tmp_path):
