@@ -15,7 +15,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import count_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import blocks
+from fairseq_lxsr.preparation.workers import blocks, in_own_process
 from fairseq_lxsr.text import DICTIONARY_FILE, MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, normalise
 
 
@@ -27,11 +27,12 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
     Returns: a report with the size of the dictionary.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
+    if not files:
+        raise InputError(f"{', '.join(map(str, corpora))}: no train.LANGUAGE; run `lxsr clean` first")
     text = TextOptions(how.lowercase, how.split_han)
 
     def build(work: Path) -> dict:
-        lines = (normalise(line, text) for line in sample(files, how.max_sentences))
-        train_model(lines, work / SENTENCEPIECE_FILE, how)
+        (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how))
         pieces = list(dictionary_pieces(work / SENTENCEPIECE_FILE))
         (work / DICTIONARY_FILE).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
         (work / TEXT_FILE).write_text(text.dumps(), encoding="utf-8")
@@ -58,15 +59,22 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
             yield from itertools.compress(block, rng.random(len(block)) < share)
 
 
-def train_model(lines: Iterator[str], path: Path, how: SubwordOptions) -> None:
-    """Train a SentencePiece model.
+def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
+    """Train a SentencePiece model on the text of files LINES.LANGUAGE.
 
-    Raises: InputError with the largest possible size where the text cannot give so many pieces.
+    Returns: the content of the model file.
+    Raises: InputError for files without text, and with the largest possible size where the text cannot give so many
+        pieces.
     """
+    text = TextOptions(how.lowercase, how.split_han)
+    lines = filter(None, (normalise(line, text) for line in sample(files, how.max_sentences)))
+    first = next(lines, None)
+    if first is None:
+        raise InputError(f"{', '.join(map(str, files))}: no text; expected sentences to learn pieces from")
     model = io.BytesIO()  # SentencePiece itself does not notice a full disk
     try:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=(line for line in lines if line),
+            sentence_iterator=itertools.chain([first], lines),
             model_writer=model,
             vocab_size=how.vocab_size,
             character_coverage=how.character_coverage,
@@ -94,7 +102,7 @@ def train_model(lines: Iterator[str], path: Path, how: SubwordOptions) -> None:
                 "a lower --character-coverage"
             ) from None
         raise InputError(f"SentencePiece could not be trained: {str(error).strip().splitlines()[-1]}") from None
-    path.write_bytes(model.getvalue())
+    return model.getvalue()
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:

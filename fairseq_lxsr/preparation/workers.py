@@ -2,18 +2,24 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from fairseq_lxsr.errors import InputError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+KILLED = (
+    "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer --workers"
+)
 BLOCK = 10_000  # sentences or pairs that travel together
 
 
@@ -48,19 +54,60 @@ def ordered_map(
         pending: deque = deque()
         try:
             for item in chain(few, iterator):
-                pending.append(pool.submit(function, item))
+                with _deaf_to_interrupts():  # processes are started here
+                    pending.append(pool.submit(function, item))
                 if len(pending) > 2 * workers:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool:
-            raise InputError(
-                "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer "
-                "--workers"
-            ) from None
+            raise InputError(KILLED) from None
         finally:
             for future in pending:
                 future.cancel()
+
+
+def in_own_process(function: Callable[..., Out], *arguments: Any) -> Out:
+    """Call a function of a module in a process of its own, which ends at once when this one is interrupted.
+
+    For C++ that works for minutes without looking at signals.
+    """
+    context = multiprocessing.get_context("spawn")
+    results, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_send_result, args=(sending, function, arguments), daemon=True)
+    try:
+        with _deaf_to_interrupts():
+            process.start()
+        sending.close()
+        result = results.recv()
+    except EOFError:
+        raise InputError(KILLED) from None
+    finally:
+        if process.pid is not None:
+            process.kill()
+            process.join()
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _send_result(sending: Connection, function: Callable, arguments: tuple) -> None:
+    _begin(None, ())
+    try:
+        result = function(*arguments)
+    except Exception as error:
+        result = error
+    sending.send(result)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started inside do not get the interrupt of a terminal, which goes to all; their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:

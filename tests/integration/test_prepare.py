@@ -36,11 +36,11 @@ def folders(tmp_path):
     return tmp_path
 
 
-def start(folder):
+def start(folder, **options):
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "prepare", "config.yaml"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 
 
@@ -70,6 +70,40 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     assert set(summary) == {"en-fr", "en-de", "cleaned en-fr", "cleaned en-de", "subwords", "data-bin"}
     assert summary["en-fr"]["report"]["dropped"]["repeated"] > 10_000
     assert summary["en-fr"]["report"]["dropped"]["excluded"] == 160
+
+
+@pytest.mark.parametrize("stage", ["corpus/.en-fr.*.tmp/parts/0", ".subwords.*.tmp"])
+def test_an_interrupt_ends_it_in_one_line(tmp_path, stage):
+    """Ctrl-C goes to all processes of a terminal, also while SentencePiece trains, which does not look at signals."""
+    letters = random.Random(1)
+    words = ["".join(letters.choices("abcdefghijklmnop", k=8)) for _ in range(30_000)]
+    lines = [" ".join(letters.choices(words, k=9)) for _ in range(60_000)]
+    for language in ("en", "fr"):
+        (tmp_path / f"text.{language}").write_text("".join(f"{language} {line}\n" for line in lines))
+    (tmp_path / "config.yaml").write_text("pairs: {en-fr: text}\nsubwords: {vocab_size: 15000}\n")
+    process = start(tmp_path, start_new_session=True)
+    deadline = time.monotonic() + 100
+    while not list((tmp_path / "work").glob(stage)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 130, error
+    (line,) = [line for line in error.replace("\r", "\n").splitlines() if line.strip()]
+    assert line.startswith("lxsr: interrupted")
+    assert not [path for path in (tmp_path / "work").rglob("*") if ".tmp" in path.name]
+    assert not (tmp_path / "work" / "subwords").exists()
+
+
+def test_a_corpus_without_text_is_named(tmp_path):
+    corpus = tmp_path / "work" / "corpus" / "en-fr"
+    corpus.mkdir(parents=True)
+    subwords = ("subwords", "--work", tmp_path / "work")
+    refused(lxsr_here(*subwords, check=False), f"{corpus}: no train.LANGUAGE; run `lxsr clean` first")
+    for language in ("en", "fr"):
+        (corpus / f"train.{language}").write_text(" \n" * 9)
+    refused(lxsr_here(*subwords, check=False), f"{corpus}/train.en, {corpus}/train.fr: no text")
+    assert not (tmp_path / "work" / "subwords").exists()
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path):
