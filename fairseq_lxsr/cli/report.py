@@ -100,7 +100,7 @@ def closer_looks(args: argparse.Namespace) -> Iterator["Sample"]:
         with contextlib.nullcontext() if named else skipped_if_unfit():
             embeddings = [embed(encoder, text) for text in texts]
             languages = first or "source", second or "target"
-            yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages)
+            yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages, encoder.fingerprint)
 
 
 def held_out(folder: Path) -> Iterator[tuple[str, str, str, str]]:

@@ -1,10 +1,11 @@
-"""The drawings of the page, by plotly."""
+"""The charts of the page, drawn by plotly, and what they show in words and as a table."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
+from fairseq_lxsr.report.markup import Cell, Chart, named
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
@@ -12,85 +13,110 @@ COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
 LOSSES = ("loss", "gen", "align", "sim")
 LAYOUT = {
     "template": "plotly_white",
-    "margin": {"l": 55, "r": 15, "t": 10, "b": 45},
+    "margin": {"l": 65, "r": 15, "t": 10, "b": 45},
     "height": 370,
     "legend": {"orientation": "h", "y": -0.2},
     "font": {"family": "system-ui, sans-serif", "size": 13},
 }
 SHOWN_LETTERS = 90
+SPOKEN_CURVES = 6  # of one chart; all are in its table
 
 
-def short(sentence: str) -> str:
-    """For a label on hover; plotly reads a little HTML, so its signs are taken out."""
-    cut = sentence if len(sentence) <= SHOWN_LETTERS else sentence[: SHOWN_LETTERS - 1] + "…"
+def short(text: str) -> str:
+    """For a label in a drawing; plotly reads a little HTML, links too, so its signs are taken out."""
+    cut = text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 1] + "…"
     return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def loss_figure(logs: Sequence[Curves]) -> go.Figure:
+def loss_chart(logs: Sequence[Curves]) -> Chart:
     """Loss terms over updates; dashed on validation text."""
-    return _curves(logs, LOSSES, "log")
+    return _curves("Loss per pair", logs, LOSSES, is_loss=True)
 
 
-def accuracy_figure(logs: Sequence[Curves]) -> go.Figure:
+def accuracy_chart(logs: Sequence[Curves]) -> Chart:
     """How often a sentence finds its translation in its batch."""
-    return _curves(logs, ("accuracy",), "linear")
+    title = "Share of sentences that find their translation in their batch"
+    return _curves(title, logs, ("accuracy",), is_loss=False)
 
 
-def _curves(logs: Sequence[Curves], names: Sequence[str], scale: str) -> go.Figure:
+def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: bool) -> Chart:
     figure = go.Figure(layout=LAYOUT)
-    colour = 0
-    for log in logs:
-        for name in names:
-            for kind, curves, dash in (("train", log.train, "solid"), ("valid", log.valid, "dash")):
-                points = [
-                    (update, value) for update, value in curves.get(name, {}).items() if scale != "log" or value > 0
-                ]
-                if points:
-                    label = f"{name} ({kind})" if len(logs) == 1 else f"{log.name}: {name} ({kind})"
-                    x, y = zip(*points, strict=True)
-                    line = {"color": COLOURS[colour % len(COLOURS)], "dash": dash}
-                    mode = "lines+markers" if len(x) < 3 else "lines"
-                    figure.add_scatter(x=x, y=y, name=label, mode=mode, line=line)
-            colour += 1
+    rows: list[tuple[Cell, ...]] = []
+    for number, (log, name) in enumerate((log, name) for log in logs for name in names):
+        colour = COLOURS[number % len(COLOURS)]
+        for kind, curves, dash in (("training", log.train, "solid"), ("validation", log.valid, "dash")):
+            points = [(update, value) for update, value in curves.get(name, {}).items() if value > 0 or not is_loss]
+            if not points:
+                continue
+            label = f"{name} ({kind})" if len(logs) == 1 else f"{log.name}: {name} ({kind})"
+            updates, values = zip(*points, strict=True)
+            mode = "lines+markers" if len(points) < 3 else "lines"
+            line = {"color": colour, "dash": dash}
+            figure.add_scatter(x=updates, y=values, name=short(label), mode=mode, line=line)
+            best = min(values) if is_loss else max(values)
+            rows.append((label, len(points), updates[-1], float(values[0]), float(best), float(values[-1])))
     figure.update_xaxes(title="updates")
-    figure.update_yaxes(type=scale)
-    return figure
+    figure.update_yaxes(type="log" if is_loss else "linear", title="loss (logarithmic scale)" if is_loss else "share")
+    spoken = [f"{row[0]} goes from {row[3]:.3g} to {row[5]:.3g}" for row in rows[:SPOKEN_CURVES]]
+    more = f"; {len(rows) - len(spoken)} more in the table" if len(rows) > len(spoken) else ""
+    head = ("curve", "points", "last update", "first", "lowest" if is_loss else "highest", "last")
+    return Chart(title, figure, f"{'; '.join(spoken)}{more}.", head, rows, digits=3)
 
 
-def length_figure(sample: Sample) -> go.Figure:
+def length_chart(sample: Sample) -> Chart:
     """Accuracy by number of words of the query."""
     figure = go.Figure(layout=LAYOUT)
+    rows: list[tuple[Cell, ...]] = []
+    spoken = []
     for colour, direction in zip(COLOURS, sample.directions, strict=False):
+        name = direction.name.replace("->", " → ")
         figure.add_bar(
             x=direction.buckets,
             y=direction.accuracy,
-            name=direction.name.replace("->", " → "),
+            name=short(f"{name}, {named(sample.model)}" if sample.model else name),
             marker_color=colour,
             customdata=direction.counts,
-            hovertemplate="%{x} words: %{y:.1f} % of %{customdata} queries<extra>%{fullData.name}</extra>",
+            hovertemplate="%{x} words: %{y:.1f} percent of %{customdata} queries<extra>%{fullData.name}</extra>",
         )
+        measured = list(zip(direction.buckets, direction.counts, direction.accuracy, strict=True))
+        rows += [(name, bucket, count, accuracy) for bucket, count, accuracy in measured]
+        worst, best = min(measured, key=lambda row: row[2]), max(measured, key=lambda row: row[2])
+        spoken.append(f"{name}: from {worst[2]:.1f} percent ({worst[0]} words) to {best[2]:.1f} ({best[0]} words)")
     figure.update_xaxes(title="words", type="category")
-    figure.update_yaxes(title="per cent", range=[0, 100])
-    return figure
+    figure.update_yaxes(title="percent", range=[0, 100])
+    title = "Queries whose nearest neighbour is the translation, by words"
+    return Chart(title, figure, "; ".join(spoken) + ".", ("direction", "words", "queries", "percent"), rows)
 
 
-def heatmap_figure(sample: Sample) -> go.Figure:
+def heatmap_chart(sample: Sample) -> Chart:
     """Cosines of some sentences and translations; the diagonal should stand out."""
     left, right = sample.heatmap_sentences
+    cosines = sample.heatmap.astype(float)
     hover = [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]
     figure = go.Figure(layout=LAYOUT | {"height": 480})
     figure.add_heatmap(
-        z=np.round(sample.heatmap.astype(float), 3).tolist(),
+        z=np.round(cosines, 3).tolist(),
         text=hover,
         colorscale="Viridis",
         hovertemplate="%{z:.2f}<br>%{text}<extra></extra>",
     )
     figure.update_yaxes(autorange="reversed", showticklabels=False)
     figure.update_xaxes(showticklabels=False)
-    return figure
+    own = cosines.diagonal()
+    others = np.where(np.eye(len(cosines), dtype=bool), -np.inf, cosines).max(axis=1)
+    ahead = int((own > others).sum())
+    beside = (cosines.sum() - own.sum()) / (cosines.size - len(own))
+    summary = (
+        f"The mean cosine is {own.mean():.2f} on the diagonal and {beside:.2f} beside it; {ahead} of {len(own)} "
+        "sentences are nearer to their translation than to any other here."
+    )
+    first, second = sample.languages
+    rows = [(a, b, float(mine), float(other)) for a, b, mine, other in zip(left, right, own, others, strict=True)]
+    title = f"Cosines of {len(own)} pairs: {first} down, {second} across, translations on the diagonal"
+    return Chart(title, figure, summary, (first, second, "cosine", "highest other cosine"), rows, digits=2)
 
 
-def map_figure(sample: Sample) -> go.Figure:
+def map_chart(sample: Sample) -> Chart:
     """Embeddings in two dimensions; a line joins a sentence and its translation."""
     count = len(sample.map) // 2
     points = sample.map.astype(float)
@@ -104,11 +130,21 @@ def map_figure(sample: Sample) -> go.Figure:
             x=part[:, 0].tolist(),
             y=part[:, 1].tolist(),
             mode="markers",
-            name=language,
-            marker={"color": COLOURS[side], "size": 7},
+            name=short(f"{language}, {named(sample.model)}" if sample.model else language),
+            marker={"color": COLOURS[side], "size": 7, "symbol": ("circle", "diamond")[side]},
             text=[short(sentence) for sentence in sample.map_sentences[side]],
             hovertemplate="%{text}<extra>%{fullData.name}</extra>",
         )
     figure.update_xaxes(showticklabels=False)
     figure.update_yaxes(showticklabels=False)
-    return figure
+    apart = np.linalg.norm(points[:count] - points[count:], axis=1)
+    width = np.linalg.norm(np.ptp(points, axis=0))
+    percent = 100 * apart / (width or 1)
+    summary = (
+        f"Each line joins a sentence and its translation; half of the {count} pairs lie at most "
+        f"{np.median(percent):.1f} percent of the map's diagonal apart, the widest {percent.max():.1f}."
+    )
+    first, second = sample.languages
+    texts = zip(*sample.map_sentences, percent.tolist(), strict=True)
+    head = (first, second, "distance, percent of the diagonal")
+    return Chart(f"Map of {count} pairs (t-SNE)", figure, summary, head, [*texts])

@@ -1,6 +1,9 @@
-"""The page: one HTML file with everything in it."""
+"""The page: one HTML file with everything in it, that reaches no other host: the browser itself forbids it."""
 
+import base64
+import hashlib
 import importlib.util
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -10,19 +13,38 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.published import CAUTION, published
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.files import atomic_write
+from fairseq_lxsr.report.markup import drawing, named, table
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; margin: 0 auto; padding: 1rem; max-width: 1000px; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
+h1, h2, h3, p, summary, figcaption { overflow-wrap: anywhere; } h1 { font-size: 1.6rem; }
+h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #eee; }
-th:first-child, td:first-child, .text td { text-align: left; } .text td { vertical-align: top; }
-.text td:not(.number) { min-width: 9rem; } .text th { text-align: left; }
+caption { text-align: left; font-weight: 600; padding: .25rem 0; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #eee; vertical-align: top; }
+th[scope=row], .text { text-align: left; } th[scope=row] { font-weight: normal; }
+.sentences th[scope=row], td.text { min-width: 9rem; overflow-wrap: anywhere; }
+figure { margin: 0; } figcaption { font-size: .9rem; color: #444; } summary { cursor: pointer; padding: .25rem 0; }
+details .scroll { max-height: 30rem; overflow-y: auto; }
 .signature { font: .75rem/1.4 ui-monospace, monospace; color: #555; overflow-wrap: anywhere; }
 .published { background: #fbf6ea; border-left: 4px solid #b08900; padding: .2rem 1rem; }
 """
+# no button that sends a chart away: what plotly adds by itself is not shown
+BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]]
+CONFIG = {"responsive": True, "displaylogo": False, "modeBarButtons": BUTTONS, "plotlyServerURL": ""}
+DRAW = """
+for (const place of document.querySelectorAll(".chart")) {
+  const { data, layout } = JSON.parse(place.nextElementSibling.textContent);
+  Plotly.newPlot(place, data, layout, CONFIG).then(() => {
+    const [image, ...others] = place.querySelectorAll(".main-svg");
+    image.setAttribute("role", "img");
+    image.setAttribute("aria-label", place.dataset.label);
+    others.forEach((other) => other.setAttribute("aria-hidden", "true"));
+  });
+}
+""".replace("CONFIG", json.dumps(CONFIG))
 
 
 def write_report(
@@ -38,14 +60,34 @@ def write_report(
     parts = [f"<h1>{escape(title)}</h1>", *_training(logs), *_scores(scores)]
     for sample in samples:
         parts += _sample(sample)
+    library = _library()
     with atomic_write(output) as stream:
         stream.write(
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(library, DRAW)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style>\n'
-            f"<script>{_library()}</script></head>\n<body>\n" + "\n".join(parts)
+            f"<script>{library}</script></head>\n<body><main>\n" + "\n".join(parts)
         )
-        stream.write(f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</body></html>\n')
+        stream.write(f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</main><script>{DRAW}</script>\n')
+        stream.write("</body></html>\n")
+
+
+def content_policy(*scripts: str) -> str:
+    """What the browser allows the page: these scripts, styles and images of its own, and no other host.
+
+    Source: Content Security Policy Level 3, W3C.
+    """
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = {
+        "default-src": "'none'",
+        "script-src": " ".join(f"'sha256-{digest}'" for digest in hashes),
+        "style-src": "'unsafe-inline'",  # plotly writes its own
+        "img-src": "data: blob:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in allowed.items())
 
 
 def require_libraries() -> None:
@@ -61,21 +103,11 @@ def _library() -> str:
     return get_plotlyjs()
 
 
-def _drawing(title: str, figure) -> str:
-    config = {"responsive": True, "displaylogo": False}
-    return f"<h3>{escape(title)}</h3>" + figure.to_html(full_html=False, include_plotlyjs=False, config=config)
-
-
 def _training(logs: Sequence[Curves]) -> list[str]:
-    from fairseq_lxsr.report.figures import accuracy_figure, loss_figure
+    from fairseq_lxsr.report.figures import accuracy_chart, loss_chart
 
-    if not logs:
-        return []
-    return [
-        "<h2>Training</h2>",
-        _drawing("Loss per pair", loss_figure(logs)),
-        _drawing("Share of sentences that find their translation in their batch", accuracy_figure(logs)),
-    ]
+    charts = [chart for chart in (loss_chart(logs), accuracy_chart(logs)) if chart.rows]
+    return ["<h2>Training</h2>", *map(drawing, charts)] if charts else []
 
 
 def _scores(scores: Sequence[Score]) -> list[str]:
@@ -85,7 +117,9 @@ def _scores(scores: Sequence[Score]) -> list[str]:
         rows: dict[str, dict[str, float]] = {}
         for score in own:
             rows[_row_name(score, own)] = score.values
-        parts += [f"<h3>{escape(protocol)}</h3>", _table(rows)]
+        models = sorted({named(str(score.settings["model"])) for score in own if "model" in score.settings})
+        caption = f"{protocol}, measured with the model {models[0]}" if len(models) == 1 else f"{protocol}, measured"
+        parts += [f"<h3>{escape(protocol)}</h3>", _values_table(caption, "task", rows)]
         signatures = dict.fromkeys(score.signature for score in own)
         parts.append('<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>")
         parts += _published(protocol)
@@ -93,13 +127,13 @@ def _scores(scores: Sequence[Score]) -> list[str]:
 
 
 def _row_name(score: Score, others: Sequence[Score]) -> str:
-    """Task, and the settings in which the scores of that task differ."""
+    """Task, the settings in which the scores of that task differ, and which model where there are several."""
     alike = [other.signed_settings for other in others if other.task == score.task]
-    varying = [
-        f"{name} {value}"
-        for name, value in score.signed_settings.items()
-        if len({str(other.get(name)) for other in alike}) > 1
-    ]
+    varying = []
+    for name, value in score.signed_settings.items():
+        compared = [other.settings for other in others] if name == "model" else alike
+        if len({str(settings.get(name)) for settings in compared}) > 1:
+            varying.append(named(str(value)) if name == "model" else f"{name} {value}")
     return ", ".join([score.task.replace("->", " → "), *varying])
 
 
@@ -107,36 +141,29 @@ def _published(protocol: str) -> list[str]:
     rows = published(protocol)
     parts = []
     for value in dict.fromkeys(row.value for row in rows):
-        table = _table({row.system: row.values for row in rows if row.value == value})
+        values = {row.system: row.values for row in rows if row.value == value}
         sources = "; ".join(dict.fromkeys(row.source for row in rows if row.value == value))
         parts.append(
             f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})</p>'
-            f"{table}</div>"
+            f"{_values_table(f'{protocol}, published: {value}', 'system', values)}</div>"
         )
     return parts
 
 
-def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
+def _values_table(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    head = "".join(f"<th>{escape(name)}</th>" for name in ["", *columns])
-    body = "".join(
-        f"<tr><td>{escape(name)}</td>"
-        + "".join(f"<td>{row[column]:.1f}</td>" if column in row else "<td></td>" for column in columns)
-        + "</tr>"
-        for name, row in rows.items()
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    cells = [(name, *(row.get(column) for column in columns)) for name, row in rows.items()]
+    return table(f"{caption} (percent)", (kind, *columns), cells)
 
 
 def _sample(sample: Sample) -> list[str]:
-    from fairseq_lxsr.report.figures import heatmap_figure, length_figure, map_figure
+    from fairseq_lxsr.report.figures import heatmap_chart, length_chart, map_chart
 
     first, second = sample.languages
+    what = f"{first} and {second}, {sample.pairs:,} pairs" + (f", model {named(sample.model)}" if sample.model else "")
     return [
-        f"<h2>A closer look: {escape(first)} and {escape(second)}, {sample.pairs:,} pairs</h2>",
-        _drawing("Queries whose nearest neighbour is the translation, by words", length_figure(sample)),
-        _drawing(f"Cosines: {first} down, {second} across, translations on the diagonal", heatmap_figure(sample)),
-        _drawing(f"Map of {len(sample.map) // 2} pairs (t-SNE); hover to read", map_figure(sample)),
+        f"<h2>A closer look: {escape(what)}</h2>",
+        *(drawing(chart(sample)) for chart in (length_chart, heatmap_chart, map_chart)),
         f"<h3>Errors to read: {escape(first)} → {escape(second)}</h3>",
         _errors(sample),
     ]
@@ -145,12 +172,7 @@ def _sample(sample: Sample) -> list[str]:
 def _errors(sample: Sample) -> str:
     if not sample.errors:
         return "<p>None: every sentence finds its translation first.</p>"
-    rows = "".join(
-        f'<tr><td>{escape(e.query)}</td><td>{escape(e.found)}</td><td class="number">{e.found_cosine:.2f}</td>'
-        f'<td>{escape(e.wanted)}</td><td class="number">{e.wanted_cosine:.2f}</td><td class="number">{e.rank}</td></tr>'
-        for e in sample.errors
-    )
-    names = ("sentence", "nearest neighbour", "cosine", "translation", "cosine", "its rank")
-    head = "".join(f"<th>{name}</th>" for name in names)
-    table = f'<table class="text"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return f'<p>Those furthest from right first.</p><div class="scroll">{table}</div>'
+    first, second = sample.languages
+    names = ("sentence", "nearest neighbour", "cosine", "translation", "its cosine", "its rank")
+    rows = [(e.query, e.found, e.found_cosine, e.wanted, e.wanted_cosine, e.rank) for e in sample.errors]
+    return table(f"Errors, {first} → {second}: those furthest from right first", names, rows, digits=2)

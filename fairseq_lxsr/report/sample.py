@@ -50,6 +50,7 @@ class Sample:
     heatmap_sentences: tuple[list[str], list[str]]
     map: FloatArray  # [2 P, 2], first the source
     map_sentences: tuple[list[str], list[str]]
+    model: str = ""  # its fingerprint
 
 
 def look_at(
@@ -58,8 +59,9 @@ def look_at(
     source_embeddings: FloatArray,
     target_embeddings: FloatArray,
     languages: tuple[str, str],
+    model: str = "",
 ) -> Sample:
-    """Measure aligned sentences and their embeddings [N, D].
+    """Measure aligned sentences and their embeddings [N, D] of the model with that fingerprint.
 
     Raises: InputError for fewer than 10 pairs.
     """
@@ -78,6 +80,7 @@ def look_at(
         ([source[i] for i in few], [target[i] for i in few]),
         flatten(np.concatenate([left[more], right[more]])),
         ([source[i] for i in more], [target[i] for i in more]),
+        model,
     )
 
 

@@ -1,6 +1,9 @@
-"""The page in a real browser: what it says, at two sizes, without errors and without network."""
+"""The page, and in a real browser: what it says, at two sizes, for every reader, without errors and without network."""
 
+import contextlib
+import functools
 import shutil
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -14,19 +17,23 @@ from fairseq_lxsr.report.training_log import Curves
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SIZES = {"phone": (390, 844), "desk": (1280, 900)}
 RNG = np.random.default_rng(0)
+LINK = '<a href="https://example.org">fr</a>'  # plotly would draw it as one
 NASTY = "<script>alert('x')</script> & \"ü\""
 
 
+@functools.cache  # the map takes seconds
 def contents():
     source = [NASTY, *(f"sentence number {i}" for i in range(59))]
     target = [f"phrase {i}" for i in range(60)]
     left = RNG.standard_normal((60, 16))
-    sample = look_at(source, target, left, left + 0.9 * RNG.standard_normal((60, 16)), ("en", "fr"))
+    right = left + 0.9 * RNG.standard_normal((60, 16))
+    sample = look_at(source, target, left, right, ("en", LINK), "0123456789ab-untrained")
     curves = Curves("train.log")
     for name, values in {"loss": (9.0, 5.0, 4.5), "accuracy": (0.1, 0.6, 0.9)}.items():
         curves.train[name] = dict(zip((10, 20, 30), values, strict=True))
     settings = {"metric": "nn-cosine", "queries": 4, "model": "abc"}
-    scores = [from_hits("xsr", task, {"P@1": Outcomes([1, 1, 0, 1])}, settings) for task in ("en->fr", "fr->en")]
+    tasks = [(task, settings) for task in ("en->fr", "fr->en")] + [("en->fr", settings | {"model": "abc-untrained"})]
+    scores = [from_hits("xsr", task, {"P@1": Outcomes([1, 1, 0, 1])}, settings) for task, settings in tasks]
     return [curves], scores, [sample]
 
 
@@ -62,23 +69,92 @@ def test_missing_libraries_are_named(tmp_path, monkeypatch):
         write_report(tmp_path / "a.html", "a", *contents())
 
 
-@pytest.mark.skipif(not BROWSER, reason="no Chromium on this machine")
-@pytest.mark.parametrize("size", SIZES)
-def test_in_a_browser(page, size):
+class Structure(HTMLParser):
+    """What screen readers find: how often each landmark, and the tables without caption, scope or keyboard."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.seen: list[str] = []
+        self.faults: list[str] = []
+        self.labels: list[str] = []
+        self.feed(text[text.index("<main>") :])  # the library before it takes seconds
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.seen.append(tag)
+        if tag == "table" and self.reached != {"role": "region", "tabindex": "0"}:
+            self.faults.append("a table that the keyboard does not scroll")
+        if tag == "thead" and self.seen[-2] != "caption":
+            self.faults.append("a table without caption")
+        if tag == "th" and given.get("scope") not in ("row", "col"):
+            self.faults.append("a header without scope")
+        if tag == "div" and "data-label" in given:
+            self.labels.append(given["data-label"])
+        self.reached = {name: given.get(name) for name in ("role", "tabindex")}
+
+
+def test_landmarks_tables_and_text_beside_every_chart(page):
+    text = page.read_text(encoding="utf-8")
+    found = Structure(text)
+    assert found.faults == []
+    assert found.seen.count("main") == found.seen.count("h1") == 1
+    assert found.seen.count("table") >= 5 + 2  # of five charts, of scores and of errors
+    assert len(found.labels) == found.seen.count("figcaption") == found.seen.count("details") == 5
+    for words in ("loss (training) goes from 9 to 4.5", "en → fr", "The mean cosine is", "half of the 60 pairs"):
+        assert words in text
+    assert '<td class="text">phrase 59</td>' in text  # text of the map, not by hover alone
+    assert "loss (logarithmic scale)" in text
+    for words in (
+        "en → fr, trained (abc)",
+        "en → fr, untrained (abc)",
+        "fr → en, trained (abc)",
+        "model untrained (0123456789ab)",
+    ):
+        assert words in text
+
+
+def test_a_log_without_values_is_left_out(tmp_path):
+    write_report(tmp_path / "a.html", "a", [Curves("train.log", {"loss": {10: 9.0}})], [], [])
+    assert Structure((tmp_path / "a.html").read_text()).seen.count("figure") == 1
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not BROWSER:
+        pytest.skip("no Chromium on this machine")
     playwright = pytest.importorskip("playwright.sync_api")
-    width, height = SIZES[size]
-    messages, requests = [], []
+    flags = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
     with playwright.sync_playwright() as driver:
-        flags = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
-        quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
         browser = driver.chromium.launch(executable_path=BROWSER, args=[*flags, *quiet])
-        tab = browser.new_page(viewport={"width": width, "height": height})
-        tab.on("console", lambda message: messages.append(message.text))
-        tab.on("pageerror", lambda error: messages.append(str(error)))
-        tab.on("dialog", lambda dialog: messages.append("a script in the text ran"))
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.goto(page.as_uri())
-        tab.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 5")
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def opened(browser, page, width=1280, height=900):
+    """A tab with the page, what its console says, and every address that it or a window of it asks for."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    context.set_default_timeout(10_000)
+    messages, outside = [], []
+    context.on("console", lambda message: messages.append(message.text))
+    context.on("weberror", lambda error: messages.append(str(error.error)))
+    context.on("dialog", lambda dialog: messages.append("a script in the text ran"))
+    context.on("request", lambda request: outside.append(request.url))
+    context.on("page", lambda window: outside.append(f"window {window.url}"))
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    tab.wait_for_function("document.querySelectorAll('.main-svg[role=img]').length >= 5")
+    assert outside == ["window about:blank", page.as_uri()]
+    outside.clear()
+    yield tab, messages, outside
+    context.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_in_a_browser(browser, page, size):
+    width, height = SIZES[size]
+    with opened(browser, page, width, height) as (tab, messages, outside):
         text = tab.inner_text("body")
         drawn = tab.locator(".js-plotly-plot").evaluate_all(
             "nodes => nodes.map(node => node.getBoundingClientRect().width)"
@@ -89,9 +165,8 @@ def test_in_a_browser(page, size):
         tab.locator(".scatterlayer .point").nth(70).hover(force=True)  # plotly catches the pointer above the points
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
-        browser.close()
     assert messages == []
-    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert outside == []
     for expected in ("A run <script>", "Loss per pair", "en → fr", "75.0", "model:abc", CAUTION, "Errors to read"):
         assert expected in text
     assert len(drawn) == 5
@@ -100,3 +175,54 @@ def test_in_a_browser(page, size):
     assert dots >= 120
     assert "sentence number" in hovered or "phrase" in hovered or NASTY[:8] in hovered
     assert scroll <= width  # nothing pushes the page wider than the window
+
+
+def test_no_button_and_no_link_leaves_the_page(browser, page):
+    """All are pressed, also those that only a press brings up; plotly's own toolbar can send a chart to its makers."""
+    with opened(browser, page) as (tab, messages, outside):
+        assert tab.evaluate("[...document.querySelectorAll('a')].filter(a => a.href || a.href.baseVal).length") == 0
+        pressed: list[str] = []
+        while buttons := tab.query_selector_all("button:not(.pressed), summary:not(.pressed)"):
+            button = buttons[-1]  # a dialog comes last, and hides the others
+            button.evaluate("node => node.classList.add('pressed')")
+            pressed.append(button.get_attribute("aria-label") or button.inner_text())
+            button.click(force=True)
+            assert len(pressed) < 100
+        tab.wait_for_timeout(300)
+    assert pressed.count("Download plot as a PNG") == 5
+    assert pressed.count("Reset axes") == 5
+    assert [url for url in outside if not url.startswith(("data:", "blob:"))] == []
+    assert messages == []
+
+
+def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, page):
+    with opened(browser, page) as (tab, messages, _):
+        tab.evaluate(
+            """() => {
+              const picture = new Image(); picture.src = "http://127.0.0.1:9/a.png";
+              const script = document.createElement("script"); script.textContent = "window.ran = 1";
+              document.body.append(picture, script);
+              return fetch("http://127.0.0.1:9/b").catch(() => null);
+            }"""
+        )
+        assert tab.evaluate("window.ran") is None
+    for kind in ("loading the image", "inline script", "connecting to"):
+        assert [message for message in messages if kind in message.lower() and "Content Security Policy" in message], (
+            kind
+        )
+
+
+def test_keyboard_and_labels_in_the_drawn_page(browser, page):
+    with opened(browser, page) as (tab, _, _):
+        labels = tab.locator("svg[role=img]").evaluate_all("nodes => nodes.map(node => node.ariaLabel)")
+        hidden = tab.locator(".main-svg:not([role=img])").evaluate_all("nodes => nodes.map(node => node.ariaHidden)")
+        nameless = tab.locator("button").evaluate_all("nodes => nodes.filter(node => !node.ariaLabel).length")
+        tab.locator("summary").first.focus()
+        tab.keyboard.press("Enter")
+        tab.keyboard.press("Tab")
+        reached = tab.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert len(labels) == 5
+    assert all(". " in label for label in labels)
+    assert set(hidden) == {"true"}
+    assert nameless == 0
+    assert reached == "Loss per pair: as a table"
