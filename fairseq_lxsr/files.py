@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -177,6 +177,37 @@ def check_replaceable(path: Path) -> None:
     """Raises: InputError where a file of this name would take the place of a folder or a device."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: exists and is no file, so it is not replaced; choose another name")
+
+
+def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | Path | None]) -> None:
+    """Check that nothing which is read is written over; every verb does before it works.
+
+    Args:
+        outputs: files and folders that will be written or removed, those beside an output too; None for none.
+        inputs: files and folders that are read; a folder stands for all that is in it, `-` for standard input.
+    Raises:
+        InputError: for an output that is an input under this or another name, lies in one or holds one, or stands
+            twice.
+    """
+    written = [Path(path) for path in outputs if path is not None]
+    read = [path for path in inputs if path is not None]
+    for number, output in enumerate(written):
+        place = Path(os.path.realpath(output))
+        if place in [Path(os.path.realpath(other)) for other in written[:number]]:
+            raise InputError(f"{output}: would be written by two options; choose another name for one of them")
+        for other in read:
+            source = Path(os.path.realpath(other))
+            if str(other) != "-" and (place.is_relative_to(source) or source.is_relative_to(place)):
+                raise InputError(f"{output}: would be written over {other}, which is read; choose another name")
+            if _is_same_file(output, other):  # by a hard link, or standard input
+                raise InputError(f"{output}: is the same file as {other}, which is read; choose another name")
+
+
+def _is_same_file(output: Path, other: str | Path) -> bool:
+    try:
+        return os.path.samestat(os.stat(output), os.fstat(0) if str(other) == "-" else os.stat(other))
+    except OSError:  # one of them is not there
+        return False
 
 
 @contextlib.contextmanager

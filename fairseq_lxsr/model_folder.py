@@ -22,6 +22,7 @@ from fairseq_lxsr.modules import (
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+FILES = (CONFIG_FILE, WEIGHTS_FILE, DICTIONARY_FILE, SENTENCEPIECE_FILE)
 FORMAT_VERSION = 1
 # what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
 NETWORKS: dict[str, tuple[Any, Any]] = {

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
-from fairseq_lxsr.cli.models import add_model_options, load_encoder
+from fairseq_lxsr.cli.models import add_model_options, load_encoder, model_files
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
@@ -61,12 +61,11 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.export import Layout, embed_lines, index_path
+    from fairseq_lxsr.export import Layout, embed_lines, index_path, side_files
 
     if args.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError("--format parquet needs pyarrow; install it with `pip install pyarrow`")
-    if args.output.exists() and any(Path(name).exists() and args.output.samefile(name) for name in args.input):
-        raise InputError(f"--output {args.output}: is one of the inputs; choose another name")
+    refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files([args.model])])
     encoder = load_encoder(args.model, args)
     total = None if args.input == ["-"] else count_lines(args.input)
     lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)

@@ -3,18 +3,20 @@
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import product, starmap
+from functools import partial
+from itertools import chain, product, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import CLASSIFIERS, MARGINS, METRICS, RETRIEVALS, SEARCH_PRECISIONS, XNLI_PRESETS
-from fairseq_lxsr.cli.models import add_any_model_options, load_any
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, check_replaceable, read_parallel
+from fairseq_lxsr.files import atomic_write, read_parallel, refuse_overlap
 from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
+    from fairseq_lxsr.evaluation.text import Encoder
 
 Files = tuple[str, str, str, str]  # two languages, two paths
 
@@ -193,26 +195,28 @@ def language_pairs(value: str) -> list[tuple[str, str]]:
 def run_xsr(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation import xsr
 
-    encoder = load_any(args)
+    files = aligned_files(args)
+    encoder = prepared_encoder(args, chain.from_iterable(pair[2:] for pair in files))
 
     def measured(first: str, second: str, source: str, target: str) -> list["Score"]:
         texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
         return xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
 
-    finish(args, starmap(measured, aligned_files(args)))
+    finish(args, starmap(measured, files))
 
 
 def run_similarity(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation import similarity_search
     from fairseq_lxsr.evaluation.text import read_text
 
-    encoder = load_any(args)
+    files = aligned_files(args)
+    encoder = prepared_encoder(args, chain.from_iterable(pair[2:] for pair in files))
 
     def measured(first: str, second: str, source: str, target: str) -> list["Score"]:
         texts = read_text(source, first), read_text(target, second)
         return similarity_search.evaluate(args.protocol, *texts, encoder, **search_settings(args))
 
-    finish(args, starmap(measured, aligned_files(args)))
+    finish(args, starmap(measured, files))
 
 
 def run_bucc(args: argparse.Namespace) -> None:
@@ -221,9 +225,8 @@ def run_bucc(args: argparse.Namespace) -> None:
     pairs = ["-".join(pair) for pair in language_pairs(args.lang_pairs)]
     if args.pairs_output and len(pairs) > 1:
         raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
-    for pair, part in product(pairs, bucc.PARTS):
-        bucc.find_files(args.data, pair, part)  # before hours of mining
-    encoder = load_any(args)
+    find = partial(bucc.find_files, args.data)
+    encoder = prepared_encoder(args, chain.from_iterable(starmap(find, product(pairs, bucc.PARTS))))
 
     def measured(pair: str) -> list["Score"]:
         train, test = (bucc.read_set(args.data, pair, part) for part in bucc.PARTS)
@@ -242,7 +245,7 @@ def run_documents(args: argparse.Namespace) -> None:
 
     config = with_options(documents.PRESETS[args.protocol][args.classifier], args)
     learnt = args.train_langs or args.langs
-    encoder = load_any(args)
+    encoder = prepared_encoder(args)
 
     def measured() -> Iterator[list["Score"]]:
         yield documents.evaluate(args.protocol, args.data, learnt, args.langs, encoder, config, show_progress=True)
@@ -254,12 +257,27 @@ def run_xnli(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation import xnli
 
     config = with_options(xnli.PRESETS[args.preset], args)
-    encoder = load_any(args)
+    encoder = prepared_encoder(args)
 
     def measured() -> Iterator[list["Score"]]:
         yield xnli.evaluate(args.data, args.train_lang, args.langs, encoder, args.preset, config, show_progress=True)
 
     finish(args, measured())
+
+
+def prepared_encoder(args: argparse.Namespace, texts: Iterable[str | Path] = ()) -> "Encoder":
+    """The encoder, loaded once it is certain that the scores can be written, which may be hours later.
+
+    Args:
+        texts: the files that are read, where no output could be added to them anyway.
+    """
+    from fairseq_lxsr.evaluation.score import check_scores_file
+
+    outputs = [args.output, getattr(args, "pairs_output", None)]
+    refuse_overlap(outputs, [*texts, *model_files(args.model)])
+    if args.output:
+        check_scores_file(args.output)
+    return load_any(args)
 
 
 def with_options(config, args: argparse.Namespace):
@@ -275,8 +293,6 @@ def finish(args: argparse.Namespace, measured: Iterable[list["Score"]]) -> None:
     from fairseq_lxsr.evaluation.table import report_scores
 
     scores: list[Score] = []
-    if args.output:
-        check_replaceable(Path(args.output))
     try:
         for some in measured:
             scores += some

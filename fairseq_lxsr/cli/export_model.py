@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 
 from fairseq_lxsr.choices import WEIGHT_TYPES
+from fairseq_lxsr.cli.models import model_files
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import refuse_overlap
 
 
 def add_parser(verbs) -> None:
@@ -59,6 +61,9 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--to card expects no --output: the card is written into --model FOLDER")
     if args.output is None and args.to != "card":
         raise InputError(f"--to {args.to} expects --output FOLDER")
+    data = filter(Path.is_file, Path(args.data).glob("*")) if args.data else ()
+    read = [args.checkpoint, args.sentencepiece_model, *args.scores, *data]
+    refuse_overlap([args.output], [*read, *model_files([args.model] if args.model else [])])
     if args.to != "folder":
         convert(args)
     elif args.checkpoint is None:

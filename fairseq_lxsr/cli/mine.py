@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS, RETRIEVALS
 from fairseq_lxsr.cli.evaluate import search_options
-from fairseq_lxsr.cli.models import add_any_model_options, load_any
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import refuse_overlap
 from fairseq_lxsr.ranges import FINITE, at_least
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import mine_files
 
+    work = args.work or args.output.with_name(f"{args.output.name}.work")
+    refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
     if args.word_weights == "idf":
         raise InputError(
             "--word-weights idf counts words over one text, and mining goes through it in blocks; take mean"
@@ -58,7 +61,6 @@ def run(args: argparse.Namespace) -> None:
     source, target = (
         side(path, language, encoder) for path, language in zip((args.source, args.target), languages, strict=True)
     )
-    work = args.work or args.output.with_name(f"{args.output.name}.work")
     pairs = mine_files(
         source,
         target,

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ def load_any(args: argparse.Namespace) -> "Encoder":
     from fairseq_lxsr.evaluation.encoders import ByLanguage
 
     check_batch_options(args)
-    named = [spec.split("=", 1) for spec in args.model if "=" in spec and not Path(spec).exists()]
+    named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
     if not named and len(args.model) == 1:
         return _load(args.model[0], args)
     if len(named) != len(args.model):
@@ -91,6 +92,25 @@ def load_any(args: argparse.Namespace) -> "Encoder":
     if len({language for language, _ in named}) != len(named):
         raise InputError(f"--model {' '.join(args.model)}; expected one for each language")
     return ByLanguage({language: _load(path, args) for language, path in named})
+
+
+def model_files(specs: Iterable[str]) -> Iterator[Path]:
+    """What is read of the models that --model names; a folder that is not ours for all that is in it."""
+    from fairseq_lxsr.evaluation.encoders import is_stored
+    from fairseq_lxsr.model_folder import FILES
+
+    for spec in specs:
+        path = Path(spec.split("=", 1)[1] if _names_language(spec) else spec)
+        if is_stored(path):
+            yield from (file for file in path.iterdir() if file.suffix in (".npy", ".raw", ".json"))
+        elif path.is_dir() and _is_ours(path):
+            yield from (path / name for name in FILES)
+        else:
+            yield path
+
+
+def _names_language(spec: str) -> bool:
+    return "=" in spec and not Path(spec).exists()
 
 
 def _load(name: str, args: argparse.Namespace) -> "Encoder":

@@ -4,14 +4,14 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.evaluate import aligned_files as files_of_options
-from fairseq_lxsr.cli.evaluate import aligned_options
-from fairseq_lxsr.cli.models import add_any_model_options, load_any
+from fairseq_lxsr.cli.evaluate import Files, aligned_files, aligned_options
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.files import read_parallel, refuse_overlap
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.report.training_log import Curves
 
 MAX_PAIRS = 5000
+LOGS, SCORES = "**/*.log", "**/*.jsonl"
 
 
 def add_parser(verbs) -> None:
@@ -37,10 +38,19 @@ def run(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
     require_libraries()
+    output = args.output or args.folder / "report.html"
+    files = aligned_texts(args)
+    refuse_overlap(
+        [output],
+        [
+            *(path for pattern in (LOGS, SCORES) for path in args.folder.glob(pattern)),
+            *chain.from_iterable(pair[2:] for pair in files),
+            *model_files(args.model or []),
+        ],
+    )
     logs = list(training_logs(args.folder))
     scores = list(all_scores(args.folder))
-    output = args.output or args.folder / "report.html"
-    samples = list(closer_looks(args))
+    samples = list(closer_looks(args, files))
     write_report(output, args.title or args.folder.resolve().name, logs, scores, samples)
     print(f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at")
 
@@ -48,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 def training_logs(folder: Path) -> Iterator["Curves"]:
     from fairseq_lxsr.report.training_log import read_log
 
-    for path in sorted(folder.glob("**/*.log")):
+    for path in sorted(folder.glob(LOGS)):
         with skipped_if_unfit():
             curves = read_log(path, str(path.relative_to(folder)))
             if curves is not None:
@@ -58,7 +68,7 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 def all_scores(folder: Path) -> Iterator["Score"]:
     from fairseq_lxsr.evaluation.score import read_scores
 
-    for path in sorted(folder.glob("**/*.jsonl")):
+    for path in sorted(folder.glob(SCORES)):
         with skipped_if_unfit():
             yield from read_scores(path)
 
@@ -72,22 +82,28 @@ def skipped_if_unfit() -> Iterator[None]:
         print(f"lxsr: left out: {error}", file=sys.stderr)
 
 
-def closer_looks(args: argparse.Namespace) -> Iterator["Sample"]:
-    """Of the pairs that were named, or of the held-out text beside the model."""
+def aligned_texts(args: argparse.Namespace) -> list[Files]:
+    """The text that was named, or the held-out text beside the model; none where there is no model."""
+    from fairseq_lxsr.model_folder import CONFIG_FILE
+
+    named = args.source or args.target or args.data
+    if args.model is None:
+        if not (args.folder / "model" / CONFIG_FILE).is_file():
+            if named:
+                raise InputError(f"{args.folder} has no model folder, to look at that text with; name one, --model")
+            return []
+        args.model = [str(args.folder / "model")]
+    return aligned_files(args) if named else list(held_out(args.folder))
+
+
+def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Sample"]:
+    """What the model makes of each aligned text."""
     import numpy as np
 
     from fairseq_lxsr.evaluation.text import Text, embed
-    from fairseq_lxsr.model_folder import CONFIG_FILE
     from fairseq_lxsr.report import look_at
 
-    if args.model is None:
-        if not (args.folder / "model" / CONFIG_FILE).is_file():
-            if args.source or args.target or args.data:
-                raise InputError(f"{args.folder} has no model folder, to look at that text with; name one, --model")
-            return
-        args.model = [str(args.folder / "model")]
     named = args.source or args.target or args.data
-    files = files_of_options(args) if named else list(held_out(args.folder))
     encoder = load_any(args) if files else None
     for first, second, source, target in files:
         assert encoder is not None
@@ -103,7 +119,7 @@ def closer_looks(args: argparse.Namespace) -> Iterator["Sample"]:
             yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages, encoder.fingerprint)
 
 
-def held_out(folder: Path) -> Iterator[tuple[str, str, str, str]]:
+def held_out(folder: Path) -> Iterator[Files]:
     """The test text of `lxsr prepare`."""
     for pair in sorted((folder / "corpus").glob("*-*")):
         first, second = pair.name.split("-", 1)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import INDEX_KINDS
-from fairseq_lxsr.cli.models import add_batch_options, load_encoder
+from fairseq_lxsr.cli.models import add_batch_options, load_encoder, model_files
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, is_blank, read_lines
+from fairseq_lxsr.files import atomic_write, is_blank, read_lines, refuse_overlap
 from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.retrieval.index import check_kind
     from fairseq_lxsr.search import CorpusIndex
 
+    refuse_overlap([args.output], [args.input, *model_files([args.model])])
     encoder = load_encoder(args.model, args)
     check_kind(args.kind, args.lists, encoder.embed_dim)
     encode = partial(encoder.encode, batch_size=args.batch_size)
@@ -87,6 +88,7 @@ def run_search(args: argparse.Namespace) -> None:
         raise InputError(
             f"{args.index}: its model is no longer at {model or 'the place it does not name'}; name it, --model"
         )
+    refuse_overlap([args.output], [args.input, *index.files, *model_files([model])])
     encoder = load_encoder(model, args)
     if encoder.fingerprint != index.fingerprint:
         raise InputError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, read_lines
+from fairseq_lxsr.files import atomic_write, check_replaceable, read_lines
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,27 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
-    """Add one JSON line a score; the file is replaced whole."""
+    """Add one JSON line a score; the file is replaced whole.
+
+    Raises:
+        InputError: as `check_scores_file`.
+    """
+    check_scores_file(path)
     lines = list(read_lines(path, max_words=None)) if Path(path).exists() else []
     lines += [json.dumps(score.as_dict(), ensure_ascii=False) for score in scores]
     with atomic_write(path) as stream:
         stream.writelines(f"{line}\n" for line in lines)
+
+
+def check_scores_file(path: str | Path) -> None:
+    """Check that scores can be added to a file: it is not there, empty, or holds scores.
+
+    Raises:
+        InputError: naming the line that is not a score, or the folder that is in the way.
+    """
+    check_replaceable(Path(path))
+    if Path(path).exists() and Path(path).stat().st_size:
+        read_scores(path)
 
 
 def read_scores(path: str | Path) -> list[Score]:

@@ -71,6 +71,11 @@ def index_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.json")
 
 
+def side_files(output: Path) -> list[Path]:
+    """What stands beside a file of embeddings, always or until it is complete."""
+    return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "whole"))]
+
+
 def embed_lines(
     lines: Iterable[str],
     encode: Encode,

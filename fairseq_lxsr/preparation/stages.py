@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
+from fairseq_lxsr.files import atomic_folder, refuse_overlap, restore_folder, sha256
 
 MANIFEST = "stage.json"
 
@@ -27,6 +27,8 @@ def run_stage(
         build: fills the folder it is given and returns a report of plain values.
     Returns: the report, also when the stage was skipped.
     """
+    inputs = list(inputs)
+    refuse_overlap([folder], inputs)
     key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     restore_folder(folder)

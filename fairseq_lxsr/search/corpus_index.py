@@ -52,6 +52,11 @@ class CorpusIndex:
         """Of the model that the vectors are from."""
         return self.config["model"]
 
+    @property
+    def files(self) -> list[Path]:
+        """All files of the folder."""
+        return [self.folder / name for name in (CONFIG_FILE, *FILES)]
+
     @classmethod
     def build(
         cls,

@@ -1,0 +1,167 @@
+"""One rule for every verb: an output, and what stands beside it for a while, is never an input."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import lxsr_here, refused
+
+from fairseq_lxsr.cli.main import VERBS
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.files import refuse_overlap
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+ENGLISH, FRENCH = "the dog sees a house\na cat\n" * 8, "le chien voit une maison\nun chat\n" * 8
+TEXTS = ("--source", "{s}", "--target", "{t}")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    """A folder with an input of every kind."""
+    folder = tmp_path_factory.mktemp("inputs")
+    shutil.copytree(GOLDEN / "compatibility" / "best.model", folder / "model")
+    shutil.copytree(GOLDEN / "compatibility" / "data", folder / "data")
+    shutil.copy(GOLDEN / "compatibility" / "best.pt", folder / "best.pt")
+    for name, text in {
+        "s": ENGLISH,
+        "t": FRENCH,
+        "o.npy.json": ENGLISH,
+        "o.npy.partial": ENGLISH,
+        "o.npy.progress": ENGLISH,
+        "p.work": ENGLISH,
+        "corpus/en-fr/test.en": ENGLISH,
+        "corpus/en-fr/test.fr": FRENCH,
+        "pages/run.log": "",
+        "pages/notes.txt": "notes",
+        "bucc/fr-en.test.gold": "1\t2\n",
+        "documents.yaml": "",
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for part in ("training", "test"):
+        for ending in ("fr", "en", "gold"):
+            shutil.copy(GOLDEN / "bucc" / f"fr-en.{part}.{ending}", folder / "bucc")
+    append_scores(folder / "pages" / "t.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
+    (folder / "link").symlink_to(folder / "s")
+    os.link(folder / "s", folder / "hard")
+    (folder / "model-link").symlink_to(folder / "model")
+    lxsr_here("index", "--model", folder / "model", "--input", folder / "t", "--output", folder / "index")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+M = ("--model", "{model}")
+CASES = {
+    "embed, the input": ("embed", *M, "--input", "{s}", "--output", "{s}"),
+    "embed, one of several": ("embed", *M, "--input", "{s}", "{t}", "--output", "{t}"),
+    "embed, another way to write it": ("embed", *M, "--input", "{s}", "--output", "{d}/model/../s"),
+    "embed, a link": ("embed", *M, "--input", "{s}", "--output", "{d}/link"),
+    "embed, from a link": ("embed", *M, "--input", "{d}/link", "--output", "{s}"),
+    "embed, a hard link": ("embed", *M, "--input", "{s}", "--output", "{d}/hard"),
+    "embed, its description": ("embed", *M, "--input", "{d}/o.npy.json", "--output", "{d}/o.npy"),
+    "embed, its rows": ("embed", *M, "--input", "{d}/o.npy.partial", "--output", "{d}/o.npy"),
+    "embed, its progress": ("embed", *M, "--input", "{d}/o.npy.progress", "--output", "{d}/o.npy", "--resume"),
+    "embed, the model": ("embed", *M, "--input", "{s}", "--output", "{model}/model.safetensors"),
+    "embed, the model's options": ("embed", *M, "--input", "{s}", "--output", "{model}/config"),
+    "embed, the model by a link": ("embed", *M, "--input", "{s}", "--output", "{d}/model-link/dict.txt"),
+    "mine, source": ("mine", *M, *TEXTS, "--output", "{s}"),
+    "mine, target": ("mine", *M, *TEXTS, "--output", "{t}"),
+    "mine, a hard link": ("mine", *M, *TEXTS, "--output", "{d}/hard"),
+    "mine, work": ("mine", *M, *TEXTS, "--output", "{d}/p", "--work", "{s}"),
+    "mine, work around": ("mine", *M, *TEXTS, "--output", "{d}/p", "--work", "{d}"),
+    "mine, work beside": ("mine", *M, "--source", "{d}/p.work", "--target", "{t}", "--output", "{d}/p"),
+    "mine, both": ("mine", *M, *TEXTS, "--output", "{d}/p", "--work", "{d}/p"),
+    "mine, model": ("mine", "--model", "en={model}", "--model", "fr={model}", *TEXTS, "--output", "{model}/dict.txt"),
+    "index, the input": ("index", *M, "--input", "{s}", "--output", "{s}"),
+    "index, the model": ("index", *M, "--input", "{s}", "--output", "{model}"),
+    "index, an index that is the input": ("index", *M, "--input", "{index}/sentences.txt", "--output", "{index}"),
+    "index, around all": ("index", *M, "--input", "{s}", "--output", "{d}"),
+    "search, queries": ("search", "--index", "{index}", "--input", "{s}", "--output", "{s}"),
+    "search, sentences": ("search", "--index", "{index}", "dog", "--output", "{index}/sentences.txt"),
+    "search, the index": ("search", "--index", "{index}", "dog", "--output", "{index}/index.json"),
+    "search, its model": ("search", "--index", "{index}", "dog", "--output", "{model}/config.json"),
+    "report, scores": ("report", "{d}/pages", "--output", "{d}/pages/t.jsonl"),
+    "report, a log": ("report", "{d}/pages", "--output", "{d}/pages/run.log"),
+    "report, text": ("report", "{d}", "--output", "{d}/corpus/en-fr/test.en"),
+    "report, named text": ("report", "{d}/pages", *M, *TEXTS, "--output", "{t}"),
+    "report, model": ("report", "{d}", "--output", "{model}/config.json"),
+    "export, model": ("export-model", *M, "--to", "onnx", "--output", "{model}"),
+    "export, model by a link": ("export-model", *M, "--to", "sentence-transformers", "--output", "{d}/model-link"),
+    "export, around": ("export-model", *M, "--to", "onnx", "--output", "{d}"),
+    "export, checkpoint": ("export-model", "--checkpoint", "{d}/best.pt", "--output", "{d}/best.pt"),
+    "export, around the checkpoint": ("export-model", "--checkpoint", "{d}/best.pt", "--output", "{d}"),
+    "export, data": ("export-model", "--checkpoint", "{d}/best.pt", "--data", "{d}/data", "--output", "{d}/data"),
+    "eval xsr, text": ("eval", "xsr", *M, *TEXTS, "--output", "{s}"),
+    "eval xsr, model": ("eval", "xsr", *M, *TEXTS, "--output", "{model}/dict.txt"),
+    "eval tatoeba, a link": ("eval", "tatoeba", *M, *TEXTS, "--output", "{d}/link"),
+    "eval xsim, another file": ("eval", "xsim", *M, *TEXTS, "--output", "{d}/pages/notes.txt"),
+    "eval xsim, a folder": ("eval", "xsim", *M, *TEXTS, "--output", "{d}/pages"),
+    "eval bucc, pairs": (
+        *("eval", "bucc", *M, "--data", "{d}/bucc/{{pair}}", "--lang-pairs", "fr-en"),
+        *("--pairs-output", "{d}/bucc/fr-en.test.gold"),
+    ),
+    "eval bucc, both": (
+        *("eval", "bucc", *M, "--data", "{d}/bucc/{{pair}}", "--lang-pairs", "fr-en"),
+        *("--pairs-output", "{d}/b", "--output", "{d}/b"),
+    ),
+    "eval mldoc": ("eval", "mldoc", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
+    "eval titles": ("eval", "titles", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
+    "eval xnli": ("eval", "xnli", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
+    "prepare, the corpus": ("prepare", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
+    "clean, the corpus": ("clean", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
+}
+REASONS = ("which is read; choose another name", "by two options", "not a score", "is no file")
+WRITES_NO_FILE_THAT_IS_NAMED = {"compare", "corpus", "subwords", "binarise", "train-context"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_output_that_is_an_input_is_refused(inputs, name):
+    places = {"d": inputs, "s": inputs / "s", "t": inputs / "t", "model": inputs / "model", "index": inputs / "index"}
+    before = contents(inputs)
+    done = lxsr_here(*(word.format(**places) for word in CASES[name]), check=False)
+    refused(done)
+    assert any(reason in done.stderr for reason in REASONS), done.stderr
+    assert contents(inputs) == before
+
+
+def test_every_verb_is_among_the_cases():
+    assert {case[0] for case in CASES.values()} | WRITES_NO_FILE_THAT_IS_NAMED == set(VERBS)
+
+
+def test_standard_input_that_is_the_output(tmp_path, monkeypatch):
+    text = tmp_path / "s"
+    text.write_text(ENGLISH)
+    with open(text) as stream:
+        before = os.dup(0)
+        os.dup2(stream.fileno(), 0)
+        try:
+            with pytest.raises(InputError, match="same file"):
+                refuse_overlap([text], ["-"])
+            refuse_overlap([tmp_path / "other"], ["-"])
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+
+
+@pytest.mark.parametrize("output", ["o", "folder/o", "../inputs-2/s", "s.json"])
+def test_other_outputs_are_allowed(tmp_path, output):
+    folder = tmp_path / "inputs"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "s").write_text(ENGLISH)
+    refuse_overlap([folder / output, None], [folder / "s", folder / "missing", "-", None])
+
+
+def test_scores_are_added_to_scores(inputs, tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    shutil.copy(inputs / "pages" / "t.jsonl", tmp_path)
+    places = ("--model", inputs / "model", "--source", inputs / "s", "--target", inputs / "t")
+    for name, count in (("empty.jsonl", 2), ("t.jsonl", 3), ("new.jsonl", 2)):
+        lxsr_here("eval", "tatoeba", *places, "--output", tmp_path / name)
+        assert len([json.loads(line) for line in (tmp_path / name).read_text().splitlines()]) == count
