@@ -19,12 +19,13 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from fairseq_lxsr.errors import InputError
 
 MAX_WORDS = 10_000
 OLD = ".old"  # ends the hidden name of a folder that is being replaced
+MAX_RATIO = 100  # of unpacked to packed bytes; text has less than 20
 PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
@@ -41,6 +42,38 @@ def open_binary(path: str | Path) -> BinaryIO:
     if str(path).endswith(".xz"):
         return lzma.open(path, "rb")  # type: ignore[return-value]
     return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+class Budget:
+    """Bytes that a packed file may unfold to, of all that is read of it together."""
+
+    def __init__(self, path: str | Path, free: int):
+        self.path, self.size = path, os.stat(path).st_size
+        self.left = free + MAX_RATIO * self.size
+
+    def spend(self, count: int) -> None:
+        """Raises: InputError where nothing is left."""
+        self.left -= count
+        if self.left < 0:
+            raise InputError(
+                f"{self.path}: unfolds to more than {MAX_RATIO} times its {self.size:,} bytes; expected text"
+            )
+
+
+class Metered(io.RawIOBase):
+    """A file that is unpacked when it is read, as far as its budget goes."""
+
+    def __init__(self, stream: Any, budget: Budget):
+        self.stream, self.budget = stream, budget
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        block = self.stream.read(len(buffer))
+        self.budget.spend(len(block))
+        buffer[: len(block)] = block
+        return len(block)
 
 
 def _zstd(path: str | Path):

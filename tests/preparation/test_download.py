@@ -15,6 +15,7 @@ import zipfile
 import pytest
 import toy
 
+from fairseq_lxsr import files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation import download as downloads
 from fairseq_lxsr.preparation import unpack as unpacking
@@ -240,7 +241,7 @@ def test_a_bomb_of_many_members_is_counted_together(tmp_path, monkeypatch):
     monkeypatch.setattr(unpacking, "FREE", 0)
     (tmp_path / "x.zip").write_bytes(zipped({"a": b"\0" * 100_000, "b": b"\0" * 100_000}))
     ratio = 200_000 / (tmp_path / "x.zip").stat().st_size
-    monkeypatch.setattr(unpacking, "MAX_RATIO", int(ratio * 0.75))
+    monkeypatch.setattr(files, "MAX_RATIO", int(ratio * 0.75))
     with pytest.raises(InputError, match="unfolds"):
         unpack(tmp_path / "x.zip", {"a": tmp_path / "a", "b": tmp_path / "b"})
 
