@@ -1,14 +1,12 @@
 """What `make docs` computes: pages of the API, tables of options, links to files of the repository."""
 
 import argparse
-import contextlib
 import importlib
-import io
 import logging
 import os
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,9 @@ def shown(value: Any) -> str:
         value = value.value
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "" if value is None or value == "" else f"`{value}`"
+    if is_dataclass(value):
+        return "see below"
+    return "" if value in (None, "", ()) else f"`{value}`"
 
 
 def registries() -> dict[str, dict[str, type]]:
@@ -156,27 +156,23 @@ def field_table(path: str) -> str:
     return table(("field", "default", "meaning"), rows)
 
 
-def help_of(*words: str) -> str:
-    from fairseq_lxsr.cli.main import main
-
-    output = io.StringIO()
-    os.environ["COLUMNS"] = "100"
-    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
-        main([*words, "--help"])
-    return output.getvalue()
-
-
 def verb_helps(_: str) -> str:
     """The help of every verb of `lxsr` and of the actions that it has."""
-    pages, waiting = [], [()]  # type: tuple[list[str], list[tuple[str, ...]]]
-    while waiting:
-        words = waiting.pop(0)
-        text = help_of(*words)
-        pages.append(f"{'##' if len(words) < 2 else '###'} `{' '.join(('lxsr', *words))}`\n\n```text\n{text}```\n")
-        metavar = re.search(r"^usage: .*?(?:VERB|ACTION|PROTOCOL|TARGET)\b", text, re.M | re.S)
-        names = re.findall(r"^    (\w[\w-]*)(?=$|  )", text, re.M) if metavar else []
-        waiting[:0] = [(*words, name) for name in names]
-    return "\n".join(pages)
+    from fairseq_lxsr.cli.main import VERBS, make_parser
+
+    os.environ["COLUMNS"] = "100"
+    return "\n".join([_help(make_parser(""), 2), *(_help(_choices(make_parser(verb))[verb], 2) for verb in VERBS)])
+
+
+def _help(parser: argparse.ArgumentParser, level: int) -> str:
+    more = _choices(parser) if parser.prog != "lxsr" else {}
+    page = f"{'#' * level} `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"
+    return "\n".join([page, *(_help(choice, level + 1) for choice in more.values())])
+
+
+def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return found[0].choices if found else {}
 
 
 TABLES: dict[str, Callable[[str], str]] = {

@@ -1,0 +1,132 @@
+"""Commands that run in forks of one process, which has imported torch and fairseq once: each starts in milliseconds.
+
+As a script this is that process, `python forks.py SOCKET SHRINK_MODULE`; `commands` starts it and puts `lxsr`,
+`fairseq-train`, `fairseq-generate` and `python` into a folder for PATH.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ENTRIES = {
+    "lxsr": ("fairseq_lxsr.cli.main", "main"),
+    "fairseq-train": ("fairseq_cli.train", "cli_main"),
+    "fairseq-generate": ("fairseq_cli.generate", "cli_main"),
+}
+CLIENT = """#!{python} -ISE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect({address!r})
+    content = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]) + "\\n"
+    socket.send_fds(client, [content.encode()], [0, 1, 2])
+    sys.exit(int(client.recv(8) or 1))
+"""
+STARTS_WITHIN = 60  # seconds, until everything is imported
+
+
+@contextlib.contextmanager
+def commands(folder: Path, shrink: str) -> Iterator[Path]:
+    """A folder with the commands, while the process behind them runs.
+
+    Args:
+        folder: an empty folder.
+        shrink: module with a function `shrink(name, arguments)`, which returns the arguments that are used.
+    """
+    address = str(folder / "socket")
+    (folder / "bin").mkdir(parents=True)
+    for name in (*ENTRIES, "python"):
+        client = folder / "bin" / name
+        client.write_text(CLIENT.format(python=sys.executable, address=address, name=name))
+        client.chmod(0o755)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen([sys.executable, __file__, address, shrink], env=environment)
+    try:
+        for _ in range(STARTS_WITHIN * 10):
+            if os.path.exists(address):
+                break
+            assert server.poll() is None, "the process behind the commands ended"
+            time.sleep(0.1)
+        yield folder / "bin"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def serve(address: str, shrink: Callable[[str, list[str]], list[str]]) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for: each tells its own client
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{address}.new")
+        server.listen()
+        os.rename(f"{address}.new", address)
+        while True:
+            client, _ = server.accept()
+            if os.fork() == 0:
+                server.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os._exit(answer(client, shrink))
+            client.close()
+
+
+def answer(client: socket.socket, shrink: Callable[[str, list[str]], list[str]]) -> int:
+    """Run the command that the client asks for, with its files and in its folder."""
+    content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    while not content.endswith(b"\n"):
+        content += client.recv(1 << 20)
+    name, arguments, folder, environment = json.loads(content)
+    for file, number in zip(files, range(3), strict=True):
+        os.dup2(file, number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.executable = shutil.which("python") or sys.executable  # a command's own commands are forks as well
+    os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
+    status = run(name, shrink(name, arguments))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    client.sendall(str(status).encode())
+    return status
+
+
+def run(name: str, arguments: list[str]) -> int:
+    """The exit status of a command."""
+    sys.argv = [name, *arguments]
+    try:
+        if name != "python":
+            module, function = ENTRIES[name]
+            getattr(importlib.import_module(module), function)()
+        elif arguments[0] == "-c":
+            exec(arguments[1], {"__name__": "__main__"})
+        elif arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    for preloaded in ("fairseq_cli.train", "fairseq_cli.generate", "fairseq_lxsr.cli.main", "fairseq_lxsr.encoder"):
+        importlib.import_module(preloaded)
+    for room in ("tasks", "models"):  # as --user-dir does
+        for path in sorted((Path(__file__).parent.parent / "fairseq_lxsr" / room).glob("[!_]*.py")):
+            importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
+    serve(sys.argv[1], importlib.import_module(sys.argv[2]).shrink)

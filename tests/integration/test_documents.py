@@ -1,0 +1,155 @@
+"""README and the pages of docs/ in their order: blocks of shell and Python run, on small text, or say why not."""
+
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import toy
+import yaml
+from forks import commands
+
+ROOT = Path(__file__).parent.parent.parent
+FENCE = re.compile(
+    r"(?:^<!-- not run: (?P<reason>.+) -->\n)?"
+    r'^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.M | re.S,
+)
+RUN = ("sh", "python")
+SHOWN = ("text", "yaml", "diff")
+MAKE = """#!/bin/sh
+[ "$1" = demo ] || exit 2
+DATA=text/demo UPDATES=20 VOCAB=200 HELD_OUT=100 exec bash examples/quickstart/run.sh
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its file and line, language, file to write it to, and why it does not run."""
+
+    where: str
+    language: str
+    title: str | None
+    reason: str | None
+    text: str
+
+
+def pages() -> list[Path]:
+    """README, the site's pages in the order of its navigation, and what stands beside the examples."""
+    found: list[Path] = []
+
+    def walk(item) -> None:
+        if isinstance(item, str):
+            found.append(ROOT / "docs" / item)
+        else:
+            for part in item.values() if isinstance(item, dict) else item:
+                walk(part)
+
+    walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    more = [
+        *sorted((ROOT / "examples").glob("*/README.md")),
+        ROOT / "preprocess" / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
+    return [ROOT / "README.md", *found, *more]
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    name = page.relative_to(ROOT)
+    return [
+        Block(
+            f"{name}:{text[: match.start()].count(chr(10)) + 1}",
+            match["language"],
+            match["title"],
+            match["reason"],
+            match["text"],
+        )
+        for match in FENCE.finditer(text)
+    ]
+
+
+def write_downloads(folder: Path) -> None:
+    """What the documents get from elsewhere, under the names that they use."""
+    pairs = toy.sentences(900)
+    toy.write(folder / "text" / "demo", pairs)
+    toy.write(folder / "text" / "ParaCrawl-v5.en-fr", pairs[:400])
+    for side, language in enumerate(("en", "fr")):
+        sentences = [pair[side] for pair in pairs[400:]]
+        conllu = "".join(f"# sent_id = n{number}\n# text = {line}\n\n" for number, line in enumerate(sentences[:50]))
+        (folder / f"{language}_pud-ud-test.conllu").write_text(conllu)
+        documents = "\n".join(
+            "".join(f"{line}\n" for line in sentences[start : start + 6]) for start in range(0, 240, 6)
+        )
+        (folder / "text" / f"novels.{language}").write_text(documents)
+    toy.write(folder / "tatoeba.fra-eng", [(fr, en) for en, fr in pairs[:50]], ("fra", "eng"))
+    for name in ("bucc", "mldoc", "xnli"):
+        shutil.copytree(ROOT / "tests" / "golden" / name, folder / name)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder like the repository's root, where the blocks run one after the other, and its environment."""
+    folder = tmp_path_factory.mktemp("documents") / "root"
+    folder.mkdir()
+    for name in ("examples", "preprocess"):
+        shutil.copytree(ROOT / name, folder / name)
+    write_downloads(folder)
+    with commands(folder.parent / "commands", "small") as bin_folder:
+        (bin_folder / "make").write_text(MAKE)
+        (bin_folder / "make").chmod(0o755)
+        path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
+        python_path = os.pathsep.join((str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")))
+        yield folder, os.environ | {"PATH": path, "PYTHONPATH": python_path}
+
+
+def run(block: Block, folder: Path, environment: dict[str, str]) -> None:
+    if block.language == "python":
+        (folder / "block.py").write_text(block.text)
+    command = "python block.py" if block.language == "python" else block.text
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+    output = textwrap.indent((done.stdout + done.stderr)[-3000:], "    ")
+    assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{block.text}\n{output}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run_in_their_order(page, workplace):
+    folder, environment = workplace
+    for block in blocks(page):
+        if block.title:
+            (folder / block.title).write_text(block.text)
+        if block.language in RUN and block.reason is None:
+            run(block, folder, environment)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_are_fenced_and_say_what_they_are(page):
+    for block in blocks(page):
+        assert block.language in RUN + SHOWN, f"{block.where}: {block.language or 'no language'}"
+    outside = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert "```" not in outside
+    assert not re.search(r"\n\n    \S", outside), "an indented block is not run: fence it"
+    assert "not run:" not in outside, "only a fenced block can be left out"
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page):
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+        generated = page.parent.name == "docs" and target.startswith("api/")
+        assert generated or (page.parent / target).exists(), target

@@ -1,0 +1,80 @@
+"""Sizes of the commands that documents show, made small: few updates, narrow models, few pieces."""
+
+from pathlib import Path
+
+import yaml
+
+PACKAGE = str(Path(__file__).parent.parent / "fairseq_lxsr")  # where --user-dir finds it from any folder
+ARCHITECTURES = {
+    "lxsr_base": "lxsr_tiny",
+    "tlaser_base": "tlaser_tiny",
+    "laser_1": "laser_tiny",
+    "context_transformer_static": "context_transformer_tiny",
+    "context_transformer_base": "context_transformer_tiny",
+}
+TRAINING = {"--max-update": 3, "--total-num-update": 3, "--warmup-updates": 1, "--max-epoch": 1, "--batch-size": 64}
+PREPARING = {"--vocab-size": 200, "--valid-size": 20, "--test-size": 20}
+HELD_OUT = ("--valid-size", "20", "--test-size", "20")  # prepare holds out thousands unless it is told
+EVALUATING = {"--epochs": 2, "--seeds": 1}
+FILES = {  # fields of YAML files, wherever they stand in them
+    "vocab_size": 200,
+    "valid_size": 20,
+    "test_size": 20,
+    "valid_documents": 2,
+    "draw": 20,
+    "best": 10,
+    "pairs": 20,
+    "workers": 1,
+}
+
+
+def shrink(name: str, arguments: list[str]) -> list[str]:
+    """The arguments of a command with smaller sizes; those that are not there are not added."""
+    if name in ("fairseq-train", "fairseq-generate"):
+        return _training(arguments)
+    if name == "python" and arguments[:2] == ["-m", "fairseq_cli.train"]:
+        return [*arguments[:2], *_training(arguments[2:])]
+    if name == "lxsr" and arguments:
+        return _verb(arguments)
+    return arguments
+
+
+def _training(arguments: list[str]) -> list[str]:
+    smaller = [PACKAGE if word == "fairseq_lxsr" else word for word in _with_values(arguments, TRAINING)]
+    if "--arch" in smaller:
+        place = smaller.index("--arch") + 1
+        smaller[place] = ARCHITECTURES.get(smaller[place], smaller[place])
+        if smaller[place] == "lxsr_best":
+            smaller += ["--encoder-embed-dim", "32"]
+    return [*smaller, "--cpu"]
+
+
+def _verb(arguments: list[str]) -> list[str]:
+    if arguments[0] in ("prepare", "clean", "subwords", "binarise", "train-context"):
+        arguments = [str(_file(Path(word))) if word.endswith(".yaml") else word for word in arguments]
+        return [
+            *_with_values(arguments, PREPARING),
+            *(HELD_OUT if arguments[0] == "prepare" and "--data" in arguments else ()),
+        ]
+    if arguments[:2] in (["eval", "mldoc"], ["eval", "xnli"]):
+        return [*arguments, *(str(word) for item in EVALUATING.items() for word in item)]
+    return arguments
+
+
+def _with_values(arguments: list[str], values: dict[str, int]) -> list[str]:
+    return [str(values.get(before, word)) for before, word in zip(["", *arguments], arguments, strict=False)]
+
+
+def _file(path: Path) -> Path:
+    """A copy of a YAML file, beside it, with smaller sizes."""
+
+    def smaller(content, name=""):
+        if isinstance(content, dict):
+            return {key: smaller(value, key) for key, value in content.items()}
+        if name == "arch":
+            return ARCHITECTURES.get(content, content)
+        return FILES.get(name, content) if isinstance(content, int) else content
+
+    copy = path.with_suffix(".small.yaml")
+    copy.write_text(yaml.safe_dump(smaller(yaml.safe_load(path.read_text()))))
+    return copy
