@@ -28,6 +28,7 @@ setup(
             "hydra-core==1.3.2",
             "omegaconf==2.3.0",
             "packaging",
+            "pyyaml",  # `lxsr train`
             "regex",
             "sacrebleu>=1.4.12",
             "scikit-learn",
@@ -80,6 +81,7 @@ setup(
     package_data={
         "fairseq_lxsr.evaluation": ["published.json"],
         "fairseq_lxsr.preparation": ["alphabets.json", "sources.json"],
+        "fairseq_lxsr.recipes": ["*.yaml"],
     },
     entry_points={"console_scripts": ["lxsr = fairseq_lxsr.cli.main:main"]},
     classifiers=[

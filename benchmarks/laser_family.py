@@ -29,25 +29,19 @@ LANGUAGES = ("de", "es", "fr", "it")
 PAIRS = tuple(f"en-{language}" for language in LANGUAGES)
 VOCAB_SIZE = 8_000
 KEY = ("system", "pairs", "minutes", "seed")  # of a run
-COMMON = (
-    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "0.001", "--lr-scheduler", "inverse_sqrt"),
-    *("--warmup-updates", "500", "--dropout", "0.1", "--cpu", "--cpu-precision", "auto", "--num-workers", "0"),
-)
-TRANSLATE = (
-    *("--task", "xling_translation", "--criterion", "xling_translation_loss", "--max-tokens", "2048"),
-    *("--clip-norm", "5", "--weight-decay", "1e-4"),
-)
-CONSTRAINT = ("--constraint", "norm")
+COMMON = ("--cpu", "--num-workers", "0", "--validate-interval-updates", "250", "--save-interval-updates", "100000")
+# a recipe of `lxsr recipes` and options; the length of all is --stop-time-hours
+TRANSLATE = ("--no-max-epoch",)
 SYSTEMS = {
-    "laser_1": (*TRANSLATE, "--arch", "laser_small"),
-    "laser_6": (*TRANSLATE, "--arch", "laser_6_small"),
-    "claser_6": (*TRANSLATE, "--arch", "laser_6_small", *CONSTRAINT),
-    "tlaser": (*TRANSLATE, "--arch", "tlaser_small"),
-    "ctlaser": (*TRANSLATE, "--arch", "tlaser_small", *CONSTRAINT),
-    "ctlaser_every_4": (*TRANSLATE, "--arch", "tlaser_small", *CONSTRAINT, "--constraint-every", "4"),
+    "laser_1": ("laser_small", *TRANSLATE),
+    "laser_6": ("laser_small", *TRANSLATE, "--arch", "laser_6_small"),
+    "claser_6": ("laser_small", *TRANSLATE, "--arch", "laser_6_small", "--constraint", "norm"),
+    "tlaser": ("tlaser_small", *TRANSLATE),
+    "ctlaser": ("tlaser_small", *TRANSLATE, "--constraint", "norm"),
+    "ctlaser_every_4": ("tlaser_small", *TRANSLATE, "--constraint", "norm", "--constraint-every", "4"),
     "lxsr": (
-        *("--task", "xling_sent", "--criterion", "xling_sent_loss"),
-        *("--arch", "lxsr_small", "--weight-decay", "1e-5"),
+        *("paper_small", "--no-max-update", "--adam-betas", "(0.9, 0.98)"),
+        *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", "500"),
     ),
 }
 JOINT = ("laser_1", "laser_6", "claser_6", "tlaser", "ctlaser", "lxsr", "ctlaser_every_4")
@@ -60,15 +54,13 @@ RUNS = [
 
 def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict[str, float]:
     """One run of fairseq-train of `minutes`; with two directions a pair for translation."""
-    options = SYSTEMS[system]
+    recipe, *options = SYSTEMS[system]
     directions = pairs
-    if "xling_translation" in options:
+    if recipe != "paper_small":
         directions = ",".join(f"{pair},{pair[3:]}-{pair[:2]}" for pair in pairs.split(","))
     command = [
-        *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", "fairseq_lxsr", *COMMON, *options),
+        *(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", data, "--recipe", recipe, *COMMON, *options),
         *("--lang-pairs", directions, "--save-dir", save_dir, "--seed", seed, "--stop-time-hours", minutes / 60),
-        *("--no-epoch-checkpoints", "--log-format", "simple", "--log-interval", "100"),
-        *("--validate-interval-updates", "250", "--save-interval-updates", "100000"),
     ]
     done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
     if done.returncode:

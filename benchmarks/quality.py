@@ -42,17 +42,14 @@ from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.files import read_parallel
 
 KEY = ("name", "trained on", "minutes", "seed", "vocab_size")
-DEVICE = ("--bf16",) if torch.cuda.is_available() else ("--cpu", "--cpu-precision", "auto")
-COMMON = (
-    *("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--criterion", "xling_sent_loss", "--arch", "lxsr_small"),
-    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", *DEVICE),
-    *("--num-workers", "1", "--no-epoch-checkpoints", "--disable-validation"),
-    *("--log-format", "simple", "--log-interval", "1"),
-)
+DEVICE = "--bf16" if torch.cuda.is_available() else "--cpu"
+COMMON = (DEVICE, "--num-workers", "1", "--disable-validation", "--log-interval", "1")
 
 
-def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, seed: int, start: Path | None) -> int:
-    """One phase; the learning rate rises for a tenth of the updates and then falls linearly to zero.
+def fairseq_train(
+    phase: dict, more: list, data_bin: Path, folder: Path, minutes: float, seed: int, start: Path | None
+) -> int:
+    """One phase: its recipe and options, and `more` of them.
 
     Returns: the number of updates. A trial of some seconds tells how many there will be.
     """
@@ -60,13 +57,13 @@ def fairseq_train(options: list, data_bin: Path, folder: Path, minutes: float, s
     # fairseq counts the time that a checkpoint was trained for, of a model to go on from too
     before = read_checkpoint(start)["extra_state"]["previous_training_time"] if start else 0
 
-    def run(seconds: float, updates: int, *more) -> str:
+    def run(seconds: float, updates: int, *only) -> str:
         command = [
-            *(sys.executable, "-m", "fairseq_cli.train", data_bin, *COMMON, *options, "--seed", seed),
-            *("--max-update", updates, "--total-num-update", updates, "--warmup-updates", updates // 10),
+            *(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", data_bin, "--recipe", phase["recipe"], *COMMON),
+            *(*phase.get("options", "").split(), *more, "--seed", seed, "--max-update", updates),
             *("--save-dir", folder, "--stop-time-hours", (before + seconds) / 3600),
             *(("--finetune-from-model", start) if start else ()),
-            *more,
+            *only,
         ]
         done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
@@ -94,7 +91,7 @@ def resolve(configs: dict, name: str) -> dict:
         return config
     base = resolve(configs, config["like"])
     *before, last = base["phases"]
-    last = last | {"options": f"{last['options']} {config.get('options', '')}"}
+    last = last | {"options": f"{last.get('options', '')} {config.get('options', '')}"}
     return base | config | {"phases": [*before, last]}
 
 
@@ -111,8 +108,8 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
         start, updates = None, []
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)
-            options = [*phase["options"].split(), *teacher]
-            updates.append(fairseq_train(options, data_bin, save_dir, phase.get("share", 1) * minutes, seed, start))
+            its_minutes = phase.get("share", 1) * minutes
+            updates.append(fairseq_train(phase, teacher, data_bin, save_dir, its_minutes, seed, start))
             start = save_dir / "checkpoint_last.pt"
         export = ("--ema",) if config.get("ema") else ()
         lxsr("export-model", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16", *export)

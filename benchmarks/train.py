@@ -25,40 +25,36 @@ from machine import machine
 
 ROOT = Path(__file__).parent.parent
 PRECISIONS = ("float32", "bfloat16")
-LIGHTWEIGHT = (
-    *("--task", "xling_sent", "--criterion", "xling_sent_loss", "--batch-size", "128", "--weight-decay", "1e-5"),
-    *("--log-interval", "10"),
-)
-LIMITS = ("--max-tokens", "4096", "--log-interval", "1", "--adam-betas", "(0.9, 0.98)", "--weight-decay", "1e-4")
-TRANSLATION = ("--task", "xling_translation", "--criterion", "xling_translation_loss", *LIMITS)
-CONSTRAINT = ("--constraint", "norm")
+LIMITS = ("--max-tokens", "4096", "--log-interval", "1")
+TRANSLATION = (*LIMITS, "--update-freq", "1")
 SYSTEMS = {
-    "lxsr_base": ("--arch", "lxsr_base", *LIGHTWEIGHT),
-    "laser_1": ("--arch", "laser_1", *TRANSLATION),
-    "laser_6": ("--arch", "laser_6", *TRANSLATION),
-    "claser_6": ("--arch", "laser_6", *TRANSLATION, *CONSTRAINT),
-    "tlaser": ("--arch", "tlaser_base", *TRANSLATION),
-    "ctlaser": ("--arch", "tlaser_base", *TRANSLATION, *CONSTRAINT),
-    "ctlaser_every_4": ("--arch", "tlaser_base", *TRANSLATION, *CONSTRAINT, "--constraint-every", "4"),
-}
+    "lxsr_base": ("paper", "--log-interval", "10"),
+    "laser_1": ("laser_1", *TRANSLATION),
+    "laser_6": ("laser_6", *TRANSLATION),
+    "claser_6": ("claser_6", *TRANSLATION),
+    "tlaser": ("tlaser", *TRANSLATION),
+    "ctlaser": ("ctlaser", *TRANSLATION),
+    "ctlaser_every_4": ("ctlaser", *TRANSLATION, "--constraint-every", "4"),
+}  # a recipe of `lxsr recipes` and options
 FAIRSEQ_LASER = "fairseq_laser_lstm"
 FAIRSEQ_LASER_1 = (
     *("--task", "laser", "--arch", "laser_lstm", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing"),
     *("0.1", "--encoder-bidirectional", "--encoder-layers", "1", "--encoder-hidden-size", "512"),
     *("--encoder-embed-dim", "320", "--decoder-embed-dim", "1024", "--decoder-layers", "1"),
-    *("--decoder-hidden-size", "2048", "--decoder-out-embed-dim", "2048", "--decoder-lang-embed-dim", "32", *LIMITS),
+    *("--decoder-hidden-size", "2048", "--decoder-out-embed-dim", "2048", "--decoder-lang-embed-dim", "32"),
+    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", "1e-4", "--lr", "0.001"),
+    *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", "1000", *LIMITS),
 )
 
 
-def train(options: Iterable[object]) -> dict[str, float]:
-    """One run; the first log interval is warm-up and left out.
+def train(program: Iterable[object], updates: int) -> dict[str, float]:
+    """One run of a module with its arguments; the first log interval is warm-up and left out.
 
     Returns: words and pairs per second, peak resident memory in MB.
     """
     with tempfile.TemporaryDirectory() as save_dir:
         command = [
-            *(sys.executable, "-m", "fairseq_cli.train", *options, "--cpu", "--optimizer", "adam", "--lr", 0.001),
-            *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 1000, "--disable-validation", "--no-save"),
+            *(sys.executable, "-m", *program, "--cpu", "--max-update", updates, "--disable-validation", "--no-save"),
             *("--save-dir", save_dir, "--log-format", "json"),
         ]
         process = subprocess.Popen(
@@ -83,8 +79,9 @@ def train(options: Iterable[object]) -> dict[str, float]:
 
 
 def ours(system: str, data: Path, updates: int, precision: str) -> dict[str, float]:
-    options = (data, "--user-dir", "fairseq_lxsr", *SYSTEMS[system], "--cpu-precision", precision)
-    return train((*options, "--max-update", updates))
+    recipe, *options = SYSTEMS[system]
+    program = ("fairseq_lxsr.cli.main", "train", data, "--recipe", recipe, *options, "--cpu-precision", precision)
+    return train(program, updates)
 
 
 def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
@@ -117,7 +114,7 @@ def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
         path = Path(folder, "config.json")
         path.write_text(json.dumps(config | {"train": directions, "valid": directions}))
         plugin = Path(fairseq.__file__).parent / "examples" / "laser" / "laser_src"
-        return train((path, "--user-dir", plugin, *FAIRSEQ_LASER_1, "--max-update", updates))
+        return train(("fairseq_cli.train", path, "--user-dir", plugin, *FAIRSEQ_LASER_1), updates)
 
 
 def main() -> None:

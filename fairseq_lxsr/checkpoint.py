@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_lxsr.data_folder import count_pairs
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_folder import NETWORKS, save_folder
 from fairseq_lxsr.text import (
@@ -44,7 +45,6 @@ OPTIONS = {
     "gated": "gated",
     "order_coefficients": "order_coefficients",
 }
-INDEX_NAME = b"MMIDIDX\x00\x00"  # that fairseq's memory-mapped datasets begin with
 PADDING_IDX = 1  # of every fairseq dictionary
 
 
@@ -198,11 +198,9 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
     """
     cfg = state["cfg"]
     wanted = cfg["task"].get("lang_pairs")
-    chosen = {frozenset(name.strip().split("-")) for name in wanted.split(",")} if wanted else None
     pairs: Counter[str] = Counter()
     for shard in shards:
-        counts = {path.name.split(".")[1]: count_sentences(path) for path in shard.glob("train.*-*.*.idx")}
-        pairs.update({name: n for name, n in counts.items() if chosen is None or frozenset(name.split("-")) in chosen})
+        pairs.update(count_pairs(shard, wanted))
     return {
         "lang_pairs": wanted,
         "pairs": dict(sorted(pairs.items())),
@@ -211,13 +209,6 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         "updates": state["optimizer_history"][-1]["num_updates"],
         "seed": cfg["common"]["seed"],
     }
-
-
-def count_sentences(index: Path) -> int:
-    """Sentences of a memory-mapped fairseq dataset, from its .idx; 0 for one of another kind."""
-    with index.open("rb") as stream:
-        head = stream.read(26)  # its name, 8 bytes of version, 1 of type, 8 of the number
-    return int.from_bytes(head[18:], "little") if head.startswith(INDEX_NAME) else 0
 
 
 def find_dictionary(data: Path) -> Path:

@@ -33,7 +33,7 @@ def read_yaml(path: Path) -> Any:
         InputError: for a file that is missing or no YAML.
     """
     if importlib.util.find_spec("yaml") is None:
-        raise InputError(f"{path}: needs PyYAML, which is not installed: pip install 'fairseq-lxsr[prepare]'")
+        raise InputError(f"{path}: needs PyYAML; pip install 'fairseq-lxsr[prepare]' or 'fairseq-lxsr[train]'")
     import yaml
 
     if not path.is_file():

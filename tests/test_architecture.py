@@ -10,10 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # rooms of fairseq_lxsr: what of ours each may import; files and errors are for all
-LEAVES = {"choices", "configs", "errors", "files", "languages", "ranges"}
+LEAVES = {"choices", "configs", "data_folder", "errors", "files", "languages", "ranges"}
 MAY_IMPORT = {
     "choices": set(),
     "configs": set(),
+    "data_folder": set(),
     "errors": set(),
     "files": set(),
     "languages": set(),
@@ -42,12 +43,14 @@ MAY_IMPORT = {
         "export",
         "model_folder",
         "preparation",
+        "recipes",
         "report",
         "retrieval",
         "search",
         "text",
     },
     "preparation": {"text"},
+    "recipes": set(),
 }
 FAIRSEQ = {"datasets", "models", "criterions", "tasks"}
 

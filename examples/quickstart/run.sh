@@ -12,23 +12,16 @@ TGT=${TGT:-fr}
 DATA=${DATA:-}           # your own text; empty: the gettext catalogues of this machine
 HELD_OUT=${HELD_OUT:-2000} # pairs kept for the test
 VOCAB=${VOCAB:-8000}     # word pieces, shared by both languages
-RECIPE=${RECIPE:-best}   # or paper: two layers, ugt + align + sim (Mao et al. 2021)
+RECIPE=${RECIPE:-best}   # of `lxsr recipes`: best, best_64, or paper (as paper_small): two layers and the losses of the paper
 WORK=${WORK:-work/$SRC-$TGT}
 
 case $RECIPE in
-    best) # 500 batches of 1,024 pairs take a minute and a half on two cores
-        UPDATES=${UPDATES:-500}
-        WHAT="no layer, cosine align, order of words by hard negatives"
-        OPTIONS=(--arch lxsr_best --batch-size 1024 --lr 0.02 --objective none --gen-weight 0 --sim-weight 0
-            --align-similarity cosine --align-temperature 0.1 --hard-negatives swap --word-dropout 0.1
-            --init-embeddings lsi) ;;
-    paper) # 1,500 batches of 128 pairs take 4 minutes on two cores with bfloat16
-        UPDATES=${UPDATES:-1500}
-        WHAT="two layers of width 256, ugt + align + sim"
-        OPTIONS=(--arch lxsr_small --batch-size 128 --lr 0.001 --weight-decay 1e-5
-            --objective ugt --gen-weight 1 --align-weight 2 --sim-weight 2) ;;
-    *) echo "RECIPE=$RECIPE; expected best or paper" >&2; exit 2 ;;
+    best*) UPDATES=${UPDATES:-500} ;; # batches of 1,024 pairs: a minute and a half on two cores
+    paper) RECIPE=paper_small ;;
 esac
+UPDATES=${UPDATES:-1500} # batches of 128 pairs: 4 minutes on two cores with bfloat16
+lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --print > /dev/null # refuses what is no recipe
+WHAT=$(lxsr recipes | sed -n "s/^$RECIPE  *//p")
 
 step() { printf '\n== %s\n' "$*"; }
 
@@ -38,13 +31,8 @@ lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
 
 step "2/5 Training: $WHAT, $UPDATES updates (whole log: $WORK/train.log)"
 rm -rf "$WORK/checkpoints"
-fairseq-train "$WORK/data-bin" --user-dir fairseq_lxsr \
-    --task xling_sent --lang-pairs "$SRC-$TGT" --criterion xling_sent_loss "${OPTIONS[@]}" \
-    --optimizer adam --clip-norm 0 \
-    --lr-scheduler polynomial_decay --warmup-updates $((UPDATES / 10)) --total-num-update "$UPDATES" \
-    --max-update "$UPDATES" --cpu-precision auto --seed 1 \
-    --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints \
-    --save-dir "$WORK/checkpoints" --log-format simple --log-interval 100 2>&1 |
+lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --lang-pairs "$SRC-$TGT" \
+    --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --save-dir "$WORK/checkpoints" 2>&1 |
     tee "$WORK/train.log" |
     sed -une 's/.*train_inner | epoch \([0-9]*\).*loss=\([0-9.]*\).*accuracy=\([0-9.]*\).*num_updates=\([0-9]*\).*/update \4  epoch \1  loss \2  found in its batch \3/p' \
         -e "s/.*valid on 'valid' subset | loss \([0-9.]*\).*accuracy \([0-9.]*\).*/           validation: loss \1  found in its batch \2/p" \

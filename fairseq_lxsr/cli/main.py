@@ -18,6 +18,8 @@ VERBS = {
     "subwords": ("prepare", "SentencePiece model and dictionary"),
     "binarise": ("prepare", "the files that fairseq-train reads"),
     "prepare": ("prepare", "all of clean, subwords and binarise"),
+    "train": ("train", "train by a recipe"),
+    "recipes": ("train", "list the recipes"),
     "export-model": ("export_model", "checkpoint to model folder"),
     "embed": ("embed", "embed the sentences of files"),
     "eval": ("evaluate", "score an encoder"),
@@ -33,7 +35,12 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb; bad input ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
-    args = make_parser(arguments[0] if arguments else "").parse_args(arguments)
+    parser = make_parser(arguments[0] if arguments else "")
+    args, others = parser.parse_known_args(arguments)
+    if "others" in args:  # the verb passes them on
+        args.others = others
+    elif others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
     args.command_line = arguments
     with exit_on_input_error("lxsr"):
         try:

@@ -84,14 +84,3 @@ def test_recipe_of_the_laser_family_in_its_smoke_mode(tmp_path, system):
     ):
         assert setting in output, setting
     assert len(read_scores(tmp_path / "work" / system / "xsr.jsonl")) == 8 * 3
-
-
-def test_settings_of_the_paper_are_written_down():
-    text = (ROOT / "examples" / "paracrawl" / "run.sh").read_text()
-    for setting in (
-        "EPOCHS=12 WARMUP_EPOCHS=3",
-        "EPOCHS=30 WARMUP_EPOCHS=6",
-        "ARCH=lxsr_base VOCAB=50000 VALID=10000",
-        "BATCH=128",
-    ):
-        assert setting in text

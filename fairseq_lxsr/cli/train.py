@@ -1,0 +1,38 @@
+"""`lxsr train`: a recipe as one command of fairseq-train, printed and run; `lxsr recipes` lists them."""
+
+import argparse
+import importlib.util
+import os
+import shlex
+import sys
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.recipes import read_recipe, table, train_command
+
+EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
+and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
+fairseq-train --user-dir "$(lxsr user-dir)" --help"""
+
+
+def add_parser(verbs) -> None:
+    parser = verbs.add_parser("train", description=__doc__, epilog=EPILOG, allow_abbrev=False)
+    parser.usage = "lxsr train DATA_BIN --recipe NAME [--print] [option of fairseq-train ...]"
+    parser.add_argument("data", metavar="DATA_BIN", help="data folder of `lxsr prepare`; shards with : between them")
+    parser.add_argument("--recipe", required=True, metavar="NAME", help="one of `lxsr recipes`")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and stop")
+    parser.set_defaults(run=run, others=[])
+    listing = verbs.add_parser("recipes", description="List the training recipes.")
+    listing.set_defaults(run=lambda args: print(table()))
+
+
+def run(args: argparse.Namespace) -> None:
+    command = train_command(read_recipe(args.recipe), args.data, args.others)
+    print(shlex.join(["fairseq-train", *command]), flush=True)
+    if args.only_print:
+        return
+    if importlib.util.find_spec("fairseq_cli") is None:
+        raise InputError(
+            "fairseq is not installed: pip install 'fairseq-lxsr[train]', then "
+            "pip install --no-deps --no-build-isolation fairseq-fixed"
+        )
+    os.execv(sys.executable, [sys.executable, "-m", "fairseq_cli.train", *command])

@@ -1,0 +1,106 @@
+"""From a recipe and the user's own options to the complete command of fairseq-train."""
+
+import math
+import os
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+from fairseq_lxsr.data_folder import count_pairs
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.recipes.recipe import Option, Recipe, override
+
+PLUGIN = Path(__file__).parent.parent
+ALIASES = {"max-sentences": "batch-size"}
+
+Words = list[str]  # the values of an option as they stand on the command line; none for a flag
+
+
+def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
+    """Put the arguments of fairseq-train together.
+
+    Args:
+        data: the data folder, or several shards joined by ':'.
+        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` takes out its `--X`.
+    Raises:
+        InputError: where the learning rate needs a length of training that nobody states.
+    """
+    base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
+    given = _parse(own)
+    left_out = {name.removeprefix("no-") for name in given if name.startswith("no-")} & base.keys()
+    given = {name: words for name, words in given.items() if name.removeprefix("no-") not in left_out}
+    options = override({name: words for name, words in base.items() if name not in left_out}, given)
+    if options.get("lr-scheduler") == ["polynomial_decay"]:
+        schedule = _schedule(options, recipe.warmup or 0, data)
+        options |= {name: words for name, words in schedule.items() if name not in options}
+    return [
+        *(data, "--user-dir", str(PLUGIN)),
+        *(word for name, words in options.items() for word in (f"--{name}", *words)),
+    ]
+
+
+def _words(value: Option) -> Words:
+    return [] if value is True else [str(value)]
+
+
+def _parse(own: Sequence[str]) -> dict[str, Words]:
+    """The values that follow each option."""
+    found: dict[str, Words] = {}
+    for word in own:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            words = found[ALIASES.get(name, name)] = [value] if equals else []
+        elif found:
+            words.append(word)
+        else:
+            raise InputError(f"{shown(word)} after the data folder; expected options, for example --lr 0.001")
+    return found
+
+
+def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
+    """The learning rate rises for a share of all updates and falls to zero at the last."""
+    if "total-num-update" in options:
+        total = _number(options, "total-num-update")
+    else:
+        limits = [_number(options, "max-update")] if "max-update" in options else []
+        limits += [_updates_of_epochs(options, data)] if "max-epoch" in options else []
+        if not limits:
+            raise InputError(
+                "neither --max-update nor --max-epoch; expected one, where the learning rate falls to zero"
+            )
+        total = min(limits)
+    return {"total-num-update": [str(total)], "warmup-updates": [str(int(warmup * total))]}
+
+
+def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
+    """Updates of --max-epoch epochs, each of one shard in its turn, on as many GPUs as fairseq-train takes."""
+    if "batch-size" not in options:
+        raise InputError(
+            "--max-epoch without --batch-size; expected --max-update, where the learning rate falls to zero"
+        )
+    pairs = ",".join(options.get("lang-pairs", []))
+    shards = [count_pairs(Path(shard), pairs).values() for shard in data.split(os.pathsep)]
+    if not all(map(sum, shards)):
+        raise InputError(f"{data}: no sentence pairs{' of ' * bool(pairs)}{pairs}; expected what `lxsr prepare` writes")
+    size, at_once = _number(options, "batch-size"), _number(options, "update-freq", 1) * _gpus(options)
+    batches = [sum(math.ceil(count / size) for count in counts) for counts in shards]
+    epochs = islice(cycle(batches), _number(options, "max-epoch"))
+    return sum(math.ceil(count / at_once) for count in epochs)
+
+
+def _gpus(options: dict[str, Words]) -> int:
+    if "cpu" in options:
+        return 1
+    if "distributed-world-size" in options:
+        return _number(options, "distributed-world-size")
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def _number(options: dict[str, Words], name: str, default: int | None = None) -> int:
+    value = " ".join(options.get(name, [str(default)]))
+    number = int(value) if value.isdecimal() else value
+    at_least(1).check(f"--{name}", number)
+    return int(number)

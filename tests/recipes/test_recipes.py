@@ -1,0 +1,239 @@
+"""Recipes: what fairseq-train reads of each, options in their place, the schedule, and `lxsr train` as users run it."""
+
+import importlib
+import importlib.util
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, lxsr, lxsr_here, refused
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+import fairseq_lxsr
+from fairseq_lxsr.data_folder import count_pairs
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.recipes import Recipe, names, read_recipe, train_command
+from fairseq_lxsr.recipes.recipe import FOLDER
+
+DATA = ROOT / "tests" / "golden" / "compatibility" / "data"  # 49 pairs
+
+
+def read_by_fairseq(command):
+    """The options of a command as fairseq-train understands them: by name, the values of all configs that have it."""
+    for kind in ("tasks", "models"):  # as --user-dir does where nothing of it is imported yet
+        for path in (ROOT / "fairseq_lxsr" / kind).glob("[!_]*.py"):
+            importlib.import_module(f"fairseq_lxsr.{kind}.{path.stem}")
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=command)
+    found = {}
+    for part in convert_namespace_to_omegaconf(args).values():
+        for name in part if hasattr(part, "keys") else ():
+            found.setdefault(name.replace("_", "-"), []).append(part[name])
+    return found
+
+
+def same(read, stated) -> bool:
+    """Whether fairseq's value is that of a recipe: lists and tuples of one, numbers as text."""
+    text = str(read).strip("[]")
+    try:
+        return text in (str(stated), f"({stated})") or float(text) == float(stated)
+    except ValueError:
+        return False
+
+
+def printed(*arguments) -> list[str]:
+    done = lxsr_here("train", DATA, *arguments, "--print")
+    return shlex.split(done.stdout)
+
+
+def value_of(command, option):
+    """What follows an option that stands there once."""
+    assert command.count(option) == 1, (option, command)
+    return command[command.index(option) + 1]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of hydra
+@pytest.mark.parametrize("name", names())
+def test_fairseq_reads_every_option_of_a_recipe(name):
+    recipe = read_recipe(name)
+    assert recipe.description
+    assert recipe.source
+    read = read_by_fairseq(train_command(recipe, str(DATA), ["--cpu"]))
+    for option, value in recipe.options.items():
+        if option not in ("arch", "task", "criterion", "optimizer", "lr-scheduler"):  # names of configs
+            assert any(same(found, value) for found in read[option]), (option, value, read[option])
+    assert read["no-epoch-checkpoints"] == [True]
+
+
+def test_every_recipe_is_named_once_and_what_is_shared_is_no_recipe():
+    assert {"best", "paper", "laser_1", "tlaser", "ctlaser"} <= set(names())
+    files = {path.stem for path in FOLDER.glob("*.yaml")}
+    assert {name for name in files if not name.startswith("_")} == set(names())
+    listed = lxsr_here("recipes").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == names()
+    assert all(len(line.split()) > 2 for line in listed)
+
+
+def test_settings_of_the_papers():
+    paper, more, ctlaser = (read_recipe(name) for name in ("paper", "paper_it", "ctlaser"))
+    assert (
+        paper.options.items()
+        >= {
+            **{"arch": "lxsr_base", "objective": "ugt", "target-weights": "types", "batch-size": 128, "lr": 0.001},
+            **{
+                "gen-weight": 1,
+                "align-weight": 2,
+                "sim-weight": 2,
+                "max-positions": 200,
+                "dropout": 0.1,
+                "max-epoch": 12,
+            },
+        }.items()
+    )
+    assert (paper.warmup * 12, more.options["max-epoch"], more.warmup * 30) == (3, 30, 6)  # epochs
+    assert (
+        ctlaser.options.items()
+        >= {
+            **{"arch": "tlaser_base", "lr": 0.0005, "dropout": 0.3, "label-smoothing": 0.1, "warmup-updates": 4000},
+            **{"constraint": "norm", "constraint-weight": 0.25, "negative-weight": 0.5, "negatives": 20},
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "there", "not_there"),
+    [
+        ([], ["--word-dropout 0.1", "--no-epoch-checkpoints"], []),
+        (["--word-dropout", "0"], ["--word-dropout 0"], ["0.1 --init"]),
+        (["--word-dropout=0.3", "--fp16"], ["--word-dropout 0.3", "--fp16"], []),
+        (["--lr", "0.1", "--lr", "0.2"], ["--lr 0.2"], ["--lr 0.1"]),
+        (["--adam-betas", "(0.9, 0.99)"], ["--adam-betas (0.9, 0.99)"], []),
+        (["--clip-norm", "-1"], ["--clip-norm -1"], []),
+        (["--no-word-dropout"], [], ["word-dropout"]),
+        (["--no-no-epoch-checkpoints"], [], ["epoch-checkpoints"]),
+        (["--no-save"], ["--no-save"], []),
+        (["--max-sentences", "64"], ["--batch-size 64"], ["1024", "max-sentences"]),
+        (["--max-epoch", "3"], ["--max-epoch 3"], ["--max-update"]),
+    ],
+)
+def test_own_options_replace_those_of_the_recipe(own, there, not_there):
+    command = " ".join(printed("--recipe", "best", "--cpu", *own))
+    assert all(f" {text}" in command for text in there), command
+    assert not any(text in command for text in not_there), command
+
+
+# --max-update or --max-epoch, of a folder of 49 pairs; updates in all, updates of warm-up
+@pytest.mark.parametrize(
+    ("recipe", "own", "total", "warmup"),
+    [
+        ("best", "", 2500, 250),
+        ("best", "--max-update 30", 30, 3),
+        ("best", "--max-update 30 --warmup-updates 7", 30, 7),
+        ("best", "--max-update 30 --total-num-update 200", 200, 20),
+        ("best", "--max-epoch 20 --batch-size 10", 20 * 5, 10),
+        ("best", "--max-epoch 20 --max-update 15", 15, 1),
+        ("paper", "", 12, 3),
+        ("paper", "--batch-size 10", 12 * 5, 15),
+        ("paper", "--batch-size 10 --update-freq 2", 12 * 3, 9),
+        ("paper", "--batch-size 10 --lang-pairs fr-en", 12 * 5, 15),
+        ("paper", "--max-update 100", 100, 25),
+        ("paper_it", "--batch-size 49", 30, 6),
+        ("paper_small", "", 1500, 150),
+    ],
+)
+def test_learning_rate_follows_the_length(recipe, own, total, warmup):
+    command = printed("--recipe", recipe, "--cpu", *own.split())
+    assert (value_of(command, "--total-num-update"), value_of(command, "--warmup-updates")) == (str(total), str(warmup))
+
+
+def test_length_by_gpus_and_shards():
+    recipe = read_recipe("paper")
+    command = train_command(recipe, f"{DATA}:{DATA}", ["--batch-size", "10", "--distributed-world-size", "4"])
+    assert value_of(command, "--total-num-update") == "24"  # 5 batches for 4 GPUs are 2 updates
+    assert value_of(command, "--warmup-updates") == "6"
+
+
+def test_another_schedule_is_left_alone():
+    command = printed("--recipe", "best", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "500")
+    assert "--total-num-update" not in command
+    assert value_of(command, "--warmup-updates") == "500"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--recipe", "papr"), ("--recipe 'papr'", "expected one of these")),
+        (("--recipe", "_common"), ("--recipe '_common'",)),
+        (("--recipe", "../recipes/best"), ("../recipes/best",)),
+        (("--recipe", "best", "other"), ("'other' after the data folder",)),
+        (("--recipe", "best", "--max-update", "many"), ("--max-update 'many'", "whole number")),
+        (("--recipe", "best", "--max-update", "0"), ("--max-update 0", "at least 1")),
+        (("--recipe", "best", "--no-max-update"), ("neither --max-update nor --max-epoch",)),
+        (("--recipe", "paper", "--no-batch-size", "--max-tokens", "900"), ("--max-epoch without --batch-size",)),
+        (("--recipe", "paper", "--lang-pairs", "en-de"), ("no sentence pairs of en-de",)),
+    ],
+)
+def test_bad_options_are_refused(arguments, fragments):
+    refused(lxsr_here("train", DATA, *arguments, "--print", check=False), *fragments)
+
+
+def test_an_unknown_recipe_lists_the_known_ones():
+    done = lxsr_here("train", DATA, "--recipe", "papr", check=False)
+    assert f"\n{lxsr_here('recipes').stdout}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [{"warmup": 1.5}, {"warmup": "long"}, {"options": ["lr"]}, {"options": {"lr": [1, 2]}}]
+)
+def test_recipe_of_other_types_is_refused(content):
+    with pytest.raises(InputError, match=next(iter(content))):
+        Recipe(**content)
+
+
+def test_printed_command_works_anywhere():
+    command = printed("--recipe", "best")
+    assert command[:2] == ["fairseq-train", str(DATA)]
+    assert value_of(command, "--user-dir") == str(Path(fairseq_lxsr.__file__).parent.absolute())
+
+
+def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fairseq_cli" else find_spec(name))
+    refused(lxsr_here("train", DATA, "--recipe", "ctlaser", check=False), "not installed", "fairseq-lxsr[train]")
+
+
+def test_exit_status_is_that_of_fairseq_train(tmp_path):
+    bad = ("--word-dropout", "2", "--cpu", "--save-dir", tmp_path)
+    refused(lxsr("train", DATA, "--recipe", "best", *bad, check=False), "--word-dropout 2")
+
+
+def test_interrupt_ends_training(tmp_path):
+    more = (
+        "--cpu",
+        "--encoder-embed-dim",
+        "8",
+        "--log-interval",
+        "1",
+        "--max-update",
+        "100000",
+        "--save-dir",
+        tmp_path,
+    )
+    words = map(str, ("train", DATA, "--recipe", "best", "--init-embeddings", "random", *more))
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        lines = iter(process.stdout.readline, "")
+        assert next(lines).startswith("fairseq-train ")
+        assert any("train_inner" in line for line in lines)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGINT, 1)
+
+
+def test_pairs_are_counted_without_fairseq(tmp_path):
+    assert count_pairs(DATA) == count_pairs(DATA, "en-de,fr-en") == {"en-fr": 49}
+    assert count_pairs(DATA, "en-de") == count_pairs(tmp_path) == {}
