@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "retrieval": set(),
     "text": set(),
     "datasets": set(),
-    "models": {"modules"},
+    "terms": {"datasets", "losses", "modules"},
+    "models": {"modules", "terms"},
     "criterions": {"losses"},
     "model_folder": {"modules", "text"},
     "encoder": {"model_folder", "modules", "text"},
@@ -34,7 +35,7 @@ MAY_IMPORT = {
     "evaluation": {"retrieval"},
     "search": {"retrieval"},
     "report": {"evaluation", "retrieval", "text"},
-    "tasks": {"datasets", "criterions", "losses", "modules", "text", "checkpoint"},
+    "tasks": {"datasets", "terms", "criterions", "modules", "text", "checkpoint"},
     "cli": {
         "checkpoint",
         "context",
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     "preparation": {"text"},
     "recipes": set(),
 }
-FAIRSEQ = {"datasets", "models", "criterions", "tasks"}
+FAIRSEQ = {"datasets", "terms", "models", "criterions", "tasks"}
 
 
 def room_of(module: str) -> str | None:

@@ -12,9 +12,10 @@ import numpy as np
 from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.datasets import sampling
+from fairseq_lxsr.datasets.batch import padded, to_tensors
 from fairseq_lxsr.datasets.epochs import EpochDataset
 from fairseq_lxsr.datasets.masking import FloatArray, IntArray, uniform
-from fairseq_lxsr.datasets.pairs import padded, strip_eos, to_tensors
+from fairseq_lxsr.datasets.pairs import strip_eos
 
 FLIP, OTHER = range(2)  # separate draws of one sample
 

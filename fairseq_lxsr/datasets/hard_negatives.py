@@ -4,13 +4,13 @@ Two words exchanged is the same bag of words, another sentence; one word more, l
 Deterministic as `masking`: a function of (seed, epoch, pair index) alone.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.datasets.batch import SIDES, DrawnPairs, padded
 from fairseq_lxsr.datasets.masking import BoolArray, IntArray, uniform
-from fairseq_lxsr.datasets.pairs import SIDES, padded
 
 HARD_NEGATIVES = ("swap", "edit", "both")
 SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, beside those of masking
@@ -18,7 +18,7 @@ SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, 
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Makes one more negative for each pair: one of its sides, drawn, a little changed.
+    """Part of a batch: one more negative for each pair, one of its sides, drawn, a little changed.
 
     Args:
         kind: `swap`: two words exchanged; `edit`: a word left out, replaced or added; `both`: half of each.
@@ -28,38 +28,32 @@ class HardNegatives:
     kind: str
     starts_word: BoolArray
 
-    def __call__(
-        self,
-        samples: Sequence[dict],
-        other_sentence: Callable[[int, float, str], IntArray],
-        seed: int,
-        epoch: int,
-        padding_idx: int,
-        max_positions: int,
-    ) -> tuple[IntArray, BoolArray]:
-        """Negatives of a batch.
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        batch["net_input"]["negative"], batch["negative_of"] = self.make(pairs)
 
-        Args:
-            samples: B pairs with `id`, `source`, `target`.
-            other_sentence: pair index, number in [0, 1), side -> ids of a sentence of the same language.
+    def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
+        """The negatives of a batch.
+
         Returns: [B, T] ids, only padding where nothing changed; [B, 2] bool, whether the row is a negative of the
             source (it is a changed target), or of the target.
         """
-        index = np.array([sample["id"] for sample in samples])
-        of_target = uniform(seed, epoch, index, SIDE) < 0.5
-        draws = np.stack([uniform(seed, epoch, index, draw) for draw in (KIND, FIRST, SECOND, OTHER)], axis=1)
+        data, index = pairs.dataset, pairs.index
+        of_target = uniform(data.seed, data.epoch, index, SIDE) < 0.5
+        draws = np.stack([uniform(data.seed, data.epoch, index, draw) for draw in (KIND, FIRST, SECOND, OTHER)], axis=1)
         rows = []
-        for sample, side, (kind, first, second, other) in zip(samples, of_target.astype(int), draws, strict=True):
+        for sample, side, (kind, first, second, other) in zip(pairs.samples, of_target.astype(int), draws, strict=True):
             ids = sample[SIDES[side]]
             words = self._split(ids)
             if self.kind == "swap" or (self.kind == "both" and kind < 0.5):
                 words = swap_words(words, first, second)
             else:
-                words = edit_words(words, self._split(other_sentence(sample["id"], other, SIDES[side])), first, second)
-            row = np.concatenate([ids[:0], *words])[:max_positions]
+                others = self._split(data.other_sentence(sample["id"], other, SIDES[side]))
+                words = edit_words(words, others, first, second)
+            row = np.concatenate([ids[:0], *words])[: data.max_positions]
             rows.append(ids[:0] if np.array_equal(row, ids) else row)
         there = np.array([len(row) > 0 for row in rows])
-        tokens = padded([row if len(row) else np.array([padding_idx]) for row in rows], padding_idx)
+        padding = data.padding_idx
+        tokens = padded([row if len(row) else np.array([padding]) for row in rows], padding)
         return tokens, np.stack((of_target & there, ~of_target & there), axis=1)
 
     def _split(self, ids: IntArray) -> list[IntArray]:

@@ -5,14 +5,18 @@ random numbers come from a counter-based generator (splitmix64; Steele, Lea and 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fairseq_lxsr.datasets.batch import SIDES, DrawnPairs
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 
+MASKINGS = ("one", "tokens")
 # of the pieces chosen by `mask_tokens`: replaced by <mask> / by a random piece / kept (Devlin et al. 2019)
 MASKED_SHARE, MASK, RANDOM = 0.15, 0.8, 0.1
 # separate draws of one pair; each side of the pair has its own
@@ -28,15 +32,16 @@ class MaskingVocabulary:
     mask_idx: int
     first_piece: int
     is_punctuation: BoolArray  # [V]
+    starts_word: BoolArray  # [V] pieces that a word begins with
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """One side of a batch: what the encoder reads, and what was hidden from it (`padding_idx` at unused places)."""
+    """One side of a batch: what the encoder reads, and what was masked (`padding_idx` at unused positions)."""
 
     tokens: IntArray  # [B, T]
-    hidden: IntArray  # [B, M] original ids of the masked pieces
-    positions: IntArray  # [B, M] where they stood, 0 at unused places
+    masked_ids: IntArray  # [B, M] original ids of the masked pieces
+    positions: IntArray  # [B, M] where they stood, 0 at unused positions
 
 
 def uniform(seed: int, epoch: int, *counters) -> FloatArray:
@@ -74,10 +79,10 @@ def mask_one_piece(
         candidates = np.where(candidates.any(axis=1, keepdims=True), candidates, real)
         nth = (which * candidates.sum(axis=1)).astype(np.int64)  # [B], which candidate
         position = (candidates.cumsum(axis=1) > nth[:, None]).argmax(axis=1)[:, None]  # [B, 1]
-        hidden = np.where(drawn[:, None], np.take_along_axis(tokens, position, axis=1), vocabulary.padding_idx)
+        masked_ids = np.where(drawn[:, None], np.take_along_axis(tokens, position, axis=1), vocabulary.padding_idx)
         masked = tokens.copy()
         masked[drawn, position[drawn, 0]] = vocabulary.mask_idx
-        sides.append(MaskedBatch(masked, hidden, np.where(drawn[:, None], position, 0)))
+        sides.append(MaskedBatch(masked, masked_ids, np.where(drawn[:, None], position, 0)))
     return sides[0], sides[1]
 
 
@@ -120,13 +125,55 @@ def mask_tokens(
     positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)[:, : counts.max(initial=1)]
     used = positions < t
     positions = np.where(used, positions, 0)
-    hidden = np.where(used, np.take_along_axis(tokens, positions, axis=1), vocabulary.padding_idx)
+    masked_ids = np.where(used, np.take_along_axis(tokens, positions, axis=1), vocabulary.padding_idx)
 
     action = np.take_along_axis(draw(ACTION), positions, axis=1)
     span = vocabulary.mask_idx - vocabulary.first_piece
     random = vocabulary.first_piece + (np.take_along_axis(draw(REPLACEMENT), positions, axis=1) * span).astype(np.int64)
-    replacement = np.where(action < MASK, vocabulary.mask_idx, np.where(action < MASK + RANDOM, random, hidden))
+    replacement = np.where(action < MASK, vocabulary.mask_idx, np.where(action < MASK + RANDOM, random, masked_ids))
     masked = tokens.copy()
     rows = np.broadcast_to(np.arange(b)[:, None], positions.shape)
     masked[rows[used], positions[used]] = replacement[used]
-    return MaskedBatch(masked, hidden, positions)
+    return MaskedBatch(masked, masked_ids, positions)
+
+
+class Masking:
+    """Part of a batch: pieces masked on the fly.
+
+    Args:
+        kind: `one` piece of one side of each pair (xtr, smlm, ugt), or 15 % of the `tokens` of both (mlm, mlm_xtr).
+    """
+
+    def __init__(self, kind: str, vocabulary: MaskingVocabulary):
+        if kind not in MASKINGS:
+            raise ValueError(f"masking is {kind!r}; expected one of {MASKINGS}")
+        self.kind, self.vocabulary = kind, vocabulary
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        for side, original, masked in zip(SIDES, pairs.tokens, self._mask(pairs), strict=True):
+            batch["net_input"][side] = masked.tokens
+            batch[f"{side}_masked_ids"] = masked.masked_ids
+            if self.kind == "tokens":
+                # found here, on the host: a device would have to synchronise to know how many there are
+                rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
+                batch[f"{side}_positions"] = rows * original.shape[1] + masked.positions[rows, columns]
+                batch[f"{side}_masked_index"] = rows * masked.masked_ids.shape[1] + columns
+
+    def _mask(self, pairs: DrawnPairs) -> tuple[MaskedBatch, MaskedBatch]:
+        draw = pairs.dataset.seed, pairs.dataset.epoch, self.vocabulary
+        source, target = pairs.tokens
+        if self.kind == "one":
+            return mask_one_piece(source, target, pairs.index, *draw)
+        return mask_tokens(source, pairs.index, 0, *draw), mask_tokens(target, pairs.index, 1, *draw)
+
+
+class WordDropout:
+    """Part of a batch: pieces that the encoder does not see, after masking; hard negatives are read whole."""
+
+    def __init__(self, probability: float, vocabulary: MaskingVocabulary):
+        self.probability, self.vocabulary = probability, vocabulary
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        draw = pairs.dataset.seed, pairs.dataset.epoch, self.probability, self.vocabulary
+        for number, side in enumerate(SIDES):
+            batch["net_input"][side] = without_pieces(batch["net_input"][side], pairs.index, number, *draw)

@@ -9,10 +9,9 @@ import torch
 from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.datasets import sampling
+from fairseq_lxsr.datasets.batch import SIDES
 from fairseq_lxsr.datasets.epochs import EpochDataset
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
-
-SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -138,21 +137,3 @@ def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
     """Ids of a sentence [T] as it lies in a data folder, without the EOS at its end."""
     ids = tokens.numpy()
     return ids[:-1] if len(ids) and ids[-1] == eos_idx else ids
-
-
-def padded(sentences: list[np.ndarray], padding_idx: int) -> np.ndarray:
-    """[B, T] ids, `padding_idx` after the end of shorter sentences."""
-    lengths = np.array([len(sentence) for sentence in sentences])
-    tokens = np.full((len(sentences), lengths.max()), padding_idx, dtype=np.int64)  # [B, T]
-    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
-    return tokens
-
-
-def to_tensors(batch: dict) -> dict:
-    """A batch of arrays, nested or not, as one of tensors; other values stay."""
-    return {
-        name: torch.from_numpy(value)
-        if isinstance(value, np.ndarray)
-        else (to_tensors(value) if isinstance(value, dict) else value)
-        for name, value in batch.items()
-    }

@@ -1,9 +1,12 @@
 """A teacher's embeddings of the training text, read from disk as they are needed."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.datasets.batch import DrawnPairs
 from fairseq_lxsr.datasets.masking import IntArray
 from fairseq_lxsr.errors import InputError
 
@@ -22,6 +25,22 @@ class TeacherEmbeddings:
         """pairs [B] -> embeddings of the sources and of the targets [B, E] float32."""
         found = [side[pairs].astype(np.float32) for side in self.sides]
         return found[0], found[-1]
+
+
+class TeacherRows:
+    """Part of a batch: the teacher's embeddings of its pairs.
+
+    Args: teachers: one for each corpus of the dataset.
+    """
+
+    def __init__(self, teachers: Sequence[TeacherEmbeddings]):
+        self.teachers = teachers
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        data = pairs.dataset
+        which = data.corpus_of(pairs.index[0])  # of all: a batch is of one corpus
+        rows = pairs.index % len(data) - data.offsets[which]
+        batch["teacher"] = np.concatenate(self.teachers[which].rows(rows))
 
 
 def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | None = None) -> TeacherEmbeddings | None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset, padded, to_tensors
+from fairseq_lxsr.datasets.batch import padded, to_tensors
+from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset
 
 
 class TranslationDataset(PairDataset):

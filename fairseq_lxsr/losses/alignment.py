@@ -17,8 +17,7 @@ def alignment_loss(
     all_v: Tensor | None = None,
     *,
     similarity: str = "inner",
-    scale: Tensor | float = 1.0,
-    margin: float = 0.0,
+    scale: float = 1.0,
     first: int = 0,
     is_candidate: Tensor | None = None,
     same_text: Tensor | None = None,
@@ -27,8 +26,7 @@ def alignment_loss(
 ) -> Tensor:
     """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over the pairs.
 
-    Source: Mao et al. 2021, Eq. 6 (inner product, scale 1, margin 0); cosine with a scale as in CLIP (Radford et al.
-    2021); additive margin, subtracted from the true pair's similarity, as in Yang et al. 2019.
+    Source: Mao et al. 2021, Eq. 6 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
 
     Args:
         u, v: [B, D] embeddings of the two sides of the pairs.
@@ -52,9 +50,6 @@ def alignment_loss(
     to_v = u @ all_v.T  # [B, C]
     to_u = to_v.T if in_batch else v @ all_u.T
     for side, (queries, similarities) in enumerate(((u, to_v), (v, to_u))):
-        if margin:
-            similarities = similarities.index_put((rows, rows + first), rows.new_tensor(-margin, dtype=u.dtype), True)
-        # before -inf comes in, whose product with a learnt scale has no gradient
         similarities = similarities * scale
         if is_candidate is not None:
             similarities = similarities.masked_fill(~is_candidate, float("-inf"))

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 
+from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text import MASK, WORD_START, is_punctuation
 
 
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
@@ -52,6 +55,19 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
                 "--joined-dictionary (and the same --srcdict for every pair)"
             )
     return dictionary
+
+
+def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
+    """Add <mask>, the last symbol, to a dictionary of pieces."""
+    punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
+    mask_idx = dictionary.add_symbol(MASK)
+    return MaskingVocabulary(
+        padding_idx=dictionary.pad(),
+        mask_idx=mask_idx,
+        first_piece=dictionary.nspecial,
+        is_punctuation=np.array([*punctuation, False]),
+        starts_word=np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols]),
+    )
 
 
 def read_corpus(folder: Path, split: str, source: str, target: str) -> PairCorpus | None:

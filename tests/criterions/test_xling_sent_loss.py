@@ -1,5 +1,6 @@
 """The criterion on a small model: what it adds up, what it leaves out, and that nothing waits for the device."""
 
+from dataclasses import MISSING, fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,49 +11,63 @@ from fairseq.data import Dictionary, ListDataset
 from operations import SYNCHRONISE, Operations
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss, XlingSentLossConfig
-from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
-from fairseq_lxsr.datasets.masking import MaskingVocabulary
+from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss
+from fairseq_lxsr.datasets.masking import Masking, MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
+from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models.lxsr import LxsrModel, LxsrModelConfig
 from fairseq_lxsr.modules import TransformerConfig
-from fairseq_lxsr.tasks.xling_sent import MASKING_OF_OBJECTIVE
+from fairseq_lxsr.tasks.xling_sent import XlingSentConfig
+from fairseq_lxsr.terms import Setting, build_terms
+from fairseq_lxsr.terms.generative import MASKING_OF_OBJECTIVE
 
 PAD, EOS, MASK, VOCAB = 1, 2, 39, 40
 OBJECTIVES = ["ugt", "xtr", "smlm", "mlm", "mlm_xtr"]
 
 
+def dictionary():
+    """A dictionary of VOCAB entries."""
+    found = Dictionary()
+    for number in range(VOCAB - len(found)):
+        found.add_symbol(str(number))
+    return found
+
+
+VOCABULARY = MaskingVocabulary(PAD, MASK, 4, *np.zeros((2, VOCAB), dtype=bool))
+
+
+def make_task(**options):
+    """What model and criterion read of a task, with the terms that its options ask for."""
+    defaults = {item.name: item.default for item in fields(XlingSentConfig) if item.default is not MISSING}
+    cfg = SimpleNamespace(**(defaults | {"batch_size": 8, "batch_size_valid": 8} | options))
+    terms = build_terms(cfg, Setting(VOCABULARY, [("x", "y")]))
+    return SimpleNamespace(source_dictionary=dictionary(), target_dictionary=None, terms=terms)
+
+
+def make_teacher(folder, width=5):
+    """A folder with the embeddings of a teacher."""
+    np.save(folder / "train.x-y.x.npy", np.ones((6, width), dtype=np.float32))
+    return str(folder)
+
+
 def make_model(**options):
     torch.manual_seed(0)
     config = TransformerConfig(VOCAB, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, dropout=0.0)
-    return LxsrModel(config, **options)
+    return LxsrModel(config, make_task(**options).terms)
 
 
-def build_model(objective, teacher_dim, learn_temperature=False, **options):
+def build_model(**options):
     """As fairseq-train does."""
-    cfg = LxsrModelConfig(learn_temperature=learn_temperature)
-    of_losses = {"gen_weight": 1.0, "distill_loss": "mse", "distill_weight": 1.0}
+    cfg = LxsrModelConfig()
     sizes = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32, "encoder_attention_heads": 2, "max_positions": 50}
-    for name, value in (of_losses | sizes | options).items():
+    for name, value in sizes.items():
         setattr(cfg, name, value)
-    dictionary = Dictionary()
-    for number in range(VOCAB - len(dictionary)):
-        dictionary.add_symbol(str(number))
-    task = SimpleNamespace(
-        source_dictionary=dictionary, teacher_dim=teacher_dim, cfg=SimpleNamespace(objective=objective)
-    )
-    return LxsrModel.build_model(cfg, task)
+    return LxsrModel.build_model(cfg, make_task(**options))
 
 
-def make_criterion(teacher_dim=None, hard_negatives=None, **options):
-    given = {"objective": "ugt", "batch_size": 8, "batch_size_valid": 8, "mask_same_text": False}
-    cfg = XlingSentLossConfig(**(given | options))
-    dictionary = SimpleNamespace(pad=lambda: PAD)
-    task = SimpleNamespace(
-        source_dictionary=dictionary, target_dictionary=None, teacher_dim=teacher_dim, hard_negatives=hard_negatives
-    )
-    return XlingSentLoss(cfg, task)
+def make_criterion(**options):
+    return XlingSentLoss(make_task(**options))
 
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
@@ -62,9 +77,8 @@ def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
     for longest in (7, 9):
         lengths = rng.integers(2, longest + 1, pairs)
         sides.append(ListDataset([torch.tensor([*rng.integers(4, MASK, n), EOS]) for n in lengths], lengths + 1))
-    vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(VOCAB, dtype=bool))
-    masking = MASKING_OF_OBJECTIVE[objective]
-    data = SentencePairDataset([PairCorpus("x-y", *sides)], vocabulary, eos_idx=EOS, max_positions=200, masking=masking)
+    parts = [] if objective == "none" else [Masking(MASKING_OF_OBJECTIVE[objective], VOCABULARY)]
+    data = SentencePairDataset([PairCorpus("x-y", *sides)], parts, padding_idx=PAD, eos_idx=EOS, max_positions=200)
     batch = data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
     if extra:
         for holder in (batch, batch["net_input"]):
@@ -72,32 +86,32 @@ def make_batch(objective="ugt", pairs=6, extra=0, rows=None):
                 if name in holder:
                     width = holder[name].shape[1]
                     holder[name] = F.pad(holder[name], (0, extra), value=PAD)
-                    places = f"{name}_predict"
-                    if places in batch and holder is batch["net_input"]:
-                        batch[places] = batch[places] // width * (width + extra) + batch[places] % width
+                    positions = f"{name}_positions"
+                    if positions in batch and holder is batch["net_input"]:
+                        batch[positions] = batch[positions] // width * (width + extra) + batch[positions] % width
     return batch
 
 
 def slow_generative_loss(model, batch, objective, weighting):
     """The table of the paper, one pass, one pair, one vocabulary entry at a time."""
     total = torch.zeros(())
-    hidden = [batch["source_hidden"], batch["target_hidden"]]
+    masked_ids = [batch["source_masked_ids"], batch["target_masked_ids"]]
     whole = [batch["source_tokens"], batch["target_tokens"]]
     for own, side in enumerate(("source", "target")):
         for row in range(batch["nsentences"]):
             read = batch["net_input"][side][row]
             read = read[read != PAD][None]
             [(state, states)] = model.encoder(read)
-            mine = [int(piece) for piece in hidden[own][row] if piece != PAD]
-            theirs = [int(piece) for piece in hidden[1 - own][row] if piece != PAD]
+            mine = [int(piece) for piece in masked_ids[own][row] if piece != PAD]
+            theirs = [int(piece) for piece in masked_ids[1 - own][row] if piece != PAD]
             words = [int(piece) for piece in whole[1 - own][row] if piece != PAD]
             if objective == "mlm":
                 original = [int(piece) for piece in whole[own][row] if piece != PAD]
-                places = mlm_places(batch, side, row)
-                assert sorted(original[place] for place in places) == sorted(mine)
-                for place in places:
-                    log_p = model.head(states[0, place][None], model.encoder.embed_tokens.weight)[0].log_softmax(0)
-                    total = total - log_p[original[place]] / len(places)
+                positions = mlm_positions(batch, side, row)
+                assert sorted(original[position] for position in positions) == sorted(mine)
+                for position in positions:
+                    log_p = model.head(states[0, position][None], model.encoder.embed_tokens.weight)[0].log_softmax(0)
+                    total = total - log_p[original[position]] / len(positions)
                 continue
             q = {}
             if objective == "smlm":
@@ -115,16 +129,16 @@ def slow_generative_loss(model, batch, objective, weighting):
     return total
 
 
-def mlm_places(batch, side, row):
+def mlm_positions(batch, side, row):
     width = batch[f"{side}_tokens"].shape[1]
-    return [place - row * width for place in batch[f"{side}_predict"].tolist() if place // width == row]
+    return [position - row * width for position in batch[f"{side}_positions"].tolist() if position // width == row]
 
 
 @pytest.mark.parametrize("weighting", ["types", "counts"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_generative_loss_equals_the_table_written_out(objective, weighting):
-    model, batch = make_model(), make_batch(objective)
-    criterion = make_criterion(objective=objective, target_weights=weighting, align_weight=0, sim_weight=0)
+    options = {"objective": objective, "target_weights": weighting, "align_weight": 0, "sim_weight": 0}
+    model, batch, criterion = make_model(**options), make_batch(objective), make_criterion(**options)
     loss, _, _ = criterion(model, batch)
     expected = slow_generative_loss(model, batch, objective, weighting)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
@@ -157,7 +171,7 @@ def test_released_scaling_does_not_divide_sim_by_the_pairs():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_padding_and_batch_order_change_nothing(objective):
-    model, criterion = make_model(), make_criterion(objective=objective)
+    model, criterion = make_model(objective=objective), make_criterion(objective=objective)
     plain = criterion(model, make_batch(objective))[0]
     torch.testing.assert_close(plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4)
     order = np.array([3, 1, 5, 0, 4, 2])
@@ -166,11 +180,8 @@ def test_padding_and_batch_order_change_nothing(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_operation_of_a_step_waits_for_the_device(objective):
-    model, criterion, batch = (
-        make_model(learn_temperature=True),
-        make_criterion(objective=objective),
-        make_batch(objective),
-    )
+    model, criterion = make_model(objective=objective), make_criterion(objective=objective)
+    batch = make_batch(objective)
     with Operations() as operations:
         criterion(model, batch)[0].backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
@@ -188,7 +199,7 @@ def test_a_weight_of_zero_computes_nothing(options, absent):
     batch = make_batch()
 
     def calls(**options):
-        model = make_model(reconstructs=options.get("gen_weight") != 0)
+        model = make_model(**options)
         with Operations() as operations, torch.no_grad():
             logged = make_criterion(**options)(model, batch)[2]
         return any(absent(*call) for call in operations.calls), logged
@@ -208,18 +219,6 @@ def test_half_precision_models_get_float32_losses(dtype):
     assert loss.item() == pytest.approx(expected.item(), rel=0.03)
 
 
-def test_learnt_temperature_starts_where_the_option_says():
-    batch, options = (
-        make_batch(),
-        {"gen_weight": 0, "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1},
-    )
-    model = make_model(learn_temperature=True)
-    loss = make_criterion(**options)(model, batch)[0]
-    assert loss.item() == pytest.approx(make_criterion(**options)(make_model(), batch)[0].item(), rel=1e-6)
-    loss.backward()
-    assert model.log_scale.grad.abs() > 0
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -232,36 +231,36 @@ def test_learnt_temperature_starts_where_the_option_says():
     ],
 )
 @pytest.mark.parametrize("has_teacher", [True, False])
-def test_every_weight_of_the_model_has_a_gradient(options, has_teacher):
+def test_every_weight_of_the_model_has_a_gradient(options, has_teacher, tmp_path):
     """Several GPUs wait for all of them, on batches of validation, which may have no teacher, too."""
-    of_model = {name: options[name] for name in ("gen_weight", "distill_weight", "distill_loss") if name in options}
-    objective = options.get("objective", "ugt")
-    model = build_model(objective, teacher_dim=5, learn_temperature="align_weight" not in options, **of_model)
-    batch = make_batch(objective) | ({"teacher": torch.randn(12, 5)} if has_teacher else {})
-    loss, _, logged = make_criterion(teacher_dim=5, **options)(model, batch)
+    options = {"teacher_embeddings": make_teacher(tmp_path), **options}
+    model = build_model(**options)
+    batch = make_batch(options.get("objective", "ugt")) | ({"teacher": torch.randn(12, 5)} if has_teacher else {})
+    loss, _, logged = make_criterion(**options)(model, batch)
     loss.backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
     assert ("distill" in logged) == ("distill_weight" not in options)
 
 
 @pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
-def test_distillation_is_the_mean_of_both_sides(form):
+def test_distillation_is_the_mean_of_both_sides(form, tmp_path):
     torch.manual_seed(1)
     teacher = torch.randn(12, 5)
-    model = make_model(teacher_dim=None if form == "similarity" else 5)
+    options = {"teacher_embeddings": make_teacher(tmp_path), "distill_weight": 3.0, "distill_loss": form}
+    options |= {"gen_weight": 0, "align_weight": 0, "sim_weight": 0}
+    model, criterion = make_model(**options), make_criterion(**options)
     batch = make_batch() | {"teacher": teacher}
-    options = {"gen_weight": 0, "align_weight": 0, "sim_weight": 0, "distill_weight": 3.0, "distill_loss": form}
-    loss, _, logged = make_criterion(teacher_dim=5, **options)(model, batch)
+    loss, _, logged = criterion(model, batch)
     student = torch.cat([model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target")])
-    if model.projection is not None:
+    if form != "similarity":
         student = student @ model.projection.weight.T
     expected = losses.distillation_loss(student, teacher, form) / 2
     torch.testing.assert_close(loss, 3 * expected)
     torch.testing.assert_close(logged["distill"], expected)
     with Operations() as operations:
-        make_criterion(teacher_dim=5, **options)(model, batch)[0].backward()
+        criterion(model, batch)[0].backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
-    assert "distill" not in make_criterion(teacher_dim=5)(model.eval(), make_batch())[2]
+    assert "distill" not in criterion(model.eval(), make_batch())[2]
 
 
 def test_same_texts_are_no_negatives_on_request():
@@ -288,7 +287,7 @@ def test_nothing_to_train_is_refused():
     with pytest.raises(InputError, match="--batch-size-valid 9; expected at most --batch-size, 8"):
         make_criterion(gather_negatives=True, batch_size_valid=9)
     with pytest.raises(InputError, match="--hard-negatives with --align-weight 0"):
-        make_criterion(hard_negatives=object(), align_weight=0)
+        make_criterion(hard_negatives="swap", objective="none", align_weight=0)
 
 
 def test_metrics_are_means_per_pair_over_batches_of_different_size():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from test_pairs import EOS, MASK, PAD, corpus, dataset
 
+from fairseq_lxsr.datasets.batch import DrawnPairs
 from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives, edit_words, swap_words
 
 STARTS_WORD = np.arange(MASK + 1) % 2 == 0
@@ -35,7 +36,8 @@ def test_a_word_is_left_out_replaced_or_added(second, expected):
 
 
 def make(kind, data, samples, epoch=2):
-    return HardNegatives(kind, STARTS_WORD)(samples, data.other_sentence, 1, epoch, PAD, 200)
+    data.set_epoch(epoch)
+    return HardNegatives(kind, STARTS_WORD).make(DrawnPairs(data, samples, samples))
 
 
 @pytest.mark.parametrize("kind", HARD_NEGATIVES)
@@ -68,12 +70,13 @@ def test_words_come_from_the_same_language_and_rows_are_cut():
         for side in ("source", "target"):
             assert data.other_sentence(index, drawn, side).tolist() == data[expected][side].tolist()
     samples = [data[index] for index in range(20)]
-    tokens, _ = HardNegatives("edit", STARTS_WORD)(samples, data.other_sentence, 1, 1, PAD, 3)
+    data.max_positions = 3
+    tokens, _ = make("edit", data, samples, epoch=1)
     assert tokens.shape[1] == 3
 
 
 def test_batches_have_them_on_request():
-    data = dataset(corpus("en-fr", 8), hard_negatives=HardNegatives("both", np.ones(MASK + 1, dtype=bool)))
+    data = dataset(corpus("en-fr", 8), parts=[HardNegatives("both", np.ones(MASK + 1, dtype=bool))])
     batch = data.collater([data[index] for index in range(8)])
     assert batch["net_input"]["negative"].shape[0] == 8
     assert batch["negative_of"].dtype == torch.bool

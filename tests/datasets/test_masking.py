@@ -10,7 +10,7 @@ PAD, MASK, FIRST, COMMA, DOT = 1, 99, 4, 4, 5
 def vocabulary():
     punctuation = np.zeros(100, dtype=bool)
     punctuation[[COMMA, DOT]] = True
-    return MaskingVocabulary(PAD, MASK, FIRST, punctuation)
+    return MaskingVocabulary(PAD, MASK, FIRST, punctuation, np.zeros_like(punctuation))
 
 
 def batch(pairs, length, seed=0, shortest=1):
@@ -35,17 +35,17 @@ def test_uniform_numbers_look_uniform_and_differ_by_counter():
         assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.02
 
 
-def test_one_piece_of_one_side_is_hidden(vocabulary):
+def test_one_piece_of_one_side_is_masked(vocabulary):
     source, target, index = batch(500, 9, 1), batch(500, 12, 2), np.arange(500)
     left, right = mask_one_piece(source, target, index, 1, 1, vocabulary)
     drawn = [(side.tokens == MASK).sum(axis=1) for side in (left, right)]
     assert (drawn[0] + drawn[1] == 1).all()
     for original, side, count in ((source, left, drawn[0]), (target, right, drawn[1])):
         rows = count == 1
-        assert (side.hidden[~rows] == PAD).all()
+        assert (side.masked_ids[~rows] == PAD).all()
         np.testing.assert_array_equal(side.tokens[~rows], original[~rows])
         restored = side.tokens.copy()
-        restored[rows, side.positions[rows, 0]] = side.hidden[rows, 0]
+        restored[rows, side.positions[rows, 0]] = side.masked_ids[rows, 0]
         np.testing.assert_array_equal(restored, original)
 
 
@@ -57,12 +57,12 @@ def test_both_languages_and_all_places_are_drawn_evenly(vocabulary):
     assert np.abs(places / 20_000 - 0.2).max() < 0.02
 
 
-def test_punctuation_is_hidden_only_where_nothing_else_stands(vocabulary):
+def test_punctuation_is_masked_only_where_nothing_else_stands(vocabulary):
     tokens = np.array([[COMMA, 50, DOT, PAD], [COMMA, DOT, PAD, PAD]] * 200)
     left, right = mask_one_piece(tokens, tokens, np.arange(400), 1, 1, vocabulary)
-    hidden = np.where(left.hidden != PAD, left.hidden, right.hidden)[:, 0]
-    assert set(hidden[::2]) == {50}
-    assert set(hidden[1::2]) == {COMMA, DOT}
+    masked_ids = np.where(left.masked_ids != PAD, left.masked_ids, right.masked_ids)[:, 0]
+    assert set(masked_ids[::2]) == {50}
+    assert set(masked_ids[1::2]) == {COMMA, DOT}
 
 
 def test_masking_depends_on_seed_epoch_and_index_alone(vocabulary):
@@ -92,15 +92,15 @@ def test_masking_depends_on_seed_epoch_and_index_alone(vocabulary):
 def test_token_masking_statistics(vocabulary):
     tokens = batch(4000, 40, 3, shortest=20)
     masked = mask_tokens(tokens, np.arange(4000), 0, 1, 1, vocabulary)
-    real, hidden = (tokens != PAD).sum(), masked.hidden != PAD
-    assert abs(hidden.sum() / real - 0.15) < 0.003
-    rows = np.broadcast_to(np.arange(4000)[:, None], hidden.shape)[hidden]
-    now, before = masked.tokens[rows, masked.positions[hidden]], masked.hidden[hidden]
+    real, masked_ids = (tokens != PAD).sum(), masked.masked_ids != PAD
+    assert abs(masked_ids.sum() / real - 0.15) < 0.003
+    rows = np.broadcast_to(np.arange(4000)[:, None], masked_ids.shape)[masked_ids]
+    now, before = masked.tokens[rows, masked.positions[masked_ids]], masked.masked_ids[masked_ids]
     assert abs((now == MASK).mean() - 0.8) < 0.01
     assert abs((now == before).mean() - 0.1) < 0.01
-    np.testing.assert_array_equal(tokens[rows, masked.positions[hidden]], before)
+    np.testing.assert_array_equal(tokens[rows, masked.positions[masked_ids]], before)
     untouched = masked.tokens.copy()
-    untouched[rows, masked.positions[hidden]] = before
+    untouched[rows, masked.positions[masked_ids]] = before
     np.testing.assert_array_equal(untouched, tokens)
     random = now[(now != MASK) & (now != before)]
     assert random.min() >= FIRST
@@ -110,5 +110,5 @@ def test_token_masking_statistics(vocabulary):
 def test_every_sentence_has_a_masked_token_and_sides_differ(vocabulary):
     tokens = batch(300, 6, 4)
     source, target = (mask_tokens(tokens, np.arange(300), side, 1, 1, vocabulary) for side in (0, 1))
-    assert (source.hidden != PAD).any(axis=1).all()
+    assert (source.masked_ids != PAD).any(axis=1).all()
     assert (source.positions != target.positions).any()

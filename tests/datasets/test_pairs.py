@@ -5,9 +5,9 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
-from fairseq_lxsr.datasets.masked_pairs import SentencePairDataset
-from fairseq_lxsr.datasets.masking import MaskingVocabulary
+from fairseq_lxsr.datasets.masking import Masking, MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
+from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 PAD, EOS, MASK = 1, 2, 60
@@ -24,9 +24,13 @@ def corpus(name, pairs, seed=0, longest=12, empty=()):
     return PairCorpus(name, *sides)
 
 
-def dataset(*corpora, **options):
-    vocabulary = MaskingVocabulary(PAD, MASK, 4, np.zeros(MASK + 1, dtype=bool))
-    return SentencePairDataset(corpora, vocabulary, eos_idx=EOS, **({"max_positions": 200} | options))
+VOCABULARY = MaskingVocabulary(PAD, MASK, 4, *np.zeros((2, MASK + 1), dtype=bool))
+
+
+def dataset(*corpora, parts=None, **options):
+    """One piece of each pair is masked, unless `parts` says otherwise."""
+    parts = [Masking("one", VOCABULARY)] if parts is None else parts
+    return SentencePairDataset(corpora, parts, padding_idx=PAD, eos_idx=EOS, **({"max_positions": 200} | options))
 
 
 def batches_of(data, **limits):
@@ -105,7 +109,8 @@ def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
 
 @pytest.mark.parametrize("masking", ["one", "tokens", "none"])
 def test_collated_batch(masking):
-    data = dataset(corpus("x-y", 30), masking=masking)
+    parts = [] if masking == "none" else [Masking(masking, VOCABULARY)]
+    data = dataset(corpus("x-y", 30), parts=parts)
     samples = [data[index] for index in (4, 9, 2, 17)]
     batch = data.collater(samples)
     assert batch["nsentences"] == 4
@@ -118,9 +123,9 @@ def test_collated_batch(masking):
         assert read.shape == original.shape
         assert torch.equal(read == PAD, original == PAD)
         if masking == "tokens":
-            hidden = batch[f"{side}_hidden"].flatten()[batch[f"{side}_hidden_index"]]
-            assert original.flatten()[batch[f"{side}_predict"]].tolist() == hidden.tolist()
-            assert (hidden != PAD).all()
+            masked = batch[f"{side}_masked_ids"].flatten()[batch[f"{side}_masked_index"]]
+            assert original.flatten()[batch[f"{side}_positions"]].tolist() == masked.tolist()
+            assert (masked != PAD).all()
     changed = sum((batch["net_input"][side] != batch[f"{side}_tokens"]).sum().item() for side in ("source", "target"))
     assert {"one": changed == 4, "tokens": changed >= 1, "none": changed == 0}[masking]
 
@@ -137,7 +142,7 @@ def test_masking_does_not_depend_on_the_batch():
 
 def test_unknown_masking_is_refused():
     with pytest.raises(ValueError, match="'words'"):
-        dataset(corpus("x-y", 3), masking="words")
+        Masking("words", VOCABULARY)
 
 
 def test_subword_dropout_gives_other_pieces_every_epoch_and_never_too_many():

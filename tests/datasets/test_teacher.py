@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from test_pairs import MASK, PAD, batches_of, corpus, dataset
+from test_pairs import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 
-from fairseq_lxsr.datasets.masked_pairs import text_numbers
-from fairseq_lxsr.datasets.masking import MaskingVocabulary, without_pieces
+from fairseq_lxsr.datasets.masking import WordDropout, without_pieces
+from fairseq_lxsr.datasets.same_text import TextNumbers, text_numbers
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
-from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, read_teacher
+from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, TeacherRows, read_teacher
 from fairseq_lxsr.errors import InputError
-
-VOCABULARY = MaskingVocabulary(PAD, MASK, 4, np.zeros(MASK + 1, dtype=bool))
 
 
 def rows(count, start):
@@ -19,7 +17,7 @@ def rows(count, start):
 
 def test_every_pair_gets_its_own_rows():
     teachers = [TeacherEmbeddings(rows(12, 0), rows(12, 100)), TeacherEmbeddings(None, rows(9, 200))]
-    data = dataset(corpus("en-fr", 12), corpus("en-de", 9, seed=1), teachers=teachers)
+    data = dataset(corpus("en-fr", 12), corpus("en-de", 9, seed=1), parts=[TeacherRows(teachers)])
     for indices in batches_of(data, max_sentences=4):
         batch = data.collater([data[index] for index in indices])
         source, target = batch["teacher"][:, 0].chunk(2)
@@ -59,7 +57,7 @@ def test_equal_texts_have_equal_numbers():
 
 
 def test_batches_tell_equal_texts_on_request():
-    batches = [dataset(corpus("en-fr", 9), number_texts=wanted) for wanted in (False, True)]
+    batches = [dataset(corpus("en-fr", 9), parts=parts) for parts in ([], [TextNumbers()])]
     without, with_numbers = (data.collater([data[index] for index in (0, 3, 0)]) for data in batches)
     assert "text_number" not in without
     for first, second, third in with_numbers["text_number"].tolist():
@@ -69,7 +67,7 @@ def test_batches_tell_equal_texts_on_request():
 def test_equal_texts_are_told_from_others_whatever_their_pieces_are_split_into():
     pieces = [chr(0x4E00 + number) for number in range(MASK)]
     pieces[30:MASK] = [pieces[4 + number % 5] + pieces[10 + number % 7] for number in range(MASK - 30)]
-    data = dataset(corpus("en-fr", 9), number_texts=True, subword_dropout=SubwordDropout(pieces, 4, 0.5))
+    data = dataset(corpus("en-fr", 9), parts=[TextNumbers()], subword_dropout=SubwordDropout(pieces, 4, 0.5))
     batch = data.collater([data[index] for index in (0, 9, 18)])  # one pair, thrice
     assert len(batch["source_tokens"].unique(dim=0)) > 1
     assert (batch["text_number"] == batch["text_number"][:, :1]).all()
@@ -93,7 +91,7 @@ def test_pieces_are_left_out_whatever_the_batch_and_never_all():
 
 
 def test_only_what_the_encoder_reads_is_left_out():
-    data, whole = (dataset(corpus("en-fr", 30), masking="none", word_dropout=p) for p in (0.5, 0.0))
+    data, whole = (dataset(corpus("en-fr", 30), parts=parts) for parts in ([WordDropout(0.5, VOCABULARY)], []))
     batch, expected = (part.collater([part[index] for index in range(30)]) for part in (data, whole))
     for side in ("source", "target"):
         assert batch[f"{side}_tokens"].tolist() == expected[f"{side}_tokens"].tolist()

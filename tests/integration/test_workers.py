@@ -13,7 +13,7 @@ from fairseq_lxsr.checkpoint import read_checkpoint
 
 GATHER = """
 import sys, torch, torch.distributed as dist
-from fairseq_lxsr.criterions.gather import gather_rows
+from fairseq_lxsr.terms._gather import gather_rows
 from fairseq_lxsr.losses import alignment_loss
 rank, port = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)

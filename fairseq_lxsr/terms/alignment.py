@@ -1,0 +1,116 @@
+"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021, Eq. 6)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from omegaconf import II
+from torch import Tensor
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.datasets.batch import Part
+from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives
+from fairseq_lxsr.datasets.same_text import TextNumbers
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
+from fairseq_lxsr.ranges import NOT_NEGATIVE, positive
+from fairseq_lxsr.terms._gather import gather_rows
+from fairseq_lxsr.terms.term import Batch, Encoded, Setting, Split, Term
+
+
+@dataclass
+class AlignmentOptions(FairseqDataclass):
+    align_weight: float = field(
+        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": NOT_NEGATIVE}
+    )
+    align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = field(  # type: ignore[valid-type]
+        default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}
+    )
+    align_temperature: float = field(
+        default=1.0,
+        metadata={
+            "help": "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine",
+            "range": positive(),
+        },
+    )
+    hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
+            "two words exchanged, which teaches layers the order of words; edit, a word left out, replaced or added; "
+            "both, half of each; half as much again to encode; with --objective none"
+        },
+    )
+    mask_same_text: bool = field(
+        default=False,
+        metadata={"help": "sentences of a batch with the text of the true translation are no negatives in align"},
+    )
+    gather_negatives: bool = field(
+        default=False, metadata={"help": "align against the candidates of all workers; needs --batch-size"}
+    )
+    batch_size: Optional[int] = II("dataset.batch_size")
+    batch_size_valid: Optional[int] = II("dataset.batch_size_valid")
+
+
+class AlignmentTerm(Term):
+    """Cross-entropy over the similarities to the candidates, both ways."""
+
+    name, Options = "align", AlignmentOptions
+
+    def __init__(self, cfg: Any, setting: Setting):
+        super().__init__(cfg.align_weight)
+        self.similarity, self.scale = str(cfg.align_similarity), 1 / cfg.align_temperature
+        self.hard_negatives, self.mask_same_text = str(cfg.hard_negatives), cfg.mask_same_text
+        self.gathered_rows = cfg.batch_size if cfg.gather_negatives else None
+        self.vocabulary = setting.vocabulary
+
+    @classmethod
+    def build(cls, cfg: Any, setting: Setting) -> "AlignmentTerm | None":
+        if cfg.hard_negatives != "none" and not cfg.align_weight:
+            raise InputError("--hard-negatives with --align-weight 0, the loss that reads them; leave one out")
+        if cfg.gather_negatives:
+            check_gathering(cfg)
+        return cls(cfg, setting) if cfg.align_weight else None
+
+    def parts(self, split: Split) -> Sequence[Part]:
+        parts: list[Part] = [TextNumbers()] if self.mask_same_text else []
+        if self.hard_negatives != "none":
+            parts.append(HardNegatives(self.hard_negatives, self.vocabulary.starts_word))
+        return parts
+
+    def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
+        embeddings = encoded["embeddings"]
+        u, v = embeddings["source"], embeddings["target"]
+        options: dict[str, Any] = {
+            "similarity": self.similarity,
+            "scale": self.scale,
+            "negative": embeddings.get("negative"),
+            "negative_of": batch.get("negative_of"),
+            "same_text": same_text(batch["text_number"]) if self.mask_same_text else None,
+        }
+        if self.gathered_rows and torch.distributed.is_initialized():
+            all_u, all_v, first, is_candidate = gather_rows(u, v, capacity=self.gathered_rows)
+            return losses.alignment_loss(u, v, all_u, all_v, first=first, is_candidate=is_candidate, **options)
+        return losses.alignment_loss(u, v, **options)
+
+
+def check_gathering(cfg: Any) -> None:
+    """Raises: InputError where workers could not exchange their batches."""
+    if cfg.mask_same_text:
+        raise InputError("--mask-same-text with --gather-negatives: workers do not exchange texts; choose one")
+    if cfg.batch_size is None:
+        raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
+    if (cfg.batch_size_valid or 0) > cfg.batch_size:
+        raise InputError(
+            f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most --batch-size, "
+            f"{cfg.batch_size}"
+        )
+
+
+def same_text(numbers: Tensor) -> Tensor:
+    """numbers [2, B], equal where source or target texts are -> [2, B, B] what is no negative: of v, of u."""
+    equal = numbers[:, :, None] == numbers[:, None, :]  # [2, B, B]
+    others = ~torch.eye(numbers.shape[1], dtype=torch.bool, device=numbers.device)
+    return (equal & others).flip(0)

@@ -1,0 +1,93 @@
+"""Term `gen`: predict words of the sentence or of its translation from each encoder pass (Mao et al. 2021, 3.2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.datasets.batch import SIDES, Part
+from fairseq_lxsr.datasets.masking import Masking, MaskingVocabulary
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig
+from fairseq_lxsr.ranges import NOT_NEGATIVE
+from fairseq_lxsr.terms.term import Batch, Encoded, Setting, Split, Term
+
+MASKING_OF_OBJECTIVE = {"ugt": "one", "xtr": "one", "smlm": "one", "mlm": "tokens", "mlm_xtr": "tokens"}
+
+
+@dataclass
+class GenerativeOptions(FairseqDataclass):
+    objective: ChoiceEnum((*losses.OBJECTIVES, "none")) = field(  # type: ignore[valid-type]
+        default="ugt",
+        metadata={"help": "generative loss: what is masked and what is predicted from it; none leaves both out"},
+    )
+    gen_weight: float = field(
+        default=1.0,
+        metadata={
+            "help": "weight of the generative loss chosen by --objective; 0 leaves it out",
+            "range": NOT_NEGATIVE,
+        },
+    )
+    target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = field(  # type: ignore[valid-type]
+        default="types",
+        metadata={
+            "help": "weight of a word in the generative targets: types counts it once (what the authors ran), "
+            "counts as often as it occurs (Eq. 3 as printed)"
+        },
+    )
+
+
+class GenerativeTerm(Term):
+    """KL divergence from the words to predict, or for `mlm` cross-entropy of each masked piece from its own state."""
+
+    name, Options = "gen", GenerativeOptions
+
+    def __init__(self, weight: float, objective: str, target_weights: str, vocabulary: MaskingVocabulary):
+        super().__init__(weight)
+        self.objective, self.target_weights, self.vocabulary = objective, target_weights, vocabulary
+        self.needs_states = objective == "mlm"
+
+    @classmethod
+    def build(cls, cfg: Any, setting: Setting) -> "GenerativeTerm | None":
+        objective = str(cfg.objective)
+        if objective == "none":
+            return None
+        if cfg.hard_negatives != "none":
+            raise InputError(
+                f"--hard-negatives {cfg.hard_negatives} with --objective {objective}, whose masks would tell them "
+                "apart; expected none"
+            )
+        if cfg.word_dropout and objective == "mlm":
+            raise InputError(
+                f"--word-dropout {cfg.word_dropout} with --objective mlm, which predicts pieces from their own states; "
+                "expected another objective"
+            )
+        return cls(cfg.gen_weight, objective, str(cfg.target_weights), setting.vocabulary)
+
+    def parts(self, split: Split) -> Sequence[Part]:
+        return [Masking(MASKING_OF_OBJECTIVE[self.objective], self.vocabulary)]
+
+    def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
+        return {"head": ReconstructionHead(config.output_dim, config.embed_dim, config.vocab_size)}
+
+    def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
+        """Logits [2B, V], source passes first; of `mlm` [K + K', V], one row for each masked piece."""
+        if self.needs_states:
+            rows = [encoded["states"][side].flatten(0, 1)[batch[f"{side}_positions"]] for side in SIDES]  # type: ignore[literal-required]
+        else:
+            rows = [encoded["embeddings"][side] for side in SIDES]
+        return model.head(torch.cat(rows), model.encoder.embed_tokens.weight)
+
+    def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
+        logits, padding_idx = encoded["outputs"][self.name], self.vocabulary.padding_idx
+        masked_ids = batch["source_masked_ids"], batch["target_masked_ids"]
+        if self.needs_states:
+            index = batch["source_masked_index"], batch["target_masked_index"]
+            return losses.token_loss(logits, masked_ids, index, padding_idx)
+        tokens = batch["source_tokens"], batch["target_tokens"]
+        targets = losses.sentence_targets(self.objective, tokens, masked_ids, padding_idx, self.target_weights)
+        return losses.sentence_loss(logits, *targets)
