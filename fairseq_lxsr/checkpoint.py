@@ -45,6 +45,11 @@ OPTIONS = {
     "gated": "gated",
     "order_coefficients": "order_coefficients",
 }
+# options that say where and how long a run was, or that stand beside the others in config.json
+OF_ONE_RUN = (
+    *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
+    *("finetune_from_model", "reset_optimizer", "no_save", "persistent_workers"),
+)
 PADDING_IDX = 1  # of every fairseq dictionary
 
 
@@ -205,7 +210,8 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         "lang_pairs": wanted,
         "pairs": dict(sorted(pairs.items())),
         "objective": cfg["task"].get("objective"),
-        "options": {name: value for name, value in cfg["criterion"].items() if name not in ("_name", "objective")},
+        # of the loss: the criterion's until version 0.1, the task's since then
+        "options": {k: v for k, v in (cfg["criterion"] | cfg["task"]).items() if k not in OF_ONE_RUN},
         "updates": state["optimizer_history"][-1]["num_updates"],
         "seed": cfg["common"]["seed"],
     }

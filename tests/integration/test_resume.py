@@ -18,7 +18,7 @@ def parameters(checkpoint):
 
 def test_two_epochs_and_two_more_equal_four(tmp_path, toy_work):
     """The two halves read their data in another process, which must not matter either."""
-    data, flags = toy_work / "data-bin", ("--learn-temperature", "--disable-validation")
+    data, flags = toy_work / "data-bin", ("--disable-validation",)
     train(data, tmp_path / "whole", *flags, max_epoch="4", num_workers="0")
     train(data, tmp_path / "halves", *flags, max_epoch="2", num_workers="1")
     train(data, tmp_path / "halves", *flags, max_epoch="4", num_workers="1")
