@@ -2,8 +2,11 @@
 
 import contextlib
 import reprlib
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 EXIT_STATUS = 2
@@ -46,6 +49,29 @@ def exit_on_input_error(program: str) -> Iterator[None]:
             raise
         print(f"{program}: error: {message}", file=sys.stderr)
         sys.exit(EXIT_STATUS)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which a machine that shuts down or the end of a job asks a program to end."""
+
+
+@contextlib.contextmanager
+def heeding_sigterm() -> Iterator[None]:
+    """Inside this, SIGTERM is raised as Ctrl-C is, so that what is half-written is removed; not where it is ignored."""
+    heeded = (
+        signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    )
+    if heeded:
+        signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        yield
+    finally:
+        if heeded:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> None:
+    raise Terminated
 
 
 def install_excepthook(program: str) -> None:

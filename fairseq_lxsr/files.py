@@ -34,6 +34,8 @@ BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 def open_binary(path: str | Path) -> BinaryIO:
     """Open a file for reading, `-` for standard input; `.gz`, `.xz` and `.zst` are unpacked on the way."""
     if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("-: standard input is closed; expected text from a file or another program")
         return sys.stdin.buffer
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; check the name")
@@ -238,9 +240,17 @@ def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | 
 
 def _is_same_file(output: Path, other: str | Path) -> bool:
     try:
-        return os.path.samestat(os.stat(output), os.fstat(0) if str(other) == "-" else os.stat(other))
+        return os.path.samestat(os.stat(output), _stat_input(other))
     except OSError:  # one of them is not there
         return False
+
+
+def _stat_input(path: str | Path) -> os.stat_result:
+    if str(path) != "-":
+        return os.stat(path)
+    if sys.stdin is None:
+        raise FileNotFoundError
+    return os.fstat(0)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -130,6 +131,11 @@ class FileName:
 
 
 FILE_NAME = FileName()
+
+
+def file_path(text: str) -> Path:
+    """The same as a path, as `type=` of argparse."""
+    return Path(FILE_NAME(text))
 
 
 def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:

@@ -5,13 +5,13 @@ import sys
 
 from fairseq_lxsr.choices import DRAWS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("compare", description=__doc__)
-    parser.add_argument("first", metavar="A.jsonl", help="file of `lxsr eval --output`")
-    parser.add_argument("second", metavar="B.jsonl", help="another; differences are B - A")
+    parser.add_argument("first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`")
+    parser.add_argument("second", type=FILE_NAME, metavar="B.jsonl", help="another; differences are B - A")
     parser.add_argument(
         "--draws", type=at_least(100), default=DRAWS, metavar="N", help=f"of the bootstrap (default: {DRAWS})"
     )

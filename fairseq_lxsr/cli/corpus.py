@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.languages import split_pair
+from fairseq_lxsr.ranges import file_path
 
 if TYPE_CHECKING:
     from fairseq_lxsr.preparation.sources import Corpus
@@ -25,7 +26,7 @@ def add_parser(verbs) -> None:
     getting.add_argument("name")
     getting.add_argument("--lang-pair", required=True, metavar="SRC-TGT")
     getting.add_argument(
-        "--output", type=Path, default=Path("text"), metavar="FOLDER", help="where the text goes (default: text)"
+        "--output", type=file_path, default=Path("text"), metavar="FOLDER", help="where the text goes (default: text)"
     )
     getting.add_argument("--keep-archive", action="store_true", help="do not remove the archive after unpacking")
     getting.set_defaults(run=run_get)

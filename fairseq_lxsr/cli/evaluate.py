@@ -12,7 +12,7 @@ from fairseq_lxsr.choices import CLASSIFIERS, MARGINS, METRICS, RETRIEVALS, SEAR
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, read_parallel, refuse_overlap
-from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
@@ -36,7 +36,9 @@ def add_parser(verbs) -> None:
         protocol = protocols.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         add_any_model_options(protocol)
         add_options(protocol)
-        protocol.add_argument("--output", metavar="FILE.jsonl", help="add the scores to this file, one JSON a line")
+        protocol.add_argument(
+            "--output", type=FILE_NAME, metavar="FILE.jsonl", help="add the scores to this file, one JSON a line"
+        )
         protocol.add_argument("--published", action="store_true", help="show scores from papers as well")
         protocol.set_defaults(run=run, protocol=name)
 
@@ -44,12 +46,14 @@ def add_parser(verbs) -> None:
 def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
     parser.add_argument(
         "--source",
+        type=FILE_NAME,
         metavar="FILE",
         help="sentences, one a line, for a single pair" + (f" (default: {default})" if default else ""),
     )
-    parser.add_argument("--target", metavar="FILE", help="their translations, line by line")
+    parser.add_argument("--target", type=FILE_NAME, metavar="FILE", help="their translations, line by line")
     parser.add_argument(
         "--data",
+        type=FILE_NAME,
         metavar="TEMPLATE",
         help="instead of --source and --target: {lang} and {pair} in it are filled in, .txt and .gz added where needed",
     )
@@ -104,18 +108,26 @@ def xsr_options(parser: argparse.ArgumentParser) -> None:
 
 def bucc_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--data", required=True, metavar="TEMPLATE", help="for example bucc2018/{pair}/{pair}: .training.fr and so on"
+        "--data",
+        required=True,
+        type=FILE_NAME,
+        metavar="TEMPLATE",
+        help="for example bucc2018/{pair}/{pair}: .training.fr and so on",
     )
     parser.add_argument("--lang-pairs", required=True, metavar="PAIRS", help="for example fr-en,de-en")
     parser.add_argument("--k", type=at_least(1), default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
     parser.add_argument("--margin", choices=MARGINS, default="ratio", help="default: ratio")
     parser.add_argument("--retrieval", choices=RETRIEVALS, default="max", help="default: max")
-    parser.add_argument("--pairs-output", metavar="FILE.tsv", help="write the mined pairs of a single language pair")
+    parser.add_argument(
+        "--pairs-output", type=FILE_NAME, metavar="FILE.tsv", help="write the mined pairs of a single language pair"
+    )
     search_options(parser)
 
 
 def document_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="LANG.train, LANG.dev, LANG.test (.tsv, .gz)")
+    parser.add_argument(
+        "--data", required=True, type=FILE_NAME, metavar="FOLDER", help="LANG.train, LANG.dev, LANG.test (.tsv, .gz)"
+    )
     parser.add_argument("--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr")
     parser.add_argument(
         "--train-langs", type=languages, metavar="LANGS", help="learnt in (default: all of --langs; en for en to X)"
@@ -125,7 +137,9 @@ def document_options(parser: argparse.ArgumentParser) -> None:
 
 
 def xnli_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="the published files, or LANG.PART.tsv")
+    parser.add_argument(
+        "--data", required=True, type=FILE_NAME, metavar="FOLDER", help="the published files, or LANG.PART.tsv"
+    )
     parser.add_argument("--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr")
     parser.add_argument("--train-lang", default="en", metavar="LANG", help="default: en")
     parser.add_argument("--preset", choices=XNLI_PRESETS, default="laser", help="default: laser")

@@ -7,13 +7,16 @@ from fairseq_lxsr.choices import WEIGHT_TYPES
 from fairseq_lxsr.cli.models import model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import refuse_overlap
+from fairseq_lxsr.ranges import FILE_NAME
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("export-model", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--checkpoint", metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt")
-    what.add_argument("--model", metavar="FOLDER", help="a model folder, for the other formats")
+    what.add_argument(
+        "--checkpoint", type=FILE_NAME, metavar="FILE.pt", help="for example checkpoints/checkpoint_best.pt"
+    )
+    what.add_argument("--model", type=FILE_NAME, metavar="FOLDER", help="a model folder, for the other formats")
     parser.add_argument(
         "--to",
         choices=("folder", "card", "sentence-transformers", "onnx"),
@@ -22,7 +25,12 @@ def add_parser(verbs) -> None:
         "loads; ONNX with tokenizer.json (default: folder)",
     )
     parser.add_argument(
-        "--scores", nargs="+", default=[], metavar="FILE.jsonl", help="card: what `lxsr eval --output` wrote"
+        "--scores",
+        nargs="+",
+        default=[],
+        type=FILE_NAME,
+        metavar="FILE.jsonl",
+        help="card: what `lxsr eval --output` wrote",
     )
     parser.add_argument(
         "--dtype",
@@ -36,10 +44,17 @@ def add_parser(verbs) -> None:
     parser.add_argument("--normalize", action="store_true", help="ONNX: embeddings of length one")
     parser.add_argument("--int8", action="store_true", help="ONNX: 8-bit weights")
     parser.add_argument(
-        "--output", metavar="FOLDER", help="folder to write (card: --model itself); an older one is replaced whole"
+        "--output",
+        type=FILE_NAME,
+        metavar="FOLDER",
+        help="folder to write (card: --model itself); an older one is replaced whole",
     )
-    parser.add_argument("--data", metavar="FOLDER", help="fairseq-preprocess folder (default: the one trained on)")
-    parser.add_argument("--sentencepiece-model", metavar="FILE", help="default: sentencepiece.model of the data folder")
+    parser.add_argument(
+        "--data", type=FILE_NAME, metavar="FOLDER", help="fairseq-preprocess folder (default: the one trained on)"
+    )
+    parser.add_argument(
+        "--sentencepiece-model", type=FILE_NAME, metavar="FILE", help="default: sentencepiece.model of the data folder"
+    )
     parser.add_argument(
         "--lowercase",
         action=argparse.BooleanOptionalAction,

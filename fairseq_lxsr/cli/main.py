@@ -1,15 +1,17 @@
 """The `lxsr` command."""
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from signal import SIGINT, SIGPIPE, SIGTERM
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.errors import exit_on_input_error
+from fairseq_lxsr.errors import Terminated, exit_on_input_error, heeding_sigterm
 
-INTERRUPTED = 130
+SIGNALLED = 128  # and the number of the signal: the exit status of what a signal ended
 # of each verb the module, whose `add_parser` adds it, and what --help says; only the module of the verb at hand is
 # imported, and it imports torch and numpy, which take seconds, where it runs and not where it parses
 VERBS = {
@@ -35,21 +37,44 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb; bad input ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
+    with exit_on_input_error("lxsr"), heeding_sigterm():
+        try:
+            with flushed_output():
+                args = parse(arguments)
+                args.run(args)
+        except KeyboardInterrupt as stop:
+            what, number = ("terminated", SIGTERM) if isinstance(stop, Terminated) else ("interrupted", SIGINT)
+            print(f"lxsr: {what}; outputs have their names only when they are complete", file=sys.stderr)
+            sys.exit(SIGNALLED + number)
+        except BrokenPipeError:
+            sys.exit(SIGNALLED + SIGPIPE)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of a command line; `others` are those that the verb passes on."""
     parser = make_parser(arguments[0] if arguments else "")
     args, others = parser.parse_known_args(arguments)
-    if "others" in args:  # the verb passes them on
+    if "others" in args:
         args.others = others
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     args.command_line = arguments
-    with exit_on_input_error("lxsr"):
+    return args
+
+
+@contextlib.contextmanager
+def flushed_output() -> Iterator[None]:
+    """All output is written at the end of the block; a reader who has seen enough by then does no harm."""
+    try:
+        yield
+    finally:
         try:
-            args.run(args)
-        except KeyboardInterrupt:
-            print("lxsr: interrupted; outputs have their names only when they are complete", file=sys.stderr)
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:  # what reads our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again when it ends
+            if not isinstance(error, BrokenPipeError):
+                raise
 
 
 def make_parser(verb: str) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from fairseq_lxsr.cli.evaluate import search_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import refuse_overlap
-from fairseq_lxsr.ranges import FINITE, at_least
+from fairseq_lxsr.ranges import FINITE, at_least, file_path
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.text import Encoder
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("mine", description=__doc__)
     add_any_model_options(parser)
-    parser.add_argument("--source", required=True, type=Path, metavar="FILE", help="sentences, one a line")
-    parser.add_argument("--target", required=True, type=Path, metavar="FILE", help="sentences of another language")
+    parser.add_argument("--source", required=True, type=file_path, metavar="FILE", help="sentences, one a line")
+    parser.add_argument("--target", required=True, type=file_path, metavar="FILE", help="sentences of another language")
     parser.add_argument("--lang-pair", metavar="PAIR", help="their languages, where --model names one for each")
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="FILE.tsv", help="score, source, target (.gz too)"
+        "--output", required=True, type=file_path, metavar="FILE.tsv", help="score, source, target (.gz too)"
     )
     parser.add_argument("--threshold", type=FINITE, metavar="SCORE", help="least score (ratio: 1.05 to 1.2 is usual)")
     parser.add_argument("--top", type=at_least(1), metavar="N", help="at most N pairs")
@@ -33,7 +33,7 @@ def add_parser(verbs) -> None:
     parser.add_argument("--retrieval", choices=RETRIEVALS, default="max", help="default: max, each sentence once")
     parser.add_argument(
         "--work",
-        type=Path,
+        type=file_path,
         metavar="FOLDER",
         help="keeps embeddings and neighbours, to go on after an interruption or to try another threshold "
         "(default: OUTPUT.work, removed at the end)",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
@@ -31,7 +31,9 @@ def add_batch_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """A model folder of ours."""
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
+    parser.add_argument(
+        "--model", required=True, type=FILE_NAME, metavar="FOLDER", help="model folder of `lxsr export-model`"
+    )
     add_batch_options(parser)
     parser.add_argument(
         "--untrained",
@@ -46,6 +48,7 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
         "--model",
         required=not default,
         action="append",
+        type=model_name,
         metavar="[LANG=]PATH",
         help=ANY_MODEL + (f" (default: {default})" if default else ""),
     )
@@ -57,6 +60,12 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
     parser.add_argument(
         "--raw-dim", type=at_least(1), default=1024, metavar="N", help="width of LASER-raw embeddings (default: 1024)"
     )
+
+
+def model_name(text: str) -> str:
+    """A value of --model, as `type=` of argparse."""
+    FILE_NAME(FILE_NAME(text).split("=", 1)[1] if _names_language(text) else text)
+    return text
 
 
 def check_batch_options(args: argparse.Namespace) -> None:

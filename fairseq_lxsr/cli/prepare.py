@@ -10,7 +10,7 @@ from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.preparation.clean import FILTERS
 from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
-from fairseq_lxsr.ranges import FILE_NAME
+from fairseq_lxsr.ranges import FILE_NAME, file_path
 
 
 def add_parser(verbs) -> None:
@@ -52,7 +52,7 @@ def config_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         nargs="?",
-        type=Path,
+        type=file_path,
         metavar="CONFIG.yaml",
         help="all options in one file, see preprocess; only --locale-dir may stand beside it",
     )
@@ -68,7 +68,7 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--locale-dir",
-        type=Path,
+        type=file_path,
         action="append",
         metavar="FOLDER",
         help=f"where gettext catalogues lie, may be repeated (default: {', '.join(map(str, LOCALE_FOLDERS))})",

@@ -12,6 +12,7 @@ from fairseq_lxsr.cli.evaluate import Files, aligned_files, aligned_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_parallel, refuse_overlap
+from fairseq_lxsr.ranges import file_path
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
@@ -24,8 +25,10 @@ LOGS, SCORES = "**/*.log", "**/*.jsonl"
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("report", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval")
-    parser.add_argument("--output", type=Path, metavar="FILE.html", help="default: DIR/report.html")
+    parser.add_argument(
+        "folder", type=file_path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval"
+    )
+    parser.add_argument("--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html")
     parser.add_argument("--title", help="default: the name of the folder")
     add_any_model_options(parser, "DIR/model")
     aligned_options(parser, "DIR/corpus/PAIR/test.LANG")

@@ -1,7 +1,6 @@
 """`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.models import add_batch_options, load_encoder, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, refuse_overlap
-from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import Hit
@@ -23,10 +22,14 @@ def add_parser(verbs) -> None:
 
 def _add_index_parser(verbs) -> None:
     parser = verbs.add_parser("index", description="Make an index of a corpus.")
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder of `lxsr export-model`")
+    parser.add_argument(
+        "--model", required=True, type=FILE_NAME, metavar="FOLDER", help="model folder of `lxsr export-model`"
+    )
     add_batch_options(parser)
-    parser.add_argument("--input", required=True, metavar="FILE", help="sentences, one a line; - for standard input")
-    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="index folder to write")
+    parser.add_argument(
+        "--input", required=True, type=FILE_NAME, metavar="FILE", help="sentences, one a line; - for standard input"
+    )
+    parser.add_argument("--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write")
     parser.add_argument(
         "--kind",
         choices=INDEX_KINDS,
@@ -41,13 +44,16 @@ def _add_index_parser(verbs) -> None:
 def _add_search_parser(verbs) -> None:
     parser = verbs.add_parser("search", description="Search an index with sentences.")
     parser.add_argument("queries", nargs="*", metavar="SENTENCE", help="of any language the model knows")
-    parser.add_argument("--index", required=True, type=Path, metavar="FOLDER", help="index folder of `lxsr index`")
+    parser.add_argument("--index", required=True, type=file_path, metavar="FOLDER", help="index folder of `lxsr index`")
     parser.add_argument(
-        "--model", metavar="FOLDER", help="model folder (default: the one that the index was made with)"
+        "--model", type=FILE_NAME, metavar="FOLDER", help="model folder (default: the one that the index was made with)"
     )
-    parser.add_argument("--input", metavar="FILE", help="queries, one a line; - for standard input")
+    parser.add_argument("--input", type=FILE_NAME, metavar="FILE", help="queries, one a line; - for standard input")
     parser.add_argument(
-        "--output", metavar="FILE.tsv", help="write query, score, line of the corpus, sentence here, not to the screen"
+        "--output",
+        type=FILE_NAME,
+        metavar="FILE.tsv",
+        help="write query, score, line of the corpus, sentence here, not to the screen",
     )
     parser.add_argument("--k", type=at_least(1), default=5, metavar="N", help="sentences to find (default: 5)")
     parser.add_argument(
@@ -112,5 +118,4 @@ def write(output: str | None, queries: list[str], found: list[list["Hit"]]) -> N
                 stream.writelines(f"{clean}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
         return
     for query, hits in zip(queries, found, strict=True):
-        sys.stdout.write(f"{query}\n")
-        sys.stdout.writelines(f"   {hit.score:.2f}  {hit.sentence}\n" for hit in hits)
+        print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")

@@ -1,14 +1,14 @@
 """`lxsr train-context`: embeddings without parallel text; both stages and all rounds, resumable."""
 
 import argparse
-from pathlib import Path
 
 from fairseq_lxsr.configs import read_config
+from fairseq_lxsr.ranges import file_path
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("train-context", description=__doc__)
-    parser.add_argument("config", type=Path, metavar="CONFIG.yaml", help="see examples/context")
+    parser.add_argument("config", type=file_path, metavar="CONFIG.yaml", help="see examples/context")
     parser.set_defaults(run=run)
 
 

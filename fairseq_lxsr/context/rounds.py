@@ -5,7 +5,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from fairseq_lxsr.checkpoint import export_checkpoint, newest_other, read_checkp
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, heeding_sigterm
 from fairseq_lxsr.files import Lines, atomic_write, locked, read_lines, sha256
 from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
 
@@ -251,9 +250,5 @@ def mend_last(checkpoint: Path) -> None:
 
 def run_logged(command: Sequence[str], log: Path, lock: int) -> int:
     """Run a command that holds our lock, its output at the end of `log`; SIGTERM ends it with us. Returns: status."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # run() kills what it waits for
-    try:
-        with log.open("a", encoding="utf-8") as stream:
-            return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock]).returncode
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with heeding_sigterm(), log.open("a", encoding="utf-8") as stream:  # run() kills what it waits for
+        return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock]).returncode

@@ -1,6 +1,7 @@
 """Every option of every verb, by walking through the parsers."""
 
 import argparse
+import re
 
 import pytest
 from conftest import lxsr_here, refused
@@ -34,6 +35,21 @@ def test_numbers_out_of_range_are_refused(name):
             continue
         done = lxsr_here(*program.split()[1:], action.option_strings[0], value, check=False)
         refused(done, f"argument {action.option_strings[0]}:", "expected a")
+
+
+def test_every_path_is_checked():
+    """An empty one would be the current folder, and no name holds a NUL."""
+    for _, action in options():
+        if re.search(r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|\.jsonl|\.yaml", str(action.metavar)):
+            for text in ("", " ", "a\0b", *(("en=", "en= ") if "LANG=" in action.metavar else ())):
+                with pytest.raises(argparse.ArgumentTypeError, match="expected a file name"):
+                    action.type(text)
+
+
+@pytest.mark.parametrize("option", ["--input", "--output", "--model"])
+def test_an_empty_path_is_refused_by_its_option(option):
+    done = lxsr_here("embed", "--model", "m", "--input", "i", "--output", "o", option, "", check=False)
+    refused(done, f"argument {option}: ''; expected a file name")
 
 
 def test_default_numbers_are_in_their_ranges():

@@ -1,0 +1,103 @@
+"""How `lxsr` ends where it is not left to finish: signals, readers that are gone, streams that are closed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import lxsr_here, refused
+
+MODEL = Path(__file__).parent.parent / "golden" / "compatibility" / "best.model"
+LXSR = (sys.executable, "-m", "fairseq_lxsr.cli.main")
+
+
+def ended(*arguments, **options) -> tuple[int, str]:
+    """Exit status and errors of `lxsr` in a process of its own."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([*LXSR, *arguments], stderr=subprocess.PIPE, text=True, timeout=60, env=buffered, **options)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
+    process = subprocess.Popen(
+        [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", tmp_path / "o.npy"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background job ignores SIGINT
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "o.npy.partial").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == status
+    assert [line for line in errors.splitlines() if line.startswith("lxsr: ")] == [
+        f"lxsr: {word}; outputs have their names only when they are complete"
+    ]
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    code = "import os, signal; from fairseq_lxsr.errors import heeding_sigterm\n"
+    code += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    code += "with heeding_sigterm(): os.kill(os.getpid(), signal.SIGTERM)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["corpus", "list"], ["--help"]])
+def test_a_reader_that_is_gone(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert ended(*arguments, stdout=writing) == (0, "")
+    finally:
+        os.close(writing)
+
+
+def test_a_reader_that_leaves_before_the_work_is_done():
+    code = "import argparse, sys; from fairseq_lxsr.cli import compare, main\n"
+    code += "compare.run = lambda args: [print('x' * 9999, flush=True) for _ in range(99)]\n"
+    code += "main.main(['compare', 'a', 'b'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 128 + signal.SIGPIPE)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
+def test_output_that_cannot_be_written():
+    with open("/dev/full", "w") as full:
+        status, errors = ended("corpus", "list", stdout=full)
+    assert status == 2
+    assert errors.startswith("lxsr: error: ")
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2"])
+def test_closed_streams(closed):
+    command = f'exec "$0" -m fairseq_lxsr.cli.main corpus list {closed}>&-'
+    assert subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60).returncode == 0
+    command = f'exec "$0" -m fairseq_lxsr.cli.main corpus show no-such-corpus {closed}>&-'
+    assert subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60).returncode == 2
+
+
+@pytest.mark.parametrize("verb", ["embed", "index", "search"])
+def test_closed_standard_input(tmp_path, monkeypatch, verb):
+    text = tmp_path / "text"
+    text.write_text("a dog\na house\n")
+    shutil.copytree(MODEL, tmp_path / "model")
+    model = ("--model", tmp_path / "model")
+    lxsr_here("index", *model, "--input", text, "--output", tmp_path / "index")
+    places = ("--index", tmp_path / "index") if verb == "search" else model
+    monkeypatch.setattr(sys, "stdin", None)
+    done = lxsr_here(verb, *places, "--input", "-", "--output", tmp_path / "o", check=False)
+    refused(done, "standard input is closed")
