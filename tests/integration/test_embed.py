@@ -107,7 +107,7 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
 
 def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
     before = text.read_bytes()
-    refused(embed(toy_model, "--input", text, "--output", text, check=False), text, "is one of the inputs")
+    refused(embed(toy_model, "--input", text, "--output", text, check=False), text, "which is read")
     refused(embed(toy_model, "--input", text, "--output", tmp_path, check=False), tmp_path, "exists and is no file")
     refused(embed(toy_model, "--input", text, "--output", "/dev/null", check=False), "/dev/null", "is no file")
     assert text.read_bytes() == before
