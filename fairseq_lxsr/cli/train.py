@@ -7,6 +7,7 @@ import shlex
 import sys
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import FILE_NAME
 from fairseq_lxsr.recipes import read_recipe, table, train_command
 
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
@@ -17,7 +18,9 @@ fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("train", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.usage = "lxsr train DATA_BIN --recipe NAME [--print] [option of fairseq-train ...]"
-    parser.add_argument("data", metavar="DATA_BIN", help="data folder of `lxsr prepare`; shards with : between them")
+    parser.add_argument(
+        "data", type=FILE_NAME, metavar="DATA_BIN", help="data folder of `lxsr prepare`; shards with : between them"
+    )
     parser.add_argument("--recipe", required=True, metavar="NAME", help="one of `lxsr recipes`")
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and stop")
     parser.set_defaults(run=run, others=[])

@@ -40,7 +40,7 @@ def test_numbers_out_of_range_are_refused(name):
 def test_every_path_is_checked():
     """An empty one would be the current folder, and no name holds a NUL."""
     for _, action in options():
-        if re.search(r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|\.jsonl|\.yaml", str(action.metavar)):
+        if re.search(r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|DATA_BIN|\.jsonl|\.yaml", str(action.metavar)):
             for text in ("", " ", "a\0b", *(("en=", "en= ") if "LANG=" in action.metavar else ())):
                 with pytest.raises(argparse.ArgumentTypeError, match="expected a file name"):
                     action.type(text)
