@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -26,6 +27,8 @@ from fairseq_lxsr.errors import InputError
 MAX_WORDS = 10_000
 OLD = ".old"  # ends the hidden name of a folder that is being replaced
 MAX_RATIO = 100  # of unpacked to packed bytes; text has less than 20
+SENTENCE_BYTES = 2**20  # of a line of text; a tokenizer takes 80 times as much memory
+RECORD_BYTES = 2**25  # of a line that is no sentence: scores with an outcome for every query, a document
 PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
@@ -37,8 +40,10 @@ def open_binary(path: str | Path) -> BinaryIO:
         if sys.stdin is None:
             raise InputError("-: standard input is closed; expected text from a file or another program")
         return sys.stdin.buffer
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise InputError(f"{path}: no such file; check the name")
+    if Path(path).is_dir():
+        raise InputError(f"{path}: is a folder; expected a file")
     if str(path).endswith(".zst"):
         return _zstd(path).open(path, "rb")
     if str(path).endswith(".xz"):
@@ -95,14 +100,26 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
     """The lines of a UTF-8 text file without their ends, split at \\n only.
 
     Args:
-        max_words: of a line; more is no text with one sentence a line. None for any number.
+        max_words: of a line; more is no text with one sentence a line. None where lines are no sentences: any number.
     Raises: InputError naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of
-        more words.
+        more words or of more than 1 MiB (32 MiB where `max_words` is None).
     """
     with reading(path), open_binary(path) as stream:
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             yield _checked(raw, f"{path}, line {number}", max_words)
+
+
+def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Iterator[bytes]:
+    """Lines with their ends; never more of one in memory than a line may have."""
+    limit = SENTENCE_BYTES if max_words else RECORD_BYTES
+    for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
+        if len(raw) > limit:
+            raise InputError(
+                f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
+                + ("one sentence a line: split the text into sentences" if max_words else "shorter lines")
+            )
+        yield raw
 
 
 class Lines(Sequence[str]):
@@ -111,8 +128,8 @@ class Lines(Sequence[str]):
     def __init__(self, path: str | Path):
         import numpy as np  # here, as every verb of the command line imports this module
 
-        with reading(path), open(path, "rb") as stream:
-            lengths = np.fromiter(map(len, stream), dtype=np.int64)
+        with open(path, "rb") as stream:
+            lengths = np.fromiter(map(len, _raw_lines(stream, path, None)), dtype=np.int64)
         self._starts = np.concatenate(([0], lengths.cumsum()))
         self._stream = open(path, "rb")  # noqa: SIM115 (read for as long as this object lives)
 

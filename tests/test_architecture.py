@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # rooms of fairseq_lxsr: what of ours each may import; files and errors are for all
-LEAVES = {"choices", "configs", "data_folder", "errors", "files", "languages", "ranges"}
+LEAVES = {"choices", "configs", "data_folder", "errors", "files", "languages", "ranges", "stored"}
 MAY_IMPORT = {
     "choices": set(),
     "configs": set(),
@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "files": set(),
     "languages": set(),
     "ranges": set(),
+    "stored": set(),
     "losses": set(),
     "modules": set(),
     "retrieval": set(),

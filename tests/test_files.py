@@ -7,11 +7,15 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
+from functools import partial
 
 import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import (
+    RECORD_BYTES,
+    SENTENCE_BYTES,
     Lines,
     atomic_folder,
     atomic_write,
@@ -278,3 +282,39 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeyp
     with locked(path, "x"), pytest.raises(InputError), locked(path, "x"):
         pass
     assert len(taken) == 3
+
+
+@pytest.mark.parametrize("packed", ["", ".gz", ".xz"])
+def test_a_line_without_an_end_is_not_read(tmp_path, packed, monkeypatch):
+    """No more of it is unpacked than a line may have."""
+    path = tmp_path / f"text{packed}"
+    with atomic_write(path) as stream:
+        stream.write("one\n")
+        for _ in range(4):
+            stream.write("a" * 10**7)
+    for read in (read_lines, partial(read_lines, max_words=None), lambda path: read_parallel(path, path)):
+        tracemalloc.start()
+        with pytest.raises(InputError, match=r"text.*, line 2: begins with b'aaaaa.* has more than [13]\S* bytes"):
+            list(read(path))
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * RECORD_BYTES
+        tracemalloc.stop()
+    with pytest.raises(InputError, match="line 2: begins"):
+        Lines(tmp_path / "text") if not packed else list(read_lines(path))
+
+
+def test_a_line_of_just_the_length_is_read(tmp_path):
+    for number in (SENTENCE_BYTES, SENTENCE_BYTES + 1):
+        (tmp_path / "text").write_bytes(b"a" * (number - 1) + b"\n")
+        if number > SENTENCE_BYTES:
+            with pytest.raises(InputError, match=r"more than 1,048,576 bytes; expected one sentence a line"):
+                list(read_lines(tmp_path / "text"))
+        else:
+            assert [len(line) for line in read_lines(tmp_path / "text")] == [number - 1]
+
+
+def test_what_is_no_file(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="is a folder; expected a file"):
+        list(read_lines(tmp_path))
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it where standard input is closed
+    with pytest.raises(InputError, match="standard input is closed"):
+        list(read_lines("-"))

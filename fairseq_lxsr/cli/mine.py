@@ -1,7 +1,6 @@
 """`lxsr mine`: two monolingual files in, scored sentence pairs out."""
 
 import argparse
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.search import mine_files
+    from fairseq_lxsr.search import Mining, mine_files
 
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
@@ -57,26 +56,15 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"--lang-pair {args.lang_pair}; expected for example en-fr")
     for path in (args.source, args.target):
         if not path.is_file():
-            raise InputError(f"{path}: no such file; check the name")
+            why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
+            raise InputError(f"{path}: {why}")
     source, target = (
         side(path, language, encoder) for path, language in zip((args.source, args.target), languages, strict=True)
     )
-    pairs = mine_files(
-        source,
-        target,
-        args.output,
-        work,
-        k=args.k,
-        margin=args.margin,
-        retrieval=args.retrieval,
-        threshold=args.threshold,
-        top=args.top,
-        precision=args.precision,
-        memory_mb=args.memory,
-        show_progress=True,
+    options = Mining(
+        args.k, args.margin, args.retrieval, args.threshold, args.top, precision=args.precision, memory_mb=args.memory
     )
-    if args.work is None:
-        shutil.rmtree(work)
+    pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
     spread = f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""
     print(f"{args.output}: {len(pairs):,} pairs{spread}")
 

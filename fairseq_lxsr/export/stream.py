@@ -1,6 +1,5 @@
 """Embeddings of any number of lines into one file, in constant memory; an interrupted run goes on where it was."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -15,13 +14,15 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, check_replaceable, naming, sha256
+from fairseq_lxsr.files import atomic_write, check_replaceable, locked, naming, sha256
+from fairseq_lxsr.stored import Record, difference, is_count, parse_json
 
 WINDOW = 20_000  # lines that are sorted by length, and written together
 HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix; of .safetensors the same
 DTYPES = {"float32": "<f4", "float16": "<f2"}
 NAME = "embeddings"  # of the tensor in .safetensors, of the column in .parquet
 INDEX_VERSION = 1
+MET = ("empty", "long")  # sentences that are counted apart
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
@@ -73,7 +74,8 @@ def index_path(output: Path) -> Path:
 
 def side_files(output: Path) -> list[Path]:
     """What stands beside a file of embeddings, always or until it is complete."""
-    return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "whole"))]
+    ends = ("partial", "progress", "whole", "lock")
+    return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ends)]
 
 
 def embed_lines(
@@ -89,8 +91,8 @@ def embed_lines(
 ) -> dict[str, Any]:
     """Write the embedding of every line; the file appears under its name only when it is complete.
 
-    Until then rows lie in OUTPUT.partial and OUTPUT.progress says how many of them are safe on disk. The bytes do not
-    depend on interruptions.
+    Until then rows lie in OUTPUT.partial and OUTPUT.progress says how many of them are safe on disk; OUTPUT.lock says
+    which process writes them. The bytes do not depend on interruptions.
 
     Args:
         lines: of any number; after an interruption the same ones from the beginning.
@@ -100,50 +102,67 @@ def embed_lines(
         total: number of lines, for the progress bar.
     Returns: the index: count, dimension, dtype, format, counts, settings, hash of the text, checksum; it is also in
         OUTPUT.json.
-    Raises: InputError where what was left is of other settings or text, for input without lines, and where `output` is
-        no file.
+    Raises: InputError where what was left is of other settings or text, for input without lines, where `output` is no
+        file, and while another process writes it.
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
-    partial, progress = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress"))
     check_replaceable(output)
-    if resume and output.exists() and not partial.exists():
-        index = _complete(output, settings, lines)
-        progress.unlink(missing_ok=True)
-        return index
-    output.parent.mkdir(parents=True, exist_ok=True)
-    counts, text = _so_far(partial, progress, settings, layout) if resume else (Counter[str](), "")
-    if not counts["lines"]:
-        progress.unlink(missing_ok=True)  # it would be taken for that of the rows which come now
-    with naming(partial), _removed_if_useless(partial, counts):
-        with open(partial, "r+b" if counts["lines"] else "wb") as stream:
-            for seen in _append(stream, lines, encode, layout, counts, text, total, show_progress):
-                with atomic_write(progress) as record:
-                    record.write(json.dumps({"settings": settings, "counts": counts, "text": seen}))
-                text = seen
-            stream.seek(0)
-            stream.write(layout.header(counts["lines"]))
-        if not counts["lines"]:
-            raise InputError("no lines to embed; expected one sentence a line")
+    partial, progress, lock = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "lock"))
+    with locked(lock, output):
+        if resume and output.exists() and not partial.exists():
+            index = _complete(output, settings, lines)
+            progress.unlink(missing_ok=True)
+            return index
+        done = _so_far(partial, progress, settings, layout) if resume else Record(settings, {})
+        if not done.lines:
+            progress.unlink(missing_ok=True)  # it would be taken for that of the rows which come now
+        done = _rows(partial, progress, lines, encode, layout, done, total, show_progress)
+        return _finish(output, partial, progress, layout, done)
+
+
+def _rows(
+    partial: Path,
+    progress: Path,
+    lines: Iterable[str],
+    encode: Encode,
+    layout: Layout,
+    done: Record,
+    total: int | None,
+    show_progress: bool,
+) -> Record:
+    """All rows on disk, from those that are `done`. Returns: the record of all."""
+    with naming(partial):
+        try:
+            with open(partial, "r+b" if done.lines else "wb") as stream:
+                for now in _append(stream, lines, encode, layout, done, total, show_progress):
+                    now.write(progress)
+                    done = now
+                stream.seek(0)
+                stream.write(layout.header(done.lines))
+            if not done.lines:
+                raise InputError("no lines to embed; expected one sentence a line")
+        finally:
+            if not done.lines:
+                partial.unlink(missing_ok=True)  # no later run could go on from it
+    return done
+
+
+def _finish(output: Path, partial: Path, progress: Path, layout: Layout, done: Record) -> dict[str, Any]:
+    """The rows get their name; the index is written before, for then nothing is left to go on with."""
     whole = _as_parquet(partial, layout) if layout.format == "parquet" else partial
-    index = _describe(output, whole, settings, counts, text)
+    index = {
+        "index_version": INDEX_VERSION,
+        "count": done.lines,
+        **done.settings,
+        **{name: done.counts.get(name, 0) for name in MET},
+        "text": done.text,
+        "sha256": sha256(whole),
+    }
+    with atomic_write(index_path(output)) as stream:
+        stream.write(json.dumps(index, indent=2) + "\n")
     whole.replace(output)
     for path in (partial, progress):
         path.unlink(missing_ok=True)
-    return index
-
-
-def _describe(output: Path, whole: Path, settings: dict[str, Any], counts: Counter[str], text: str) -> dict[str, Any]:
-    """Write the index; before the rows have their name, for then nothing is left to go on with."""
-    index = {
-        "index_version": INDEX_VERSION,
-        "count": counts["lines"],
-        **settings,
-        **{name: counts[name] for name in ("empty", "long")},
-        "text": text,
-        "sha256": sha256(whole),
-    }
-    with atomic_write(index_path(output)) as record:
-        record.write(json.dumps(index, indent=2) + "\n")
     return index
 
 
@@ -152,28 +171,23 @@ def _append(
     lines: Iterable[str],
     encode: Encode,
     layout: Layout,
-    counts: Counter[str],
-    text: str,
+    done: Record,
     total: int | None,
     progress: bool,
-) -> Iterator[str]:
-    """Write the rows of what is not counted yet.
-
-    Args: text: hash of the lines counted so far.
-    Returns: the hash of the lines, each time that all counted rows are safe on disk.
-    """
-    size = layout.size(counts["lines"])
-    stream.truncate(size)
-    stream.seek(size)
-    with tqdm(total=total, initial=counts["lines"], unit=" sentences", disable=None if progress else True) as bar:
-        remaining = _skip(lines, counts["lines"], text)
+) -> Iterator[Record]:
+    """Write the rows that are not done. Returns: the record, each time that its rows are safe on disk."""
+    counts, text = Counter(done.counts), done.text
+    stream.truncate(layout.size(done.lines))
+    stream.seek(layout.size(done.lines))
+    with tqdm(total=total, initial=done.lines, unit=" sentences", disable=None if progress else True) as bar:
+        remaining = _skip(lines, done.lines, text)
         while window := list(islice(remaining, WINDOW)):
             stream.write(layout.row_bytes(encode(window, counts)))
             stream.flush()
             os.fsync(stream.fileno())
             counts["lines"] += len(window)
             text = _text_hash(text, window)
-            yield text
+            yield Record(done.settings, dict(counts), text)
             bar.update(len(window))
 
 
@@ -193,17 +207,6 @@ def _as_parquet(rows: Path, layout: Layout) -> Path:
             flat = pyarrow.array(stored[start : start + WINDOW].reshape(-1))
             writer.write_table(pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)}))
     return path
-
-
-@contextlib.contextmanager
-def _removed_if_useless(partial: Path, counts: Counter[str]) -> Iterator[None]:
-    """A file that no later run could go on from is removed where the block fails."""
-    try:
-        yield
-    except BaseException:
-        if not counts["lines"]:
-            partial.unlink(missing_ok=True)
-        raise
 
 
 def _text_hash(before: str, window: list[str]) -> str:
@@ -232,30 +235,26 @@ def _read(lines: Iterable[str]) -> tuple[int, str]:
     return count, text
 
 
-def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Layout) -> tuple[Counter[str], str]:
-    """What was counted, and the hash of the lines, when a run was interrupted."""
-    if not (partial.exists() and progress.exists()):
-        return Counter(), ""
-    try:
-        read = json.loads(progress.read_text(encoding="utf-8"))
-        found, counts, text = read["settings"], Counter(read["counts"]), str(read["text"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{progress}: not the progress of an earlier run ({error!r}); run without --resume") from None
-    _check_settings(progress, found, settings)
-    if partial.stat().st_size < layout.size(counts["lines"]):
-        raise InputError(
-            f"{partial}: has less than the {counts['lines']:,} rows of {progress.name}; run without --resume"
-        )
-    return counts, text
+def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Layout) -> Record:
+    """What was finished when a run was interrupted."""
+    done = Record.read(progress) if partial.exists() else None
+    if done is None:
+        return Record(settings, {})
+    _check_settings(progress, done.settings, settings)
+    if partial.stat().st_size < layout.size(done.lines):
+        raise InputError(f"{partial}: has less than the {done.lines:,} rows of {progress.name}; run without --resume")
+    return done
 
 
 def _complete(output: Path, settings: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
     """The index of a file that is there already."""
     path = index_path(output)
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
+        index = parse_json(path.read_text(encoding="utf-8"))
         found = {name: index[name] for name in settings}
         count, text, checksum = index["count"], index["text"], index["sha256"]
+        if not all(is_count(index[name]) for name in ("count", *MET)):
+            raise TypeError(f"{', '.join(('count', *MET))} are not whole numbers of at least 0")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: does not describe {output} ({error!r}); run without --resume") from None
     _check_settings(path, found, settings)
@@ -269,9 +268,6 @@ def _complete(output: Path, settings: dict[str, Any], lines: Iterable[str]) -> d
 
 
 def _check_settings(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
-    for name in settings | found:
-        if found.get(name) != settings.get(name):
-            raise InputError(
-                f"{path} is from a run with {name} {found.get(name)!r}, now {settings.get(name)!r}; "
-                "run without --resume to start again"
-            )
+    differing = difference(found, settings)
+    if differing:
+        raise InputError(f"{path} is from a run with {differing}; run without --resume to start again")

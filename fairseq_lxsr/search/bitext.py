@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.choices import MARGINS, RETRIEVALS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, sha256
 from fairseq_lxsr.retrieval import MinedPairs, first_unusable, mine_neighbours, nearest_neighbours
-from fairseq_lxsr.search.resumable import claim_folder, resumable_array
+from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
 ENCODE_ROWS = 20_000  # sentences between two moments at which work is safe
 SEARCH_ROWS = 32_768
@@ -31,102 +32,146 @@ class Side:
     fingerprint: str
 
 
+@dataclass(frozen=True)
+class Mining:
+    """How pairs are looked for, and which of them are kept.
+
+    Args:
+        k, margin, retrieval: as in `retrieval.mine`.
+        threshold: least score of a pair; top: largest number of pairs. None for no limit.
+        precision, memory_mb: as in `retrieval.nearest_neighbours`.
+    """
+
+    k: int = 4
+    margin: str = "ratio"
+    retrieval: str = "max"
+    threshold: float | None = None
+    top: int | None = None
+    precision: str = "float32"
+    memory_mb: int = 128
+
+    @property
+    def search(self) -> dict[str, Any]:
+        return {"precision": self.precision, "memory_mb": self.memory_mb}
+
+    def chosen(self, pairs: MinedPairs) -> MinedPairs:
+        pairs = pairs if self.threshold is None else pairs.above(self.threshold)
+        return pairs if self.top is None else pairs.first(self.top)
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The different sentences of a side: each once, the numbers of their lines, and what their vectors depend on."""
+
+    side: Side
+    lines: list[str]
+    numbers: np.ndarray
+    width: int
+    settings: dict[str, str]
+
+
 def mine_files(
     source: Side,
     target: Side,
     output: Path,
-    work: Path,
-    *,
-    k: int = 4,
-    margin: str = "ratio",
-    retrieval: str = "max",
-    threshold: float | None = None,
-    top: int | None = None,
-    precision: str = "float32",
-    memory_mb: int = 128,
+    work: Path | None = None,
+    options: Mining | None = None,
     show_progress: bool = False,
 ) -> MinedPairs:
     """Write `score<TAB>source<TAB>target` by falling score; identical lines count once, empty ones not at all.
 
     Args:
-        work: folder that keeps embeddings and neighbours; a run that was interrupted goes on from it, and another
-            threshold, margin or retrieval uses it again.
-        threshold: least score of a pair; top: largest number of pairs. None for no limit.
-    Raises: InputError for a work folder of another run, and as `retrieval.mine`.
+        work: folder that keeps embeddings and neighbours; a run that was interrupted goes on from it, and one with
+            other options takes what does not depend on them. None: OUTPUT.work, removed at the end.
+        options: None for the default ones.
+    Raises: InputError for a folder of something else, while another process works in it, and as `retrieval.mine`.
     """
-    claim_folder(
-        work,
-        {
-            **{f"{name} text": sha256(side.path) for name, side in (("source", source), ("target", target))},
-            **{f"{name} model": side.fingerprint for name, side in (("source", source), ("target", target))},
-            "k": k,
-        },
-    )
-    texts, embeddings = [], []
-    for name, side in (("source", source), ("target", target)):
-        lines, rows = distinct_lines(side.path)
-        texts.append(lines)
-        embeddings.append(_embed(work / f"{name}.npy", side, lines, rows, show_progress))
-    if embeddings[0].shape[1] != embeddings[1].shape[1]:
-        raise InputError(
-            f"embeddings of {source.path} are {embeddings[0].shape[1]} wide and those of {target.path} "
-            f"{embeddings[1].shape[1]}; expected the same model for both"
-        )
-    search = {"precision": precision, "memory_mb": memory_mb}
-    left, right = embeddings
-    forward = _neighbours(work / "forward.npy", left, right, k, search, show_progress)
-    backward = _neighbours(work / "backward.npy", right, left, k, search, show_progress)
-    pairs = mine_neighbours(forward["cosines"], forward["ids"], backward["cosines"], backward["ids"], margin, retrieval)
-    if threshold is not None:
-        pairs = pairs.above(threshold)
-    if top is not None:
-        pairs = pairs.first(top)
-    with atomic_write(output) as stream:
-        for score, i, j in zip(pairs.scores.tolist(), pairs.source.tolist(), pairs.target.tolist(), strict=True):
-            stream.write(f"{score:.6f}\t{_cell(texts[0][i])}\t{_cell(texts[1][j])}\n")
+    options = options or Mining()
+    left, right = (distinct_lines(side) for side in (source, target))
+    _check(left, right, options)
+    folder = work or output.with_name(f"{output.name}.work")
+    with work_folder(folder, keep=work is not None):
+        one = _embed(folder / "source.npy", left, show_progress)
+        other = _embed(folder / "target.npy", right, show_progress)
+        settings = {"k": options.k, "source": left.settings, "target": right.settings}
+        forward = _neighbours(folder / "forward.npy", one, other, options, settings, show_progress)
+        backward = _neighbours(folder / "backward.npy", other, one, options, settings, show_progress)
+        found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
+        pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
+        with atomic_write(output) as stream:
+            for score, i, j in zip(pairs.scores.tolist(), pairs.source.tolist(), pairs.target.tolist(), strict=True):
+                stream.write(f"{score:.6f}\t{_cell(left.lines[i])}\t{_cell(right.lines[j])}\n")
     return pairs
 
 
-def distinct_lines(path: Path) -> tuple[list[str], np.ndarray]:
+def _check(source: Distinct, target: Distinct, options: Mining) -> None:
+    """What would be refused after hours of work."""
+    if source.width != target.width:
+        raise InputError(
+            f"embeddings of {source.side.path} are {source.width} wide and those of {target.side.path} {target.width}; "
+            "expected the same model for both"
+        )
+    for texts in (source, target):
+        if not 1 <= options.k <= len(texts.lines):
+            raise InputError(
+                f"k is {options.k}; expected 1 to {len(texts.lines)}, the number of different lines of "
+                f"{texts.side.path}"
+            )
+    for name, value, known in (("retrieval", options.retrieval, RETRIEVALS), ("margin", options.margin, MARGINS)):
+        if value not in known:
+            raise InputError(f"{name} {value!r}; expected one of {', '.join(known)}")
+
+
+def distinct_lines(side: Side) -> Distinct:
     """The lines that are not empty, each once, and their numbers from 0."""
     first: dict[str, int] = {}
-    for number, line in enumerate(read_lines(path)):
+    for number, line in enumerate(read_lines(side.path)):
         if not is_blank(line):
             first.setdefault(line.strip(), number)
     if not first:
-        raise InputError(f"{path}: no text in it; expected one sentence a line")
-    return list(first), np.array(list(first.values()))
+        raise InputError(f"{side.path}: no text in it; expected one sentence a line")
+    lines, numbers = list(first), np.array(list(first.values()))
+    width = side.encode(lines[:1], numbers[:1]).shape[1]
+    return Distinct(side, lines, numbers, width, {"text": sha256(side.path), "model": side.fingerprint})
 
 
 def _cell(sentence: str) -> str:
     return sentence.replace("\t", " ")
 
 
-def _embed(path: Path, side: Side, lines: list[str], rows: np.ndarray, show_progress: bool) -> np.ndarray:
+def _embed(path: Path, texts: Distinct, show_progress: bool) -> np.ndarray:
+    side, lines, numbers = texts.side, texts.lines, texts.numbers
+
     def compute(start: int, stop: int) -> np.ndarray:
-        block = np.asarray(side.encode(lines[start:stop], rows[start:stop]), dtype=np.float32)
+        block = np.asarray(side.encode(lines[start:stop], numbers[start:stop]), dtype=np.float32)
         unusable = first_unusable(block)
         if unusable:
             index, why = unusable
             raise InputError(
-                f"{side.path}, line {rows[start + index] + 1}: the embedding of {lines[start + index]!r:.60} {why}; "
+                f"{side.path}, line {numbers[start + index] + 1}: the embedding of {lines[start + index]!r:.60} {why}; "
                 "remove the line or mend the encoder"
             )
         return block
 
-    width = side.encode(lines[:1], rows[:1]).shape[1]
-    return resumable_array(path, (len(lines), width), np.float32, compute, ENCODE_ROWS, show_progress)
+    rows = Rows((len(lines), texts.width), np.float32, texts.settings)
+    return resumable_array(path, rows, compute, ENCODE_ROWS, show_progress)
 
 
 def _neighbours(
-    path: Path, queries: np.ndarray, candidates: np.ndarray, k: int, search: dict[str, Any], show_progress: bool
+    path: Path,
+    queries: np.ndarray,
+    candidates: np.ndarray,
+    options: Mining,
+    settings: dict[str, Any],
+    show_progress: bool,
 ) -> np.ndarray:
     """Cosines and ids of the nearest, [N] rows of k each."""
-    row = np.dtype([("cosines", np.float32, (k,)), ("ids", np.int64, (k,))])
+    row = np.dtype([("cosines", np.float32, (options.k,)), ("ids", np.int64, (options.k,))])
 
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.empty(stop - start, dtype=row)
-        block["cosines"], block["ids"] = nearest_neighbours(queries[start:stop], candidates, k, **search)
+        found = nearest_neighbours(queries[start:stop], candidates, options.k, **options.search)
+        block["cosines"], block["ids"] = found
         return block
 
-    return resumable_array(path, (len(queries),), row, compute, SEARCH_ROWS, show_progress)
+    return resumable_array(path, Rows((len(queries),), row, settings), compute, SEARCH_ROWS, show_progress)

@@ -1,8 +1,10 @@
 """Arrays computed block by block on disk: what was finished before an interruption is not computed again."""
 
-import json
+import contextlib
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +13,64 @@ from numpy.lib.format import open_memmap
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, naming
+from fairseq_lxsr.files import locked, naming
+from fairseq_lxsr.stored import Record, difference, open_array
+
+LOCK, MARKER = "lock", ".lxsr-work"
+Compute = Callable[[int, int], np.ndarray]
 
 
-def resumable_array(
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: Any,
-    compute: Callable[[int, int], np.ndarray],
-    block: int,
-    show_progress: bool = False,
-) -> np.ndarray:
+@dataclass(frozen=True)
+class Rows:
+    """An array that is to be on disk.
+
+    Args:
+        shape: of all of it; its rows lie along the first axis.
+        dtype: of an element, or of a row.
+        settings: everything that the rows depend on.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    settings: dict[str, Any]
+
+    def fit(self, array: np.ndarray) -> bool:
+        return array.shape == self.shape and array.dtype == self.dtype
+
+
+def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False) -> np.ndarray:
     """A memory-mapped .npy whose rows start to stop are `compute(start, stop)`.
 
-    Rows are written to PATH.partial, and PATH.progress counts those that are safe on disk; after a kill at any moment
-    the next call goes on from there, with the same final bytes as long as `compute` gives the same rows.
+    Rows are written to PATH.partial, and PATH.json says how many are safe on disk and what they depend on. After a kill
+    at any moment the next call goes on from there, with the same final bytes as long as `compute` gives the same rows.
+    Rows that depend on other settings are computed anew.
     """
-    if not path.exists():
-        partial, progress = path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.progress")
-        done = _rows_done(partial, progress)
-        rows = open_memmap(partial, "r+") if done else _new_array(partial, progress, dtype, shape)
-        bar = tqdm(total=len(rows), initial=done, desc=path.stem, unit=" rows", disable=None if show_progress else True)
-        with bar:
-            for start in range(done, len(rows), block):
-                stop = min(start + block, len(rows))
-                rows[start:stop] = compute(start, stop)
-                rows.flush()
-                with atomic_write(progress) as stream:
-                    stream.write(json.dumps({"rows": stop}))
-                bar.update(stop - start)
-        del rows
-        partial.replace(path)
-        progress.unlink(missing_ok=True)
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    partial, record = (path.with_name(f"{path.name}.{end}") for end in ("partial", "json"))
+    done = _rows_done(record, rows, show_progress)
+    whole = _opened(path, "r", rows) if done == rows.shape[0] else None
+    if whole is not None:
+        return whole
+    stored = _opened(partial, "r+", rows) if done else None
+    if stored is None:
+        path.unlink(missing_ok=True)
+        done, stored = 0, _new_array(partial, record, rows)
+    bar = tqdm(total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=None if show_progress else True)
+    with bar:
+        for start in range(done, len(stored), block):
+            stop = min(start + block, len(stored))
+            stored[start:stop] = compute(start, stop)
+            stored.flush()
+            Record(rows.settings, {"lines": stop}).write(record)
+            bar.update(stop - start)
+    del stored
+    partial.replace(path)
+    return open_array(path)
 
 
-def _new_array(partial: Path, progress: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
+def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
     """A file with room for all rows: writing to a mapped one on a full disk would kill the process."""
-    progress.unlink(missing_ok=True)
-    rows = open_memmap(partial, "w+", dtype=dtype, shape=shape)
+    record.unlink(missing_ok=True)  # it would be taken for that of the rows which come now
+    array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
         with naming(partial), open(partial, "r+b") as stream:
             if hasattr(os, "posix_fallocate"):  # not on macOS
@@ -57,40 +78,53 @@ def _new_array(partial: Path, progress: Path, dtype: Any, shape: tuple[int, ...]
     except OSError:
         partial.unlink()
         raise
-    return rows
+    return array
 
 
-def _rows_done(partial: Path, progress: Path) -> int:
-    if not (partial.exists() and progress.exists()):
-        return 0
+def _rows_done(record: Path, rows: Rows, show_progress: bool) -> int:
+    """Rows that need not be computed again."""
     try:
-        return int(json.loads(progress.read_text(encoding="utf-8"))["rows"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{progress}: not a count of rows ({error!r}); delete it to start this step again") from None
+        found = Record.read(record)
+    except InputError:
+        found = None
+    differing = difference(found.settings, rows.settings) if found else None
+    if differing and show_progress:
+        print(f"{record}: from a run with {differing}; these rows are computed anew", file=sys.stderr)
+    return 0 if found is None or differing or found.lines > rows.shape[0] else found.lines
 
 
-def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
-    """Make a work folder, or take up one that was made with the same settings.
+def _opened(path: Path, mode: str, rows: Rows) -> np.memmap | None:
+    try:
+        array = open_array(path, mode)
+    except (FileNotFoundError, ValueError):
+        return None
+    return array if rows.fit(array) else None
 
-    Raises: InputError naming the setting that differs.
+
+@contextlib.contextmanager
+def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
+    """Inside this, nobody else works in the folder, which is new or from an earlier run.
+
+    Args: keep: leave it when the work is done; it is always left where the work fails.
+    Raises: InputError for a folder of something else, and while another process works in it.
     """
-    marker = folder / "settings.json"
-    if marker.exists():
-        try:
-            old = json.loads(marker.read_text(encoding="utf-8"))
-        except ValueError:
-            old = None
-        if not isinstance(old, dict):
-            raise InputError(f"{marker}: not the settings of an earlier run; delete {folder}")
-        for name in settings | old:
-            if old.get(name) != settings.get(name):
-                raise InputError(
-                    f"{folder} is from a run with {name} {old.get(name)!r}, now {settings.get(name)!r}; delete it or "
-                    "choose another --work"
-                )
-    elif folder.exists() and any(folder.iterdir()):
+    if folder.exists() and not _is_ours(folder):
         raise InputError(f"{folder}: exists and is no work folder of this command; choose another --work")
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(marker) as stream:
-            stream.write(json.dumps(settings, indent=2) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).touch()  # empty, so that no kill leaves half of it
+    with locked(folder / LOCK, folder):
+        yield
+        if not keep:
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == MARKER):  # the marker last
+                if path.name != LOCK:
+                    path.unlink()
+    if not keep:
+        with contextlib.suppress(OSError):  # the next run has it already
+            folder.rmdir()
+
+
+def _is_ours(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    return not names - {LOCK} or MARKER in names

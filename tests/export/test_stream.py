@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from kills import every_kill
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import Layout, embed_lines, index_path, stream
@@ -66,7 +68,7 @@ def test_safetensors_and_parquet_are_read_by_their_own_libraries(tmp_path, dtype
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], os.path.dirname(sys.argv[2])]
 from fairseq_lxsr.export import stream
 from test_stream import LINES, encode
 stream.WINDOW = 10
@@ -206,3 +208,31 @@ def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
         spoilt.write(b"x")
     with pytest.raises(InputError, match=r"its checksum is not the one in x\.npy\.json"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+
+
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+@pytest.mark.parametrize("replacing", [False, True])
+def test_the_same_bytes_after_a_kill_before_any_change_of_files(tmp_path, form, replacing):
+    layout, output = Layout(form, "float32", 3), tmp_path / "out" / "x.npy"
+    embed_lines(LINES, encode, tmp_path / "y.npy", layout, {"model": "m"})
+    kills = 0
+    for kills in every_kill(lambda: embed_lines(LINES, encode, output, layout, {"model": "m"}, resume=not replacing)):
+        if replacing and output.exists() and not (tmp_path / "out" / "x.npy.partial").exists():
+            assert output.read_bytes() == (tmp_path / "y.npy").read_bytes()
+        embed_lines(LINES, encode, output, layout, {"model": "m"}, resume=True)
+        assert sorted(os.listdir(output.parent)) == ["x.npy", "x.npy.json"], kills
+        for end in ("", ".json"):
+            assert output.with_name(f"x.npy{end}").read_bytes() == (tmp_path / f"y.npy{end}").read_bytes(), kills
+        if not replacing:
+            shutil.rmtree(output.parent)
+    assert kills > 20
+
+
+def test_two_at_once(tmp_path):
+    def second(window, counts):
+        with pytest.raises(InputError, match=r"x\.npy: another run works in it \(process \d+ on .*\); wait"):
+            embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+        return encode(window, counts)
+
+    embed_lines(LINES, second, tmp_path / "x.npy", NPY, {"model": "m"})
+    assert sorted(os.listdir(tmp_path)) == ["x.npy", "x.npy.json"]

@@ -1,12 +1,19 @@
 """Mining from text files: the pairs of `retrieval.mine`, whatever the interruptions."""
 
+import functools
+import shutil
+
 import numpy as np
 import pytest
+from kills import every_kill
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval import mine, nearest_neighbours
-from fairseq_lxsr.search import Side, mine_files
+from fairseq_lxsr.search import Mining, Side, mine_files
 
+WORK = {f"{name}.npy{end}" for name in ("source", "target", "forward", "backward") for end in ("", ".json")} | {
+    ".lxsr-work"
+}
 RNG = np.random.default_rng(0)
 VECTORS = RNG.standard_normal((90, 12)).astype(np.float32)
 
@@ -15,6 +22,7 @@ class CrashError(Exception):
     """Stands for a power cut."""
 
 
+@functools.cache
 def vector(line: str) -> np.ndarray:
     """`s 3` and `t 3` lie close to each other."""
     side, number = line.split()
@@ -41,7 +49,7 @@ def sides(tmp_path):
 
 def test_pairs_are_those_of_mine(sides, tmp_path):
     (source, target), files = sides
-    mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", threshold=1.0)
+    mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
     expected = mine(*(np.stack([vector(line) for line in lines]) for lines in (source, target))).above(1.0)
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     assert [(a, b) for _, a, b in rows] == [
@@ -78,6 +86,24 @@ def test_the_same_bytes_after_an_interruption_anywhere(sides, tmp_path, monkeypa
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_same_bytes_after_a_kill_before_any_change_of_files(sides, tmp_path, monkeypatch, keep):
+    monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 50)
+    monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 60)
+    _, files = sides
+    assert len(mine_files(*files, tmp_path / "whole.tsv", None)) > 40
+    out = tmp_path / "out"
+    output, work = out / "out.tsv", out / "work" if keep else None
+    kills = 0
+    for kills in every_kill(lambda: mine_files(*files, output, work)):
+        mine_files(*files, output, work)
+        assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes(), kills
+        left = {path.name for path in out.rglob("*")}
+        assert left - WORK == {"out.tsv", "work"} - ({"work"} if not keep else set()), kills
+        shutil.rmtree(out)
+    assert kills > 30
+
+
 def test_work_is_used_again_for_another_threshold(sides, tmp_path):
     _, files = sides
     everything = mine_files(*files, tmp_path / "out.tsv", tmp_path / "work")
@@ -87,10 +113,52 @@ def test_work_is_used_again_for_another_threshold(sides, tmp_path):
         return files[0].encode(lines, rows)
 
     asleep = [Side(side.path, first_only, "model") for side in files]
-    best = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", top=3)
+    best = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(top=3))
     assert best.source.tolist() == everything.source[:3].tolist()
-    with pytest.raises(InputError, match="from a run with k 4, now 2"):
-        mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", k=2)
+    two = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(k=2))
+    again = mine_files(*files, tmp_path / "out.tsv", None, Mining(k=2))
+    np.testing.assert_array_equal(two.scores, again.scores)
+    assert two.scores.tolist() != everything.scores.tolist()
+
+
+def test_a_refused_option_leaves_nothing(sides, tmp_path):
+    _, files = sides
+    for options in (Mining(k=1000), Mining(k=0), Mining(margin="none"), Mining(retrieval="all")):
+        with pytest.raises(InputError, match="expected"):
+            mine_files(*files, tmp_path / "out" / "out.tsv", None, options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mended_embedding_is_computed_anew_and_nothing_else(sides, tmp_path):
+    _, (good, other) = sides
+    encoded = []
+
+    def spoilt(lines, rows):
+        encoded.append(("spoilt", len(lines)))
+        return good.encode(lines, rows) + np.where(rows == 7, np.nan, 0)[:, None]
+
+    def watched(lines, rows):
+        encoded.append(("other", len(lines)))
+        return other.encode(lines, rows)
+
+    target, arguments = Side(other.path, watched, "model"), (tmp_path / "out.tsv", tmp_path / "work")
+    with pytest.raises(InputError, match=r"a\.txt, line 8: .* has NaN or infinity"):
+        mine_files(target, Side(good.path, spoilt, "spoilt"), *arguments)
+    mine_files(target, Side(good.path, good.encode, "mended"), *arguments)
+    assert encoded == [("other", 1), ("spoilt", 1), ("other", 60), ("spoilt", 80), ("other", 1)]
+
+
+def test_two_at_once(sides, tmp_path):
+    _, (one, other) = sides
+
+    def encode(lines, rows):
+        if len(lines) > 1:
+            with pytest.raises(InputError, match=r"work: another run works in it \(process \d+ on .*\); wait"):
+                mine_files(one, other, tmp_path / "out.tsv")
+        return one.encode(lines, rows)
+
+    mine_files(Side(one.path, encode, "model"), other, tmp_path / "out.tsv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "out.tsv"]
 
 
 def test_bad_input(sides, tmp_path):

@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search.resumable import claim_folder, resumable_array
+from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
+ROWS = Rows((95, 2), np.float32, {})
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from fairseq_lxsr.search.resumable import resumable_array
+from fairseq_lxsr.search.resumable import Rows, resumable_array
 
 def compute(start, stop):
     if start >= 40:
         os.kill(os.getpid(), signal.SIGKILL)
     return np.arange(start, stop, dtype=np.float32)[:, None] * [1, 2]
 
-resumable_array(Path(sys.argv[1]), (95, 2), np.float32, compute, block=10)
+resumable_array(Path(sys.argv[1]), Rows((95, 2), np.float32, {}), compute, block=10)
 """
 
 
@@ -33,7 +34,7 @@ def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*x\.npy\.partial'"):
-        resumable_array(tmp_path / "x.npy", (95, 2), np.float32, lambda *_: pytest.fail("computed"), block=10)
+        resumable_array(tmp_path / "x.npy", ROWS, lambda *_: pytest.fail("computed"), block=10)
     assert not list(tmp_path.iterdir())
 
 
@@ -47,23 +48,53 @@ def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
         asked.append((start, stop))
         return np.arange(start, stop, dtype=np.float32)[:, None] * [1, 2]
 
-    found = resumable_array(tmp_path / "x.npy", (95, 2), np.float32, compute, block=10)
+    found = resumable_array(tmp_path / "x.npy", ROWS, compute, block=10)
     assert asked == [(40, 50), (50, 60), (60, 70), (70, 80), (80, 90), (90, 95)]
-    resumable_array(tmp_path / "y.npy", (95, 2), np.float32, compute, block=10)
+    resumable_array(tmp_path / "y.npy", ROWS, compute, block=10)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
     np.testing.assert_array_equal(found, np.arange(95)[:, None] * [1, 2])
-    assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "y.npy"}
-    resumable_array(tmp_path / "x.npy", (95, 2), np.float32, lambda *_: pytest.fail("was there"), block=10)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "x.npy.json", "y.npy", "y.npy.json"}
+    resumable_array(tmp_path / "x.npy", ROWS, lambda *_: pytest.fail("was there"), block=10)
 
 
-def test_a_folder_belongs_to_one_run(tmp_path):
-    claim_folder(tmp_path / "work", {"k": 4, "model": "a"})
-    claim_folder(tmp_path / "work", {"k": 4, "model": "a"})
-    with pytest.raises(InputError, match="is from a run with k 4, now 5"):
-        claim_folder(tmp_path / "work", {"k": 5, "model": "a"})
+def test_rows_of_other_settings_are_computed_anew(tmp_path):
+    def numbers(first):
+        return lambda start, stop: np.arange(first + start, first + stop, dtype=np.float32)[:, None] * [1, 1]
+
+    def stopped(start, stop):
+        if start == 40:
+            raise ZeroDivisionError
+        return numbers(500)(start, stop)
+
+    old, new = Rows((95, 2), np.float32, {"k": 4}), Rows((95, 2), np.float32, {"k": 5})
+    resumable_array(tmp_path / "x.npy", old, numbers(0), block=10)
+    with pytest.raises(ZeroDivisionError):
+        resumable_array(tmp_path / "x.npy", new, stopped, block=10)
+    assert not (tmp_path / "x.npy").exists()
+    assert resumable_array(tmp_path / "x.npy", new, numbers(500), block=10)[0, 0] == 500
+    assert resumable_array(tmp_path / "x.npy", old, numbers(0), block=10)[94, 0] == 94
+    assert resumable_array(tmp_path / "x.npy", Rows((95, 1), np.float32, {"k": 4}), lambda *_: 7, 50).shape == (95, 1)
+
+
+@pytest.mark.parametrize("spoilt", ["x.npy", "x.npy.json"])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", b"{", b'{"settings": {}, "counts": {"lines": "95"}, "text": ""}']
+)
+def test_what_is_no_work_of_ours_is_computed_anew(tmp_path, spoilt, content):
+    resumable_array(tmp_path / "x.npy", ROWS, lambda start, stop: 1, block=10)
+    (tmp_path / spoilt).write_bytes(content)
+    assert (resumable_array(tmp_path / "x.npy", ROWS, lambda start, stop: 1, block=10) == 1).all()
+
+
+def test_a_folder_belongs_to_one_command(tmp_path):
+    for keep in (True, True, False):  # also a second time
+        with work_folder(tmp_path / "work", keep):
+            (tmp_path / "work" / "rows").touch()
+            with pytest.raises(InputError, match=rf"work: another run works in it \(process {os.getpid()} on"):
+                work_folder(tmp_path / "work").__enter__()
+    assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="exists and is no work folder"):
-        claim_folder(tmp_path, {})
-    (tmp_path / "work" / "settings.json").write_text("{")
-    with pytest.raises(InputError, match="not the settings of an earlier run"):
-        claim_folder(tmp_path / "work", {})
+    for folder in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(InputError, match="exists and is no work folder"), work_folder(folder, keep=False):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -1,0 +1,118 @@
+"""What is read back from disk, whoever wrote it: JSON objects, arrays, and records of interrupted work."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_DEPTH = 20  # of lists and objects in JSON
+MAX_COUNT = 2**53  # of anything that is counted
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """One JSON object, of any origin, that is safe to print and to write as UTF-8.
+
+    Raises: ValueError for anything else; whoever reads it says what was expected.
+    """
+    try:
+        read = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other") from None
+    if not isinstance(read, dict):
+        raise ValueError(f"{type(read).__name__}, not an object")
+    level: list[dict[str, Any] | list[Any]] = [read]
+    depth = 0
+    while level := [part for parent in level for part in _parts(parent) if isinstance(part, dict | list)]:
+        depth += 1
+        if depth == MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
+    if SURROGATE.search(text):
+        json.dumps(read, ensure_ascii=False).encode()  # half of a character is a ValueError
+    return read
+
+
+def _parts(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return parent.values() if isinstance(parent, dict) else parent
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of JSON counts something."""
+    return type(value) is int and 0 <= value < MAX_COUNT
+
+
+def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
+    """A memory-mapped .npy of numbers; nothing in it can run code.
+
+    Args: mode: `r`, or `r+` to write to it.
+    Raises: OSError for a file that cannot be read, ValueError for one that is something else or cut off.
+    """
+    from numpy.lib.format import open_memmap  # here, as the command line imports this module before it needs numpy
+
+    try:
+        return open_memmap(path, mode)
+    except OSError:
+        raise
+    except Exception as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an interrupted run has finished; a JSON file beside its work, replaced whole after every step.
+
+    Args:
+        settings: everything that the result depends on.
+        counts: `lines` that are finished, and whatever else was counted in them.
+        text: hash of what was read so far, where text is read only once.
+    """
+
+    settings: dict[str, Any]
+    counts: dict[str, int]
+    text: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "Record | None":
+        """The record, or None where there is none.
+
+        Raises: InputError for a file that is something else.
+        """
+        if not path.exists():
+            return None
+        try:
+            read = parse_json(path.read_text(encoding="utf-8"))
+            settings, counts, text = read["settings"], read["counts"], read["text"]
+            if not (isinstance(settings, dict) and isinstance(counts, dict) and isinstance(text, str)):
+                raise TypeError("settings and counts are no objects, or text is no text")
+            if not all(map(is_count, counts.values())):
+                raise TypeError(f"counts {counts!r:.60} are not whole numbers of at least 0")
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}: not the progress of an earlier run ({error!r}); delete it to start again"
+            ) from None
+        return cls(settings, counts, text)
+
+    @property
+    def lines(self) -> int:
+        """How many lines, or rows, are finished."""
+        return self.counts.get("lines", 0)
+
+    def write(self, path: Path) -> None:
+        with atomic_write(path) as stream:
+            stream.write(json.dumps(vars(self)))
+
+
+def difference(found: dict[str, Any], settings: dict[str, Any]) -> str | None:
+    """The first setting that is another one now, in words: `k 4, now 5`; None where all are the same."""
+    for name in settings | found:
+        if found.get(name) != settings.get(name):
+            return f"{name} {found.get(name)!r:.60}, now {settings.get(name)!r:.60}"
+    return None
