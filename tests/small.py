@@ -12,7 +12,14 @@ ARCHITECTURES = {
     "context_transformer_static": "context_transformer_tiny",
     "context_transformer_base": "context_transformer_tiny",
 }
-TRAINING = {"--max-update": 3, "--total-num-update": 3, "--warmup-updates": 1, "--max-epoch": 1, "--batch-size": 64}
+TRAINING = {
+    "--max-update": 3,
+    "--total-num-update": 3,
+    "--warmup-updates": 1,
+    "--max-epoch": 1,
+    "--batch-size": 64,
+    "--update-freq": 1,
+}
 PREPARING = {"--vocab-size": 200, "--valid-size": 20, "--test-size": 20}
 HELD_OUT = ("--valid-size", "20", "--test-size", "20")  # prepare holds out thousands unless it is told
 EVALUATING = {"--epochs": 2, "--seeds": 1}

@@ -59,6 +59,16 @@ def test_every_verb_is_documented():
     assert "### `lxsr eval xsr`" in page
 
 
+def test_every_recipe_is_documented():
+    from fairseq_lxsr.recipes import names
+
+    page = rendered("<!-- table: recipes -->")
+    for name in names():
+        assert f"| [`{name}`](#{name}) |" in page
+    assert "--arch lxsr_best --objective none" in page
+    assert "--adam-betas '(0.9, 0.98)'" in page
+
+
 def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.config.ContextConfig -->")
     assert "| `documents` | required | file or folder of each language." in table

@@ -5,6 +5,8 @@ import importlib
 import logging
 import os
 import re
+import shlex
+import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -175,6 +177,25 @@ def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
     return found[0].choices if found else {}
 
 
+def recipe_list(_: str) -> str:
+    """All recipes, and the options that each stands for."""
+    from fairseq_lxsr.recipes import names, read_recipe
+
+    recipes = {name: read_recipe(name) for name in names()}
+    rows = [(f"[`{name}`](#{name})", recipe.description, recipe.source) for name, recipe in recipes.items()]
+    pages = [table(("recipe", "trains", "source"), rows) + "\n"]
+    for name, recipe in recipes.items():
+        words = [
+            f"--{option}" if value is True else f"--{option} {shlex.quote(str(value))}"
+            for option, value in recipe.options.items()
+            if value is not False
+        ]
+        text = textwrap.fill(" ".join(words), 100, break_long_words=False, break_on_hyphens=False)
+        warmup = f"\nThe learning rate rises for {recipe.warmup:g} of all updates.\n" if recipe.warmup else ""
+        pages.append(f"### `{name}` {{ #{name} }}\n\n```text\n{text}\n```\n{warmup}")
+    return "\n".join(pages)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "task": option_table("task"),
     "model": option_table("model"),
@@ -182,6 +203,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "presets": preset_table,
     "fields": field_table,
     "verbs": verb_helps,
+    "recipes": recipe_list,
 }
 
 
