@@ -1,7 +1,13 @@
 """The network as ONNX: piece ids in, sentence embeddings out; pooling, and normalising if asked for, in the graph.
 
-The folder holds model.onnx, tokenizer.json for the library tokenizers (with the padding and the cut of the model), and
-config.json, which says what is what.
+The folder holds onnx/model.onnx, tokenizer.json for the library tokenizers (with the padding and the cut of the model),
+and config.json, which says what is what: the layout that transformers.js reads as well. Its pipeline takes the mean of
+an output [B, T, D], so there is one whose mean over the pieces is the sentence embedding:
+
+    const embed = await pipeline("feature-extraction", "/path/to/folder");
+    const embeddings = await embed(["A dog.", "Un chien."], { pooling: "mean" });
+
+A sentence without pieces, such as an empty one, has no mean: the pipeline gives NaN, `sentence_embedding` zeros.
 """
 
 import contextlib
@@ -22,30 +28,44 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require, require_transformer
 from fairseq_lxsr.files import atomic_folder, sha256
 from fairseq_lxsr.modules import TransformerSentenceEncoder
-from fairseq_lxsr.text import PAD
+from fairseq_lxsr.modules.pooling import order_weights
+from fairseq_lxsr.text import PAD, UNK
 
-MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE = "model.onnx", "tokenizer.json", "config.json"
-INPUT, OUTPUT = "input_ids", "sentence_embedding"
+MODEL_FILE, CONFIG_FILE = "onnx/model.onnx", "config.json"
+TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "sentence_embedding", "last_hidden_state"
 TOLERANCE = 1e-4  # of a coordinate, float32
 LEAST_COSINE = 0.98  # of an embedding with its int8 version
+LEAST_LENGTH = 1e-12  # of an embedding that is normalised
 MAX_BATCH = 65_536
 
 
 class _Graph(torch.nn.Module):
-    """What is exported: [B, T] ids, padding at the end of the shorter ones, to [B, D]."""
+    """What is exported: [B, T] ids, padding at the end of the shorter ones, to [B, D] and [B, T, D]."""
 
     def __init__(self, model: TransformerSentenceEncoder, unknown: int, normalize: bool):
         super().__init__()
         self.model, self.unknown, self.normalize = model, unknown, normalize
 
-    def forward(self, input_ids: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         config = self.model.config
         # one column of padding more: there is something to compute with where all sentences are empty
-        input_ids = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)[:, : config.max_positions]
+        padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)[:, : config.max_positions]
         # pieces that the dictionary lacks have ids beyond it
-        known = torch.where(input_ids < config.vocab_size, input_ids, self.unknown)
-        embeddings = self.model(known)[0][0]
-        return torch.nn.functional.normalize(embeddings) if self.normalize else embeddings
+        known = torch.where(padded < config.vocab_size, padded, self.unknown)
+        embeddings, states = self.model(known)[0]
+        if config.order_coefficients:
+            states = states * self._share(known.ne(config.padding_idx))
+        if self.normalize:
+            length = embeddings.norm(dim=1, keepdim=True).clamp_min(LEAST_LENGTH)  # [B, 1]
+            embeddings, states = embeddings / length, states / length[:, None]
+        return embeddings, states[:, : input_ids.shape[1]]
+
+    def _share(self, is_token: Tensor) -> Tensor:
+        """is_token [B, T] -> [B, T, D]: what each state counts in an embedding, where 1 is what it counts in a mean."""
+        weights = order_weights(is_token, self.model.config.order_coefficients)[1:]  # [k, B, T]
+        lengths = is_token.sum(dim=1, keepdim=True)  # [B, 1]
+        return 1 + torch.einsum("kbt,kd->btd", weights * lengths, self.model.order)
 
 
 def export_onnx(
@@ -69,22 +89,31 @@ def export_onnx(
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, MODEL_FILE) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
-        write_tokenizer(encoder, work / TOKENIZER_FILE)
+        write_tokenizer(encoder, work)
         found = run_folder(work, sentences)
         expected = encoder.encode(sentences, device="cpu", normalize=normalize)
         agreement = _check(found, expected, sentences, int8)
-        config = {
-            "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
-            "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.embed_dim]},
-            "padding": encoder.model.config.padding_idx,
-            "max_positions": encoder.model.config.max_positions,
-            "normalize": normalize,
-            "int8": int8,
-            "model": encoder.fingerprint,
-            "files": {name: sha256(work / name) for name in (MODEL_FILE, TOKENIZER_FILE)},
-        }
+        written = [MODEL_FILE, *(path.name for path in sorted(work.glob("tokenizer*")))]
+        config = description(encoder, normalize, int8) | {"files": {name: sha256(work / name) for name in written}}
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return agreement
+
+
+def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[str, Any]:
+    """config.json without the files."""
+    config = encoder.model.config
+    return {
+        "model_type": "bert",  # of those that transformers.js knows: one graph, ids in, states out
+        "transformers.js_config": {"dtype": "fp32"},  # its name for model.onnx; in browsers it takes another by default
+        "hidden_size": config.embed_dim,
+        "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
+        "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.embed_dim]},
+        "padding": config.padding_idx,
+        "max_positions": config.max_positions,
+        "normalize": normalize,
+        "int8": int8,
+        "model": encoder.fingerprint,
+    }
 
 
 def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
@@ -95,12 +124,13 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
     longest = config.max_positions
     shapes = ({0: torch.export.Dim("sentences", max=MAX_BATCH), 1: torch.export.Dim("pieces", max=longest)},)
     graph = _Graph(encoder.model, encoder.tokenizer.unknown, normalize).eval()
+    path.parent.mkdir(exist_ok=True)
     with _quiet():
         program = torch.onnx.export(
             graph,
             (example,),
             input_names=[INPUT],
-            output_names=[OUTPUT],
+            output_names=[OUTPUT, PIECES_OUTPUT],
             dynamic_shapes=shapes,
             dynamo=True,
             external_data=False,
@@ -114,13 +144,30 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
             quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
 
 
-def write_tokenizer(encoder: SentenceEncoder, path: Path) -> None:
-    """tokenizer.json."""
-    symbols = extended_symbols(encoder.tokenizer, encoder.model.config.vocab_size)
+def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
+    """tokenizer.json, and tokenizer_config.json for transformers.js.
+
+    That library refuses a folder without the second, which is left out where it would find other pieces: its unigram
+    models have no bytes for letters without a piece.
+    """
+    model = encoder.model.config
+    symbols = extended_symbols(encoder.tokenizer, model.vocab_size)
     tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
-    tokenizer.enable_padding(pad_id=encoder.model.config.padding_idx, pad_token=PAD)
-    tokenizer.enable_truncation(encoder.model.config.max_positions)
-    tokenizer.save(str(path))
+    tokenizer.enable_padding(pad_id=model.padding_idx, pad_token=PAD)
+    tokenizer.enable_truncation(model.max_positions)
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    kind = json.loads(tokenizer.to_str())["model"]
+    if kind["type"] == "Unigram" and kind["byte_fallback"]:
+        return
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.max_positions,
+        "pad_token": tokenizer.id_to_token(model.padding_idx),
+        "unk_token": tokenizer.id_to_token(symbols.index(UNK)),
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / TOKENIZER_CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def run_folder(folder: Path, sentences: Sequence[str]) -> np.ndarray:

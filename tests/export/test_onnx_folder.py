@@ -28,7 +28,7 @@ sys.modules["fairseq_lxsr"] = None
 sys.modules["torch"] = None
 import numpy as np, onnxruntime, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1] + "/tokenizer.json")
-session = onnxruntime.InferenceSession(sys.argv[1] + "/model.onnx")
+session = onnxruntime.InferenceSession(sys.argv[1] + "/onnx/model.onnx")
 rows = []
 lines = open(sys.argv[3], encoding="utf-8").read().split("\\n")
 for start in range(0, len(lines), 7):  # batches of different sizes and lengths
@@ -65,7 +65,11 @@ def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
     shutil.copytree(toy_model, folder)
     done = lxsr("export-model", "--model", folder, "--to", "onnx", "--output", folder, check=False)
     refused(done, folder, "which is read")
-    SentenceEncoder.from_pretrained(folder, "cpu")
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    other = tmp_path / "other"
+    shutil.copytree(toy_model, other)
+    with pytest.raises(InputError, match=r"other: exists and has no onnx/model\.onnx"):
+        export_onnx(encoder, other)
 
 
 def test_int8_and_normalised(toy_model, tmp_path):

@@ -6,17 +6,14 @@ import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 import torch
 import toy
 from conftest import lxsr_here as lxsr
 from conftest import refused
+from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_sentence_transformers
-from fairseq_lxsr.model_folder import save_folder
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text import TextOptions
 
 pytest.importorskip("sentence_transformers")
 SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair] + [
@@ -44,30 +41,10 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-@pytest.fixture(params=["bpe", "unigram", "unigram of bytes"])
-def model(request, tmp_path):
-    """A random encoder over a fresh SentencePiece model, whose dictionary lacks some pieces."""
-    pairs = toy.sentences(800, seed=2)
-    text = tmp_path / "text"
-    text.write_text("\n".join(side for pair in pairs for side in pair), encoding="utf-8")
-    kind, *bytes_too = request.param.split(" of ")
-    how = {"byte_fallback": True, "vocab_size": 340} if bytes_too else {"vocab_size": 80}
-    sentencepiece.SentencePieceTrainer.Train(
-        input=str(text), model_prefix=str(tmp_path / "sp"), model_type=kind, minloglevel=2, **how
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sp.model"))
-    pieces = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
-    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[::-1]), encoding="utf-8")
-    torch.manual_seed(0)
-    config = TransformerConfig(4 + len(pieces) + 1, 1, embed_dim=32, ffn_embed_dim=48, num_heads=4, max_positions=64)
-    network = TransformerSentenceEncoder(config)
-    files = (tmp_path / "dict.txt", tmp_path / "sp.model")
-    save_folder(tmp_path / "model", network, *files, TextOptions(lowercase=True), {})
-    return tmp_path / "model"
-
-
-def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(model, tmp_path):
-    encoder = SentenceEncoder.from_pretrained(model, "cpu")
+@pytest.mark.parametrize("pieces", ["bpe", "unigram", "unigram of bytes"])
+def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path):
+    kind, _, of_bytes = pieces.partition(" of ")
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", kind, bool(of_bytes)), "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 

@@ -1,0 +1,98 @@
+"""The ONNX folder as transformers.js reads it: its pipeline gives the embeddings of `SentenceEncoder`.
+
+The library is looked for where .ci/run installs it; without it, or without Node.js, the arithmetic alone is tested.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_model import write_model
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.export import export_onnx, onnx_folder
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE
+
+onnxruntime = pytest.importorskip("onnxruntime")
+tokenizers = pytest.importorskip("tokenizers")
+LIBRARY = Path(os.environ.get("TRANSFORMERS_JS") or Path.home() / ".cache" / "fairseq-lxsr" / "transformers.js")
+SIZES = {
+    "best": {"num_layers": 0, "gated": True, "order_coefficients": 1},  # lxsr_best
+    "gated": {"num_layers": 2, "gated": True, "order_coefficients": 2},
+    "plain": {"num_layers": 1, "pieces": "unigram"},
+}
+SENTENCES = ["One red dog sees the cat.", "Un chien rouge voit le chat.", "the dog " * 100, "Ünknown ☃ piece", *SAMPLE]
+PIPELINE = """
+const { createRequire } = require("node:module");
+const { pipeline, env } = createRequire(process.argv[1] + "/")("@huggingface/transformers");
+env.allowRemoteModels = false;
+(async () => {
+  const { sentences, folders } = JSON.parse(require("node:fs").readFileSync(0));
+  const found = {};
+  for (const [name, folder] of Object.entries(folders)) {
+    const embed = await pipeline("feature-extraction", folder);
+    const all = await embed(sentences, { pooling: "mean" });
+    const one = await embed(sentences[0], { pooling: "mean", normalize: true });
+    found[name] = [all.tolist(), one.tolist()];
+  }
+  console.log(JSON.stringify(found));
+})();
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Encoders and their ONNX folders by name; of the second, embeddings have length one."""
+    work = tmp_path_factory.mktemp("exported")
+    found = {}
+    for name, sizes in SIZES.items():
+        encoder = SentenceEncoder.from_pretrained(write_model(work / name, **sizes), "cpu")
+        export_onnx(encoder, work / f"{name}.folder", normalize=name == "gated")
+        found[name] = encoder, work / f"{name}.folder"
+    return found
+
+
+def expected(encoder: SentenceEncoder, name: str) -> np.ndarray:
+    return encoder.encode(SENTENCES, normalize=name == "gated")
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
+    encoder, folder = exported[name]
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / onnx_folder.TOKENIZER_FILE))
+    session = onnxruntime.InferenceSession(str(folder / onnx_folder.MODEL_FILE))
+    encoded = tokenizer.encode_batch(SENTENCES)
+    ids, mask = (np.array([getattr(e, part) for e in encoded], dtype=np.int64) for part in ("ids", "attention_mask"))
+    pooled, states = session.run(["sentence_embedding", "last_hidden_state"], {"input_ids": ids})
+    assert states.shape == (*ids.shape, 32)
+    mean = (states * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(mean, expected(encoder, name), atol=1e-5)
+    np.testing.assert_allclose(pooled, expected(encoder, name), atol=1e-5)
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js on this machine")
+@pytest.mark.skipif(
+    not (LIBRARY / "node_modules" / "@huggingface" / "transformers").is_dir(), reason=f"no transformers.js in {LIBRARY}"
+)
+def test_its_pipeline_gives_the_same_embeddings(exported):
+    wanted = {"sentences": SENTENCES, "folders": {name: str(folder) for name, (_, folder) in exported.items()}}
+    command = ["node", "-e", PIPELINE, "--", str(LIBRARY)]
+    done = subprocess.run(command, input=json.dumps(wanted), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr == ""  # the library warns of files that it has to guess at
+    for name, (all_found, one_found) in json.loads(done.stdout).items():
+        embeddings = expected(exported[name][0], name)
+        np.testing.assert_allclose(np.array(all_found), embeddings, atol=1e-4)
+        np.testing.assert_allclose(np.array(one_found)[0], embeddings[0] / np.linalg.norm(embeddings[0]), atol=1e-4)
+
+
+def test_pieces_that_the_library_would_not_find_are_not_for_it(tmp_path):
+    """Its unigram models know no bytes: a folder without tokenizer_config.json is refused, not read otherwise."""
+    model = write_model(tmp_path / "random", "unigram", byte_fallback=True)
+    onnx_folder.write_tokenizer(SentenceEncoder.from_pretrained(model, "cpu"), tmp_path)
+    assert (tmp_path / onnx_folder.TOKENIZER_FILE).exists()
+    assert not (tmp_path / onnx_folder.TOKENIZER_CONFIG_FILE).exists()

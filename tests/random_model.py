@@ -1,0 +1,33 @@
+"""Model folders with random weights over a fresh SentencePiece model, whose dictionary lacks some of its pieces."""
+
+from pathlib import Path
+
+import sentencepiece
+import torch
+import toy
+
+from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.text import TextOptions
+
+
+def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, **sizes) -> Path:
+    """Args: pieces: `bpe` or `unigram`; sizes: of `TransformerConfig`."""
+    folder.mkdir(parents=True)
+    text = folder / "text"
+    text.write_text("\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8")
+    how = {"byte_fallback": True, "vocab_size": 340} if byte_fallback else {"vocab_size": 80}
+    sentencepiece.SentencePieceTrainer.Train(
+        input=str(text), model_prefix=str(folder / "sp"), model_type=pieces, minloglevel=2, **how
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sp.model"))
+    kept = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
+    (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept[::-1]), encoding="utf-8")
+    sizes = {"num_layers": 1, "embed_dim": 32, "ffn_embed_dim": 48, "num_heads": 4, "max_positions": 64} | sizes
+    torch.manual_seed(0)
+    network = TransformerSentenceEncoder(TransformerConfig(4 + len(kept) + 1, 1, **sizes))
+    for name, weights in network.named_parameters():
+        if name.endswith(("gates", "order")):  # zero before training, when they change nothing
+            torch.nn.init.normal_(weights)
+    save_folder(folder / "model", network, folder / "dict.txt", folder / "sp.model", TextOptions(lowercase=True), {})
+    return folder / "model"
