@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
 
 from fairseq_lxsr.errors import InputError
@@ -13,6 +14,8 @@ from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
 ENDINGS = ("", ".txt")
+MOST_BYTES, MOST_ELEMENTS = 1 << 22, 20_000  # from the end of one translation unit to that of the next
+DEEPEST = 100  # elements inside each other; TMX needs less than ten
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -98,22 +101,17 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
     if importlib.util.find_spec("defusedxml") is None:
         raise InputError(f"{path}: TMX needs defusedxml, which is not installed: pip install 'fairseq-lxsr[prepare]'")
     from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import iterparse
+    from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
     units = 0
+    parser = DefusedXMLParser()
+    parser.parser.AttlistDeclHandler = _refuse_attributes
     try:
         with reading(path), open_binary(path) as stream:
-            parents = []
-            for event, element in iterparse(stream, ("start", "end")):
-                if event == "start":
-                    parents.append(element)
-                    continue
-                parents.pop()
-                if _name(element) != "tu":
-                    continue
+            for unit in _units(iterparse(measured := _Measured(stream, path), ("start", "end"), parser)):
                 units += 1
-                sides = _languages(element)
-                parents[-1].remove(element)  # what is read does not fill the memory
+                measured.since = 0
+                sides = _languages(unit)
                 if source in sides and target in sides:
                     yield sides[source], sides[target]
                 else:
@@ -123,10 +121,50 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
             f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which could unfold without "
             "end; remove its DOCTYPE"
         ) from None
-    except (ParseError, ValueError, LookupError, IndexError) as error:
+    except InputError:
+        raise
+    except (ParseError, ValueError, LookupError) as error:
         raise InputError(f"{path}: not a TMX file ({error}); expected XML with <tu> elements") from None
     if not units:
         raise InputError(f"{path}: no translation units; expected <tu> elements")
+
+
+class _Measured:
+    """A file that is read until its translation units are longer than any would be."""
+
+    def __init__(self, stream: BinaryIO, path: Path):
+        self.stream, self.path, self.since = stream, path, 0
+
+    def read(self, size: int) -> bytes:
+        block = self.stream.read(size)
+        self.since += len(block)
+        if self.since > MOST_BYTES:
+            raise InputError(f"{self.path}: {MOST_BYTES:,} bytes without the end of a <tu>; expected translation units")
+        return block
+
+
+def _refuse_attributes(*declaration) -> None:
+    """Every element would get them, of any length."""
+    raise ValueError("it declares attributes: remove its DOCTYPE")
+
+
+def _units(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
+    """The <tu> elements, one at a time; what is read does not fill the memory."""
+    parents: list[Any] = []
+    since = 0
+    for event, element in events:
+        if event == "start":
+            parents.append(element)
+            since += 1
+            if len(parents) > DEEPEST or since > MOST_ELEMENTS:
+                raise ValueError(f"{since:,} elements without the end of a <tu>, {len(parents)} of them nested")
+            continue
+        parents.pop()
+        if _name(element) == "tu":
+            yield element
+            since = 0
+            for parent in parents:
+                parent.clear()
 
 
 def _name(element) -> str:

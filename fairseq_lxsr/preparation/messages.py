@@ -3,14 +3,12 @@
 Every Linux machine has some; the same kind of text as the GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
 """
 
-import gettext
-import importlib.util
-import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.preparation.catalogues import read_catalogue
 from fairseq_lxsr.preparation.clean import Pair, strip_message
 
 LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
@@ -45,55 +43,6 @@ def _program(path: Path, language: str, folder: Path) -> str:
     """The same for all languages: the path inside the folder, but for the parts that are the language."""
     parts = path.relative_to(folder).with_suffix("").parts
     return "/".join(part for part in parts if part not in (language, "LC_MESSAGES"))
-
-
-def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
-    """Message (after its context and \\x04) to translation; plural forms, fuzzy and untranslated ones are counted.
-
-    A file that cannot be read is counted.
-    """
-    try:
-        return _read_po(path, dropped) if path.suffix == ".po" else _read_mo(path, dropped)
-    except (UnicodeDecodeError, OSError, LookupError, ValueError, struct.error):
-        dropped["unreadable catalogue"] += 1
-        return {}
-
-
-def _read_mo(path: Path, dropped: Counter) -> dict[str, str]:
-    with open(path, "rb") as stream:
-        # the parsed catalogue has no public name, but this one since Python 2.3
-        entries = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
-    dropped["plural"] += len({key[0] for key in entries if isinstance(key, tuple)})
-    return {key: text for key, text in entries.items() if isinstance(key, str) and key and isinstance(text, str)}
-
-
-def _read_po(path: Path, dropped: Counter) -> dict[str, str]:
-    if importlib.util.find_spec("polib") is None:
-        raise InputError(
-            f"{path}: reading .po needs polib, which is not installed: pip install 'fairseq-lxsr[prepare]'"
-        )
-    import polib
-
-    kept = {}
-    for entry in polib.pofile(str(path)):
-        reason = next(
-            (
-                name
-                for name, holds in (
-                    ("obsolete", entry.obsolete),
-                    ("fuzzy", entry.fuzzy),
-                    ("plural", entry.msgid_plural),
-                    ("untranslated", not entry.msgstr),
-                )
-                if holds
-            ),
-            None,
-        )
-        if reason:
-            dropped[reason] += 1
-        else:
-            kept[f"{entry.msgctxt}\x04{entry.msgid}" if entry.msgctxt else entry.msgid] = entry.msgstr
-    return kept
 
 
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:

@@ -54,12 +54,41 @@ def test_a_large_tmx_takes_little_memory(tmp_path):
 
     unit = '<tu><tuv xml:lang="en"><seg>{0} words</seg></tuv><tuv xml:lang="fr"><seg>{0} mots</seg></tuv></tu>\n'
     path = tmp_path / "x.tmx"
-    path.write_text("<tmx><body>" + "".join(unit.format(i) for i in range(30_000)) + "</body></tmx>")
+    path.write_text("<tmx><body>" + "".join(unit.format(i) for i in range(10_000)) + "</body></tmx>")
     tracemalloc.start()
-    assert sum(1 for _ in read_tmx(path, "en", "fr", Counter())) == 30_000
+    assert sum(1 for _ in read_tmx(path, "en", "fr", Counter())) == 10_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1_000_000
+
+
+ATTRIBUTES = f"""<!DOCTYPE tmx [<!ATTLIST tuv lang CDATA "{"x" * 1_000_000}">]><tmx><tu>{"<tuv/>" * 1000}</tu></tmx>"""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            f"<tmx><tu><tuv><seg>{'word ' * 900_000}</seg></tuv></tu></tmx>",
+            "4,194,304 bytes without the end of a <tu>",
+        ),
+        (f"<tmx><header>{'<x/>' * 50_000}</header></tmx>", "20,001 elements without the end of a <tu>"),
+        (f"<tmx><!--{'x' * 5_000_000}--><tu/></tmx>", "4,194,304 bytes without the end of a <tu>"),
+        (f"<tmx>{'<x>' * 1_000_000}", "101 elements without the end of a <tu>, 101 of them nested"),
+        (ATTRIBUTES, "it declares attributes"),
+    ],
+    ids=["segment", "header", "comment", "nested", "attributes"],
+)
+def test_a_tmx_that_would_fill_the_memory_is_refused(tmp_path, content, message):
+    import tracemalloc
+
+    (tmp_path / "x.tmx.gz").write_bytes(gzip.compress(content.encode(), 1))
+    tracemalloc.start()
+    with pytest.raises(InputError, match=message):
+        list(read_tmx(tmp_path / "x.tmx.gz", "en", "fr", Counter()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60_000_000
 
 
 @pytest.mark.parametrize(

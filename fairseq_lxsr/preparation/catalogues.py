@@ -1,0 +1,91 @@
+"""Reading one gettext catalogue, compiled (.mo) or not (.po): messages and their translations.
+
+Python's own module makes a function of the plural rule in a compiled catalogue; here nothing of a file is run.
+"""
+
+import importlib.util
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+
+MOST_BYTES = 1 << 25  # of a catalogue; the largest of programs have three million
+BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # by the first bytes
+CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
+
+
+def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
+    """Read a catalogue: message (after its context and \\x04) to translation.
+
+    Args:
+        dropped: counts plural forms, fuzzy and untranslated messages, and a file that cannot be read.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            raise ValueError
+        return _read_po(path, dropped) if path.suffix == ".po" else _read_mo(path, dropped)
+    except InputError:
+        raise
+    except (OSError, LookupError, ValueError, struct.error):
+        dropped["unreadable catalogue"] += 1
+        return {}
+
+
+def _read_mo(path: Path, dropped: Counter) -> dict[str, str]:
+    kept, plural, charset = {}, set(), "ascii"
+    for message, text in _entries(path.read_bytes()):
+        if not message:
+            named = CHARSET.search(text.decode())
+            charset = named[1] if named else charset
+        elif b"\0" in message:
+            plural.add(message.partition(b"\0")[0])
+        else:
+            kept[str(message, charset)] = str(text, charset)
+    dropped["plural"] += len(plural)
+    return kept
+
+
+def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Messages and translations as they lie in a .mo file; ValueError where the tables point elsewhere."""
+    order = BYTE_ORDERS.get(content[:4])
+    if order is None:
+        raise ValueError("no .mo file")
+    revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
+    if revision >> 16 > 1:
+        raise ValueError("a later format")
+    left = len(content)  # no two entries share their bytes, so that all together are no more than the file
+    for number in range(count):
+        entry = []
+        for table in tables:
+            length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
+            left -= length
+            if start + length >= len(content) or left < 0:
+                raise ValueError("an entry outside of the file")
+            entry.append(content[start : start + length])
+        yield entry[0], entry[1]
+
+
+def _read_po(path: Path, dropped: Counter) -> dict[str, str]:
+    if importlib.util.find_spec("polib") is None:
+        raise InputError(
+            f"{path}: reading .po needs polib, which is not installed: pip install 'fairseq-lxsr[prepare]'"
+        )
+    import polib
+
+    kept = {}
+    for entry in polib.pofile(str(path)):
+        reasons = {
+            "obsolete": entry.obsolete,
+            "fuzzy": entry.fuzzy,
+            "plural": entry.msgid_plural,
+            "untranslated": not entry.msgstr,
+        }
+        reason = next((name for name, holds in reasons.items() if holds), None)
+        if reason:
+            dropped[reason] += 1
+        else:
+            kept[f"{entry.msgctxt}\x04{entry.msgid}" if entry.msgctxt else entry.msgid] = entry.msgstr
+    return kept
