@@ -1,13 +1,14 @@
 """Commands that run in forks of one process, which has imported torch and fairseq once: each starts in milliseconds.
 
 As a script this is that process, `python forks.py SOCKET SHRINK_MODULE`; `commands` starts it and puts `lxsr`,
-`fairseq-train`, `fairseq-generate` and `python` into a folder for PATH.
+`fairseq-train`, `fairseq-generate`, `pytest` and `python` into a folder for PATH.
 """
 
 import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import shutil
 import signal
@@ -23,6 +24,7 @@ ENTRIES = {
     "lxsr": ("fairseq_lxsr.cli.main", "main"),
     "fairseq-train": ("fairseq_cli.train", "cli_main"),
     "fairseq-generate": ("fairseq_cli.generate", "cli_main"),
+    "pytest": ("pytest", "console_main"),
 }
 CLIENT = """#!{python} -ISE
 import json, os, socket, sys
@@ -36,12 +38,13 @@ STARTS_WITHIN = 60  # seconds, until everything is imported
 
 
 @contextlib.contextmanager
-def commands(folder: Path, shrink: str) -> Iterator[Path]:
+def commands(folder: Path, shrink: str, **variables: str) -> Iterator[Path]:
     """A folder with the commands, while the process behind them runs.
 
     Args:
         folder: an empty folder.
         shrink: module with a function `shrink(name, arguments)`, which returns the arguments that are used.
+        variables: of the environment of that process; of a command, what its own environment says.
     """
     address = str(folder / "socket")
     (folder / "bin").mkdir(parents=True)
@@ -49,7 +52,7 @@ def commands(folder: Path, shrink: str) -> Iterator[Path]:
         client = folder / "bin" / name
         client.write_text(CLIENT.format(python=sys.executable, address=address, name=name))
         client.chmod(0o755)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
     server = subprocess.Popen([sys.executable, __file__, address, shrink], env=environment)
     try:
         for _ in range(STARTS_WITHIN * 10):
@@ -104,8 +107,9 @@ def run(name: str, arguments: list[str]) -> int:
     try:
         if name != "python":
             module, function = ENTRIES[name]
-            getattr(importlib.import_module(module), function)()
-        elif arguments[0] == "-c":
+            status = getattr(importlib.import_module(module), function)()
+            return int(status or 0)
+        if arguments[0] == "-c":
             exec(arguments[1], {"__name__": "__main__"})
         elif arguments[0] == "-m":
             sys.argv = arguments[1:]
@@ -127,6 +131,7 @@ if __name__ == "__main__":
     for preloaded in ("fairseq_cli.train", "fairseq_cli.generate", "fairseq_lxsr.cli.main", "fairseq_lxsr.encoder"):
         importlib.import_module(preloaded)
     for room in ("tasks", "models"):  # as --user-dir does
-        for path in sorted((Path(__file__).parent.parent / "fairseq_lxsr" / room).glob("[!_]*.py")):
-            importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
+        package = importlib.import_module(f"fairseq_lxsr.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     serve(sys.argv[1], importlib.import_module(sys.argv[2]).shrink)

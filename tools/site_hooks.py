@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -114,15 +115,43 @@ def options_of(config: type) -> list[argparse.Action]:
 
 
 def option_table(kind: str) -> Callable[[str], str]:
+    """Options of a task, model or criterion; those of the terms of the loss have tables of their own."""
+
     def make(name: str) -> str:
-        rows = []
-        for option in options_of(registries()[kind][name]):
-            choices = ", ".join(f"`{choice}`" for choice in option.choices or ())
-            meaning = (option.help or "") + (f"; one of {choices}" if choices else "")
-            rows.append((f"`{option.option_strings[0]}`", shown(option.default), meaning))
-        return table(("option", "default", "meaning"), rows)
+        config = registries()[kind][name]
+        of_terms = {
+            field.name for term in terms() if issubclass(config, term.Options) for field in fields(term.Options)
+        }
+        return option_rows([option for option in options_of(config) if option.dest not in of_terms])
 
     return make
+
+
+def option_rows(options: list[argparse.Action]) -> str:
+    rows = []
+    for option in options:
+        choices = ", ".join(f"`{choice}`" for choice in option.choices or ())
+        meaning = (option.help or "") + (f"; one of {choices}" if choices else "")
+        rows.append((f"`{option.option_strings[0]}`", shown(option.default), meaning))
+    return table(("option", "default", "meaning"), rows) if rows else "It has no options."
+
+
+def terms() -> tuple[type, ...]:
+    registries()
+    from fairseq_lxsr.terms import all_terms
+
+    return all_terms()
+
+
+def term_tables(_: str) -> str:
+    """The options of each term of the loss, under what its module says of it."""
+    parts = []
+    for term in terms():
+        summary = (sys.modules[term.__module__].__doc__ or "").strip().splitlines()[0]
+        _, _, meaning = summary.partition(": ")
+        parts.append(f"#### Term `{term.name}`\n\n{meaning[:1].upper()}{meaning[1:]}\n\n")
+        parts.append(option_rows(options_of(term.Options)) + "\n")
+    return "\n".join(parts)
 
 
 def preset_table(model: str) -> str:
@@ -200,6 +229,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "task": option_table("task"),
     "model": option_table("model"),
     "criterion": option_table("criterion"),
+    "terms": term_tables,
     "presets": preset_table,
     "fields": field_table,
     "verbs": verb_helps,

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -92,30 +92,66 @@ def write_downloads(folder: Path) -> None:
         shutil.copytree(ROOT / "tests" / "golden" / name, folder / name)
 
 
+@dataclass
+class Workplace:
+    """A folder like the repository's root, where the blocks run one after the other, and the commands they find."""
+
+    folder: Path
+    environment: dict[str, str]
+    done: set[str] = field(default_factory=set)
+
+
+def environment_of(bin_folder: Path, package: Path) -> dict[str, str]:
+    """The commands in `bin_folder`, and the package that lies in `package`."""
+    path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
+    return os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests")))}
+
+
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder like the repository's root, where the blocks run one after the other; its environment; what has run."""
     folder = tmp_path_factory.mktemp("documents") / "root"
     folder.mkdir()
     for name in ("examples", "preprocess"):
         shutil.copytree(ROOT / name, folder / name)
     write_downloads(folder)
-    with commands(folder.parent / "commands", "small") as bin_folder:
+    with commands(folder.parent / "commands", "small", PYTHONPATH=str(ROOT)) as bin_folder:
         (bin_folder / "make").write_text(MAKE)
         (bin_folder / "make").chmod(0o755)
-        path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
-        python_path = os.pathsep.join((str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")))
-        yield folder, os.environ | {"PATH": path, "PYTHONPATH": python_path}, set()
+        yield Workplace(folder, environment_of(bin_folder, ROOT))
 
 
-def run(block: Block, folder: Path, environment: dict[str, str]) -> None:
+@pytest.fixture(scope="module")
+def extended(workplace):
+    """The same folder with a copy of the package, into which the pages on extending it have put their files."""
+    folder = workplace.folder
+    for name in ("fairseq_lxsr", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for page in (ROOT / "docs" / "extend").glob("*.md"):
+        for block in blocks(page):
+            if block.title:
+                write(block, folder)
+            elif block.language == "diff":
+                patch = ["git", "apply", "--unidiff-zero", "-"]
+                subprocess.run(patch, cwd=folder, input=block.text, text=True, check=True)
+    with commands(folder.parent / "extended", "small", PYTHONPATH=str(folder)) as bin_folder:
+        yield Workplace(folder, environment_of(bin_folder, folder))
+
+
+def write(block: Block, folder: Path) -> None:
+    path = folder / str(block.title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text)
+
+
+def run(block: Block, place: Workplace) -> None:
     if block.language == "python":
-        (folder / "block.py").write_text(block.text)
+        (place.folder / "block.py").write_text(block.text)
     command = "python block.py" if block.language == "python" else block.text
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        cwd=folder,
-        env=environment,
+        cwd=place.folder,
+        env=place.environment,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -126,14 +162,14 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_run_in_their_order(page, workplace):
-    folder, environment, done = workplace
+def test_blocks_run_in_their_order(page, workplace, request):
+    place = request.getfixturevalue("extended") if page.parent.name == "extend" else workplace
     for block in blocks(page):
         if block.title:
-            (folder / block.title).write_text(block.text)
-        if block.language in RUN and block.reason is None and block.text not in done:  # pages repeat some blocks
-            run(block, folder, environment)
-            done.add(block.text)
+            write(block, place.folder)
+        elif block.language in RUN and block.reason is None and block.text not in place.done:  # pages repeat some
+            run(block, place)
+            place.done.add(block.text)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -152,6 +188,6 @@ def test_readme_is_short():
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
-        generated = page.parent.name == "docs" and target.startswith("api/")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        generated = "docs" in page.parts and "api/" in target
         assert generated or (page.parent / target).exists(), target
