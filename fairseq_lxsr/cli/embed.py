@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--format parquet needs pyarrow; install it with `pip install pyarrow`")
     refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files([args.model])])
     encoder = load_encoder(args.model, args)
-    total = None if args.input == ["-"] else count_lines(args.input)
+    total = count_lines(args.input)
     lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)
     settings = {
         "model": encoder.fingerprint + ("-untrained" if args.untrained else ""),
-        "input": [name if name == "-" else Path(name).name for name in args.input],
+        "input": ["-" if is_stream(name) else Path(name).name for name in args.input],
         "first_line": first + 1,
         "shard": args.shard and "{}/{}".format(*args.shard),
         "computed_in": args.dtype,
@@ -111,9 +111,17 @@ def laser_options(layout: "Layout") -> str:
     return f"--dim {layout.width}" + (" --fp16" if layout.dtype == "float16" else "")
 
 
-def count_lines(paths: list[str]) -> int:
-    if "-" in paths:
+def is_stream(name: str) -> bool:
+    """Whether an input can be read only once: standard input, or a pipe such as `<(zcat a.gz b.gz)`."""
+    return name == "-" or (Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir())
+
+
+def count_lines(paths: list[str]) -> int | None:
+    """Lines of all inputs together; None where one is read only once."""
+    if "-" in paths and len(paths) > 1:
         raise InputError("standard input (-) beside files; expected one or the other")
+    if any(map(is_stream, paths)):
+        return None
     count = sum(1 for _ in chain.from_iterable(map(read_lines, paths)))
     if not count:
         raise InputError(f"{' '.join(paths)}: empty file; expected one sentence a line")
@@ -138,6 +146,6 @@ def shard(
         return lines, total, 0
     part, parts = which
     if total is None:
-        raise InputError("--shard of standard input, whose length is not known; give a file")
+        raise InputError("--shard of a stream, whose length is not known; give a file")
     start, stop = (total * count // parts for count in (part - 1, part))
     return islice(lines, start, stop), stop - start, start

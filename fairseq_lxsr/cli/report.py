@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.evaluate import Files, aligned_files, aligned_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, one_line
 from fairseq_lxsr.files import read_parallel, refuse_overlap
 from fairseq_lxsr.ranges import file_path
 
@@ -61,9 +61,9 @@ def run(args: argparse.Namespace) -> None:
 def training_logs(folder: Path) -> Iterator["Curves"]:
     from fairseq_lxsr.report.training_log import read_log
 
-    for path in sorted(folder.glob(LOGS)):
+    for path in files_of(folder, LOGS):
         with skipped_if_unfit():
-            curves = read_log(path, str(path.relative_to(folder)))
+            curves = read_log(path, printable(path.relative_to(folder)))
             if curves is not None:
                 yield curves
 
@@ -71,18 +71,28 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 def all_scores(folder: Path) -> Iterator["Score"]:
     from fairseq_lxsr.evaluation.score import read_scores
 
-    for path in sorted(folder.glob(SCORES)):
+    for path in files_of(folder, SCORES):
         with skipped_if_unfit():
             yield from read_scores(path)
 
 
 @contextlib.contextmanager
 def skipped_if_unfit() -> Iterator[None]:
-    """A file of another kind, or text of too few pairs, is named and left out."""
+    """A file of another kind or that cannot be read, or text of too few pairs, is named and left out."""
     try:
         yield
-    except InputError as error:
-        print(f"lxsr: left out: {error}", file=sys.stderr)
+    except (InputError, OSError) as error:
+        print(f"lxsr: left out: {one_line(error)}", file=sys.stderr)
+
+
+def files_of(folder: Path, pattern: str) -> list[Path]:
+    """Files in their order; not a pipe, which might never end."""
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
+def printable(path: Path) -> str:
+    """A name that can be written as UTF-8."""
+    return str(path).encode("utf-8", "replace").decode()
 
 
 def aligned_texts(args: argparse.Namespace) -> list[Files]:

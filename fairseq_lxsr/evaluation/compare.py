@@ -11,7 +11,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
 
 SEED = 12345  # as in sacrebleu
-BLOCK = 100
+BLOCK, BLOCK_NUMBERS = 100, 10**7  # draws at a time, and numbers of which they consist
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def paired_bootstrap(
     units = one.shape[1]
     generator = np.random.default_rng(seed)
     differences = []
-    for start in range(0, draws, BLOCK):
-        drawn = generator.multinomial(units, np.full(units, 1 / units), size=min(BLOCK, draws - start))  # [b, U]
+    block = max(1, min(BLOCK, BLOCK_NUMBERS // units))
+    for start in range(0, draws, block):
+        drawn = generator.multinomial(units, np.full(units, 1 / units), size=min(block, draws - start))  # [b, U]
         differences.append(_percent(two @ drawn.T) - _percent(one @ drawn.T))
     found = np.concatenate(differences)
     observed = second.value - first.value
@@ -98,7 +99,7 @@ def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS)
 
 
 def _what(score: Score) -> str:
-    return " ".join(filter(None, (score.protocol, score.task, score.settings.get("metric"))))
+    return " ".join(filter(None, (score.protocol, score.task, str(score.settings.get("metric", "")))))
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 import logging
 import math
 from collections import Counter
@@ -14,11 +13,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.choices import WORD_WEIGHTS
+from fairseq_lxsr.choices import EMBEDDING_DTYPES, WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.text import Encoder, Text
 from fairseq_lxsr.files import read_lines, sha256
 from fairseq_lxsr.retrieval.neighbours import FloatArray
+from fairseq_lxsr.stored import is_count, open_array, parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class StoredEmbeddings:
     @cached_property
     def fingerprint(self) -> str:
         """Of all embeddings in the folder."""
-        files = sorted(path for path in self.folder.iterdir() if path.suffix in (".npy", ".raw"))
+        files = sorted(path for path in self.folder.iterdir() if path.suffix in (".npy", ".raw") and path.is_file())
         return short_hash(*(f"{path.name}={sha256(path)}" for path in files))
 
     def embed(self, text: Text) -> FloatArray:
@@ -130,8 +130,13 @@ def read_description(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        index = json.loads(beside.read_text(encoding="utf-8"))
-        return {"model": str(index["model"]), "dimension": int(index["dimension"]), "dtype": str(index["dtype"])}
+        index = parse_json(beside.read_text(encoding="utf-8"))
+        found = {name: index[name] for name in ("model", "dimension", "dtype")}
+        if not (isinstance(found["model"], str) and is_count(found["dimension"]) and found["dimension"]):
+            raise TypeError(f"model {found['model']!r:.40}, dimension {found['dimension']!r:.40}")
+        if found["dtype"] not in EMBEDDING_DTYPES:
+            raise ValueError(f"dtype {found['dtype']!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
+        return found
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{beside}: does not describe {path.name} ({error!r}); embed the text again") from None
 
@@ -150,12 +155,13 @@ def read_embeddings(path: str | Path, raw_width: int = 1024, raw_dtype: str = "f
         size = path.stat().st_size
         if not size or size % (np.dtype(raw_dtype).itemsize * raw_width):
             raise InputError(
-                f"{path}: {size:,} bytes, not rows of {raw_width} {raw_dtype}; set --raw-dim to their width"
+                f"{path}: {size:,} bytes, not rows of {raw_width} {raw_dtype}; set --raw-dim to their width, or embed "
+                "the text again"
             )
         return np.memmap(path, dtype=raw_dtype, mode="r").reshape(-1, raw_width)
     try:
-        stored = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        stored = open_array(path)
+    except ValueError as error:
         raise InputError(f"{path}: not a numpy file of numbers ({error}); write it with numpy.save") from None
     if stored.ndim != 2 or stored.dtype not in (np.float32, np.float16, np.float64) or not len(stored):
         raise InputError(f"{path}: {stored.dtype} of shape {stored.shape}; expected floats [N, D]")

@@ -13,6 +13,9 @@ import numpy as np
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, check_replaceable, read_lines
+from fairseq_lxsr.stored import parse_json
+
+LIMIT = 2**53  # of numbers in a score
 
 
 @dataclass(frozen=True)
@@ -130,14 +133,38 @@ def read_scores(path: str | Path) -> list[Score]:
     scores = []
     for number, line in enumerate(read_lines(path, max_words=None), start=1):
         try:
-            read = json.loads(line)
-            outcomes = {name: Outcomes(out["hits"], out["of"]) for name, out in read["outcomes"].items()}
-            values, settings = dict(read["values"]), dict(read["settings"])
-            scores.append(Score(read["protocol"], read["task"], values, settings, outcomes, read["version"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            scores.append(_score(parse_json(line)))
+        except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}, line {number}: not a score ({error!r}); expected the output of `lxsr eval --output`"
             ) from None
     if not scores:
         raise InputError(f"{path}: no score in it; expected the output of `lxsr eval --output`")
     return scores
+
+
+def _score(read: dict[str, Any]) -> Score:
+    """Raises: KeyError or TypeError saying what does not fit."""
+    for kind, names in ((str, ("protocol", "task", "version")), (dict, ("values", "settings", "outcomes"))):
+        for name in names:
+            if not isinstance(read[name], kind):
+                raise TypeError(f"{name} {read[name]!r:.40}")
+    _check_numbers("values", list(read["values"].values()))
+    outcomes = {name: _outcomes(name, out) for name, out in read["outcomes"].items()}
+    return Score(read["protocol"], read["task"], read["values"], read["settings"], outcomes, read["version"])
+
+
+def _outcomes(name: str, read: Any) -> Outcomes:
+    hits, of = (read.get("hits"), read.get("of")) if isinstance(read, dict) else (None, None)
+    _check_numbers(f"hits of {name}", hits)
+    if of is not None:
+        _check_numbers(f"of of {name}", of)
+    if not hits or (of is not None and len(of) != len(hits)):
+        raise TypeError(f"hits of {name} {hits!r:.40}, of {of!r:.40}")
+    return Outcomes(hits, of)
+
+
+def _check_numbers(name: str, values: Any) -> None:
+    # NaN is not below the limit
+    if not (isinstance(values, list) and all(type(value) in (int, float) and abs(value) < LIMIT for value in values)):
+        raise TypeError(f"{name} {values!r:.40}")

@@ -1,14 +1,19 @@
 """What fairseq-train logged: --log-format json or simple."""
 
-import json
+import contextlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.stored import parse_json
 
 VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?[0-9.]+(?:e-?[0-9]+)?)(?=[,\s|]|$)")
 VALID_PREFIX = "valid_"
+LIMIT = 2**53  # of updates
 
 
 @dataclass
@@ -21,44 +26,47 @@ class Curves:
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:
-    """Curves of what fairseq-train printed or wrote with --log-file; None where a file holds none."""
+    """Curves of what fairseq-train printed or wrote with --log-file; None where a file holds none.
+
+    Raises: InputError naming the line whose number of updates is none, and as `read_lines`.
+    """
     curves = Curves(name or path.name)
-    for line in read_lines(path, max_words=None):
-        start = line.find("{")
-        if start >= 0 and '"num_updates"' in line:
-            _add(curves.train, _json_values(line[start:]))
-        elif start >= 0 and '"valid_num_updates"' in line:
-            values = _json_values(line[start:])
-            _add(curves.valid, {key.removeprefix(VALID_PREFIX): value for key, value in values.items()})
-        elif "| valid on " in line:
-            _add(curves.valid, _values(line))
-        elif "num_updates=" in line:
-            _add(curves.train, _values(line))
+    for number, line in enumerate(read_lines(path, max_words=None), start=1):
+        found, values = _of_line(curves, line)
+        update = values.get("num_updates")
+        if update is None:
+            continue
+        if not 0 <= update < LIMIT or update != int(update):
+            raise InputError(f"{path}, line {number}: num_updates {update}; expected a whole number, as fairseq-train")
+        for value_name, value in values.items():
+            found.setdefault(value_name, {})[int(update)] = value
     return curves if curves.train or curves.valid else None
+
+
+def _of_line(curves: Curves, line: str) -> tuple[dict[str, dict[int, float]], dict[str, float]]:
+    """The curves that a line goes on with, and its values; none where it is a line of something else."""
+    start = line.find("{")
+    if start >= 0 and '"num_updates"' in line:
+        return curves.train, _json_values(line[start:])
+    if start >= 0 and '"valid_num_updates"' in line:
+        values = _json_values(line[start:])
+        return curves.valid, {key.removeprefix(VALID_PREFIX): value for key, value in values.items()}
+    if "| valid on " in line:
+        return curves.valid, _numbers(VALUE.findall(line))
+    return curves.train, _numbers(VALUE.findall(line)) if "num_updates=" in line else {}
 
 
 def _json_values(text: str) -> dict[str, float]:
     try:
-        return {key: float(value) for key, value in json.loads(text).items() if _is_number(value)}
-    except (ValueError, AttributeError):
+        return _numbers(parse_json(text).items())
+    except ValueError:
         return {}
 
 
-def _values(text: str) -> dict[str, float]:
-    """Of the simple format: `name=1.5,` in training, `| name 1.5 |` in validation."""
-    return {key: float(value) for key, value in VALUE.findall(text) if _is_number(value)}
-
-
-def _is_number(value) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _add(curves: dict[str, dict[int, float]], values: dict[str, float]) -> None:
-    update = values.get("num_updates")
-    if update is not None:
-        for name, value in values.items():
-            curves.setdefault(name, {})[int(update)] = value
+def _numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    """Of the simple format (`name=1.5,` in training, `| name 1.5 |` in validation) and of JSON, which has strings."""
+    numbers = {}
+    for name, value in fields:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            numbers[name] = float(value)
+    return numbers

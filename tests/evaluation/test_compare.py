@@ -99,3 +99,10 @@ def test_a_later_score_replaces_an_earlier_one():
 def test_other_units_are_refused():
     with pytest.raises(InputError, match="300 and 299 units"):
         paired_bootstrap(FIRST, Outcomes(FIRST.hits[1:]))
+
+
+def test_draws_do_not_depend_on_how_many_fit_in_memory(monkeypatch):
+    one, two = Outcomes([1, 0, 0, 1, 1] * 8), Outcomes([1, 1, 0, 1, 1] * 8)
+    expected = paired_bootstrap(one, two)
+    monkeypatch.setattr("fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300)
+    assert paired_bootstrap(one, two) == expected

@@ -53,6 +53,25 @@ def test_standard_input_packed_files_and_several_files(toy_model, text, expected
     refused(embed(toy_model, "--input", tmp_path / "b.zst", "--output", output, check=False), "not a whole packed file")
 
 
+def test_a_pipe_is_read_once(toy_model, text, expected, tmp_path):
+    pipe, output = tmp_path / "pipe", tmp_path / "out.npy"
+    os.mkfifo(pipe)
+
+    def embedded(*options):
+        feeding = subprocess.Popen(["dd", f"if={text}", f"of={pipe}"], stderr=subprocess.DEVNULL)
+        done = embed(toy_model, "--input", pipe, "--output", output, *options, check=False)
+        feeding.kill()
+        feeding.wait()
+        return done
+
+    assert "302 embeddings" in embedded().stdout
+    np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
+    assert embedded("--resume").returncode == 0
+    refused(embedded("--shard", "1/2"), "--shard of a stream")
+    done = lxsr("mine", "--model", toy_model, "--source", pipe, "--target", text, "--output", output, check=False)
+    refused(done, pipe, "is read more than once; expected a file")
+
+
 def test_formats_and_index(toy_model, text, expected, tmp_path):
     done = embed(toy_model, "--input", text, "--output", tmp_path / "out.raw", "--format", "raw")
     assert "302 embeddings of width 32, 1 empty, 1 long" in done.stdout

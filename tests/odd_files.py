@@ -1,0 +1,77 @@
+"""What becomes of a file: cut, overwritten, of another kind, with other values of every type in its JSON."""
+
+import json
+
+from hypothesis import strategies as st
+
+KINDS = (
+    b"",
+    b"PK\x03\x04",
+    b"\x93NUMPY\x01\x00\xff\xff",
+    b"\x1f\x8b",
+    b"\xff\xfe",
+    b"\x00" * 200,
+    b"[]",
+    b"null",
+    b"{",
+)
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([2**31, 2**53, 2**63, -(2**64), 10**400, 1e308, -0.5, float("nan"), float("inf"), float("-inf")]),
+    st.sampled_from(["", "x", "nan", "1e9", "float32", "object", "\ud800", "\x00", "é" * 300, "../../etc"]),
+    st.lists(st.integers(0, 2), max_size=3),
+    st.dictionaries(st.sampled_from(["a", "lines", "hits"]), st.integers(-1, 2), max_size=2),
+    st.integers(2, 40).map(lambda depth: json.loads("[" * depth + "]" * depth)),
+)
+
+
+def places(document, before=()):
+    """The paths of everything in a JSON document."""
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in items:
+        yield (*before, key)
+        yield from places(value, (*before, key))
+
+
+def changed(document, place, value, remove: bool):
+    """The document with something else, or nothing, in one place."""
+    copy = json.loads(json.dumps(document))
+    inner = copy
+    for key in place[:-1]:
+        inner = inner[key]
+    if remove:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return copy
+
+
+@st.composite
+def odd_bytes(draw, content: bytes):
+    """A file's bytes, damaged."""
+    start = draw(st.integers(0, max(0, len(content) - 1)))
+    end = draw(st.integers(start, min(len(content), start + 40)))
+    return draw(
+        st.one_of(
+            st.sampled_from(KINDS),
+            st.just(content[:start]),
+            st.binary(max_size=40).map(lambda new: content[:start] + new + content[end:]),
+            st.sampled_from(KINDS).map(lambda new: new + content[len(new) :]),
+        )
+    )
+
+
+@st.composite
+def odd_json(draw, document):
+    """A JSON document with one or two changes, or its damaged bytes."""
+    if draw(st.integers(0, 4)) == 0:
+        return draw(odd_bytes(json.dumps(document).encode()))
+    for _ in range(draw(st.integers(1, 2))):
+        there = list(places(document))
+        if there:
+            document = changed(document, draw(st.sampled_from(there)), draw(ODD), draw(st.integers(0, 5)) == 0)
+    return json.dumps(document).encode()

@@ -1,0 +1,32 @@
+"""`lxsr report` of a folder in which not everything is what its name says."""
+
+import os
+
+from conftest import lxsr_here as lxsr
+
+from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
+
+LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates={}, wall=457\n"
+
+
+def test_files_of_another_kind_are_named_and_left_out(tmp_path):
+    append_scores(tmp_path / "good.jsonl", [from_hits("xsr", "en->fr", {"P@1": Outcomes([1, 0])}, {"model": "m"})])
+    (tmp_path / "train.log").write_text(LOG.format(50))
+    (tmp_path / os.fsdecode(b"\xff.log")).write_text(LOG.format(60))
+    bad = {
+        "nan.log": LOG.format(50) + 'x | {"loss": "1", "num_updates": "nan"}\n',
+        "deep.jsonl": "[" * 200_000,
+        "types.jsonl": '{"protocol": 5, "task": [], "values": {}, "settings": {}, "outcomes": {}, "version": ""}',
+        "latin.log": "caf\udce9",
+        "long.log": "a" * 2**25 + "a",
+    }
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder.log").mkdir()
+    done = lxsr("report", tmp_path)
+    assert "2 training logs, 1 scores" in done.stdout
+    assert (tmp_path / "report.html").is_file()
+    assert sorted(
+        line.partition(f"left out: {tmp_path}/")[2].split(",")[0].split(":")[0] for line in done.stderr.splitlines()
+    ) == sorted(bad)
