@@ -24,6 +24,7 @@ import torch
 import yaml
 from corpora import ROOT, chosen_rows, lxsr, prepare, subset, training_files
 from machine import machine
+from quality_runs import resolve
 from quality_sets import (
     CANDIDATES,
     CLASSIFICATION,
@@ -82,17 +83,6 @@ def updates_per_second(log: str) -> float:
     """From the first line of the log to the last: what comes before the first update is not counted."""
     (first, start), *_, (last, end) = re.findall(r"train_inner .*num_updates=(\d+),.*wall=(\d+)", log)
     return (int(last) - int(first)) / (int(end) - int(start))
-
-
-def resolve(configs: dict, name: str) -> dict:
-    """The config of a run; one with `like` is that of another, with its own `options` after the last phase's."""
-    config = configs[name]
-    if "like" not in config:
-        return config
-    base = resolve(configs, config["like"])
-    *before, last = base["phases"]
-    last = last | {"options": f"{last.get('options', '')} {config.get('options', '')}"}
-    return base | config | {"phases": [*before, last]}
 
 
 def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minutes: float, seed: int):

@@ -1,0 +1,36 @@
+"""Every run of the benchmarks is a recipe with options that fairseq-train has."""
+
+import shlex
+
+import laser_family
+import pytest
+import train
+import yaml
+from conftest import ROOT
+from fairseq_options import read_by_fairseq
+from quality_runs import resolve
+
+from fairseq_lxsr.recipes import read_recipe, train_command
+
+DATA = str(ROOT / "tests" / "golden" / "compatibility" / "data")
+QUALITY = yaml.safe_load((ROOT / "benchmarks" / "quality.yaml").read_text())
+PHASES = {
+    f"{name} {number}": [phase["recipe"], *shlex.split(phase.get("options", ""))]
+    for name in QUALITY
+    for number, phase in enumerate(resolve(QUALITY, name).get("phases", ()))
+}
+
+
+@pytest.mark.parametrize(
+    "run", [*PHASES.values(), *laser_family.SYSTEMS.values(), *train.SYSTEMS.values()], ids=" ".join
+)
+def test_run_is_a_recipe_with_options(run):
+    recipe, *options = run
+    read_by_fairseq(train_command(read_recipe(recipe), DATA, ["--cpu", *options]))
+
+
+def test_runs_that_are_like_another_have_its_phases():
+    runs = {name: resolve(QUALITY, name) for name in QUALITY}
+    assert runs["layers_0_corpus_3"]["phases"][0]["recipe"] == runs["paper"]["phases"][0]["recipe"] == "paper_small"
+    assert runs["layers_0_corpus_3"]["phases"][0]["options"].split() == ["--encoder-layers", "0"]
+    assert runs["small_corpus_10_and_teacher"]["corpus"] == 0.1
