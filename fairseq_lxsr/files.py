@@ -24,6 +24,9 @@ from typing import IO, Any, BinaryIO
 
 from fairseq_lxsr.errors import InputError
 
+# what fairseq-train --user-dir takes: it imports this folder under its own name, from the folder around it, and so gets
+# the package that `import fairseq_lxsr` finds, once, wherever it runs; a relative path only works in the current folder
+PACKAGE = Path(__file__).parent.absolute()
 MAX_WORDS = 10_000
 OLD = ".old"  # ends the hidden name of a folder that is being replaced
 MAX_RATIO = 100  # of unpacked to packed bytes; text has less than 20

@@ -33,11 +33,11 @@ def pytest_make_parametrize_id(val, argname):
     return argname if isinstance(val, bytes) else None
 
 
-def run(module: str, *arguments, check: bool = True, **variables) -> subprocess.CompletedProcess:
-    """Run `python -m module arguments` in the project's root; `check` expects exit status 0."""
+def run(module: str, *arguments, check: bool = True, cwd: Path = ROOT, **variables) -> subprocess.CompletedProcess:
+    """Run `python -m module arguments`, in the project's root or in `cwd`; `check` expects exit status 0."""
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=ROOT,
+        cwd=cwd,
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONFAULTHANDLER": "1"} | variables,

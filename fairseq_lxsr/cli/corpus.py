@@ -1,6 +1,7 @@
 """`lxsr corpus`: text that anyone can train on; what there is, and getting it."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,4 +75,4 @@ def run_get(args: argparse.Namespace) -> None:
     data = files[0] if len(files) == 1 else files[0].with_suffix("")
     pair = files[0].stem.rpartition(".")[2] if len(files) == 1 else args.lang_pair
     print(f"{', '.join(map(str, files))} (licence: {corpus.licence})")
-    print(f"lxsr prepare --lang-pairs {pair} --data {data}")
+    print(shlex.join(["lxsr", "prepare", "--lang-pairs", pair, "--data", str(data)]))

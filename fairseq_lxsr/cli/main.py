@@ -21,6 +21,7 @@ VERBS = {
     "binarise": ("prepare", "the files that fairseq-train reads"),
     "prepare": ("prepare", "all of clean, subwords and binarise"),
     "train": ("train", "train by a recipe"),
+    "user-dir": ("user_dir", "print what fairseq-train --user-dir takes"),
     "recipes": ("train", "list the recipes"),
     "export-model": ("export_model", "checkpoint to model folder"),
     "embed": ("embed", "embed the sentences of files"),

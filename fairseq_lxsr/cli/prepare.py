@@ -1,11 +1,13 @@
 """Corpus preparation: `lxsr clean`, `lxsr subwords` and `lxsr binarise` are its stages, `lxsr prepare` runs all."""
 
 import argparse
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
 from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import PACKAGE
 from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.preparation.clean import FILTERS
 from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions
@@ -193,10 +195,11 @@ def run_prepare(args: argparse.Namespace) -> None:
 
     config = config_of(args)
     done = pipeline.prepare(config, locale_folders(args))
+    pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
+    command = shlex.join(["fairseq-train", ":".join(map(str, done.data)), "--user-dir", str(PACKAGE), *pairs])
     print(
         f"{done.pairs:,} pairs to train on, at most {done.unknown} % of a text unknown; all inputs, hashes and counts "
-        f"are in {done.summary}\nfairseq-train {':'.join(map(str, done.data))} --user-dir fairseq_lxsr --task "
-        f"xling_sent --lang-pairs {','.join(config.pairs)} ..."
+        f"are in {done.summary}\n{command} ..."
     )
 
 

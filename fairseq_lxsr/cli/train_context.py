@@ -1,6 +1,7 @@
 """`lxsr train-context`: embeddings without parallel text; both stages and all rounds, resumable."""
 
 import argparse
+import shlex
 
 from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.ranges import file_path
@@ -35,4 +36,4 @@ def run(args: argparse.Namespace) -> None:
         )
 
     model = Rounds(config, prepare).run()
-    print(f"{model}: the model of the last round; lxsr embed --model {model} ...")
+    print(f"{model}: the model of the last round; lxsr embed --model {shlex.quote(str(model))} ...")

@@ -21,14 +21,13 @@ from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, heeding_sigterm
-from fairseq_lxsr.files import Lines, atomic_write, locked, read_lines, sha256
+from fairseq_lxsr.files import PACKAGE, Lines, atomic_write, locked, read_lines, sha256
 from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
 # options that may change between two calls on one work folder: always, and as long as nothing is mined
 MAY_CHANGE = {"work", "rounds", "workers", "gold"}
 OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
-PLUGIN = Path(__file__).parent.parent
 SAVE_EVERY = 1000  # updates
 
 
@@ -138,7 +137,7 @@ class Rounds:
         updates = sum(math.ceil(count / config.batch_size) for count in samples)
         data = os.pathsep.join(str(shard.absolute()) for shard in self.text.shards)
         command = [
-            *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", PLUGIN),
+            *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", PACKAGE),
             *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
             *("--langs", ",".join(config.documents), "--context", config.context),
             *("--max-positions", config.max_positions, "--dropout", config.dropout),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fairseq_lxsr.data_folder import count_pairs
 from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files import PACKAGE
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.recipes.recipe import Option, Recipe, override
 
-PLUGIN = Path(__file__).parent.parent
 ALIASES = {"max-sentences": "batch-size"}
 
 Words = list[str]  # the values of an option as they stand on the command line; none for a flag
@@ -35,7 +35,7 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
         schedule = _schedule(options, recipe.warmup or 0, data)
         options |= {name: words for name, words in schedule.items() if name not in options}
     return [
-        *(data, "--user-dir", str(PLUGIN)),
+        *(data, "--user-dir", str(PACKAGE)),
         *(word for name, words in options.items() for word in (f"--{name}", *words)),
     ]
 

@@ -118,7 +118,16 @@ CASES = {
     "clean, the corpus": ("clean", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
 }
 REASONS = ("which is read; choose another name", "by two options", "not a score", "is no file")
-WRITES_NO_FILE_THAT_IS_NAMED = {"binarise", "compare", "corpus", "recipes", "subwords", "train", "train-context"}
+WRITES_NO_FILE_THAT_IS_NAMED = {
+    "binarise",
+    "compare",
+    "corpus",
+    "recipes",
+    "subwords",
+    "train",
+    "train-context",
+    "user-dir",
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,50 @@
+"""The plugin is found from any folder, and imported once."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import lxsr_here, run
+
+import fairseq_lxsr
+
+CHECK = """
+import sys
+from argparse import Namespace
+from collections import Counter
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.models import MODEL_REGISTRY
+from fairseq.utils import import_user_module
+
+import_user_module(Namespace(user_dir=sys.argv[1]))
+assert {"xling_sent", "sent_context", "xling_translation"} <= TASK_REGISTRY.keys()
+assert {"lxsr", "laser", "tlaser", "context_transformer"} <= MODEL_REGISTRY.keys()
+files = {name: module.__file__ for name, module in sys.modules.items() if getattr(module, "__file__", None)}
+ours = {name: file for name, file in files.items() if file.startswith(sys.argv[1])}
+assert max(Counter(ours.values()).values()) == 1, Counter(ours.values())
+assert all(name.split(".")[0] == "fairseq_lxsr" for name in ours), ours
+import fairseq_lxsr
+assert fairseq_lxsr.__path__ == [sys.argv[1]]
+"""
+
+
+def test_it_is_the_folder_of_the_package():
+    assert lxsr_here("user-dir").stdout == f"{Path(fairseq_lxsr.__file__).parent.absolute()}\n"
+
+
+def test_fairseq_imports_it_once_from_another_folder(tmp_path):
+    folder = lxsr_here("user-dir").stdout.strip()
+    command = [sys.executable, "-c", CHECK, folder]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp_path):
+    work = tmp_path / "a folder"
+    options = ("--valid-size", 50, "--test-size", 50, "--vocab-size", 200)
+    out = lxsr_here("prepare", "--work", work, "--data", toy_work / "text", *options).stdout
+    program, *words = shlex.split(out.splitlines()[-1])
+    assert (program, words.pop()) == ("fairseq-train", "...")
+    training = ("--arch", "lxsr_tiny", "--criterion", "xling_sent_loss", "--max-update", 1, "--batch-size", 8)
+    run("fairseq_cli.train", *words, *training, "--optimizer", "adam", "--cpu", "--no-save", cwd=tmp_path)
