@@ -1,11 +1,12 @@
 """Bad input is reported in one line, with exit status 2 and no traceback."""
 
 import contextlib
+import re
 import reprlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -30,6 +31,9 @@ def shown(value: Any, most: int = 60) -> str:
 
 def one_line(error: BaseException) -> str | None:
     """What to tell the user of an `InputError` or of a file system that refuses; None for anything else."""
+    relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
+    if relayed:  # torch hands on what a worker process raised with its traceback
+        return relayed[-1]
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
@@ -74,12 +78,15 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def install_excepthook(program: str) -> None:
-    """The same for a program whose main function is not ours: fairseq-train with this plugin."""
+def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = one_line) -> None:
+    """The same for a program whose main function is not ours: fairseq-train with this plugin.
+
+    Args: explain: what to tell the user of an error; None for one that keeps its traceback.
+    """
     previous = sys.excepthook
 
     def report(kind, error, traceback):
-        message = one_line(error)
+        message = explain(error)
         if message is None:
             previous(kind, error, traceback)
             return

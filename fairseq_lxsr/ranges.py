@@ -94,6 +94,8 @@ def positive(infinite: bool = False) -> Range:
 
 
 NOT_NEGATIVE = Range(0)
+# of the terms of a loss, which is float32
+WEIGHT, MARGIN, TEMPERATURE = Range(0, 1_000_000), Range(-1_000_000, 1_000_000), Range(1e-6, 1_000_000)
 FINITE = Range()
 
 

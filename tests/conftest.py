@@ -1,7 +1,9 @@
 """What several tests share: a small corpus through the real tools, trained once."""
 
 import contextlib
+import importlib
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -75,6 +77,64 @@ def train(data: Path, save_dir: Path, *flags, check: bool = True, module: str = 
     named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     words = [word for item in named.items() for word in item]
     return run(module, data, "--cpu", "--save-dir", save_dir, *words, *flags, check=check)
+
+
+def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.CompletedProcess:
+    """As `train` without check, in this process; for runs that are refused, or end without validation."""
+    import fairseq_cli.train
+
+    import_plugin()
+    named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    words = [word for item in named.items() for word in item]
+    command = ["fairseq-train", *map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags))]
+    output, errors, status = io.StringIO(), io.StringIO(), 0
+    with (
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+        contextlib.chdir(ROOT),
+        logging_to(output),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", command)
+        try:
+            fairseq_cli.train.cli_main()
+        except SystemExit as stop:
+            status = stop.code or 0
+        except Exception as error:
+            status = report(error)
+    return subprocess.CompletedProcess(command, status, output.getvalue(), errors.getvalue())
+
+
+def import_plugin() -> None:
+    """What --user-dir imports; fairseq leaves it out where the package is there already."""
+    for room in ("tasks", "models"):
+        for path in (ROOT / "fairseq_lxsr" / room).glob("[a-z]*.py"):
+            importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
+
+
+def report(error: Exception) -> int:
+    """What the hook of the plugin does at the end of a program. Returns: exit status."""
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "excepthook", lambda *_: traceback.print_exception(error))
+            importlib.import_module("fairseq_lxsr.tasks._foreign").report_in_one_line()
+            sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as stop:
+        return stop.code
+    return 1
+
+
+@contextlib.contextmanager
+def logging_to(stream):
+    root, handler = logging.getLogger(), logging.StreamHandler(stream)
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
 def refused(done: subprocess.CompletedProcess, *fragments: str) -> None:

@@ -12,11 +12,14 @@ from fairseq_lxsr import losses
 from fairseq_lxsr.criterions._logging import log_means
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.distance import DISTANCES
+from fairseq_lxsr.ranges import MARGIN, WEIGHT, at_least, below
 
 
 @dataclass
 class XlingTranslationLossConfig(FairseqDataclass):
-    label_smoothing: float = field(default=0.1, metadata={"help": "share of the target that is not the gold piece"})
+    label_smoothing: float = field(
+        default=0.1, metadata={"help": "share of the target that is not the gold piece", "range": below(1)}
+    )
     constraint: ChoiceEnum(("none", *DISTANCES)) = field(  # type: ignore[valid-type]
         default="none",
         metadata={
@@ -25,19 +28,26 @@ class XlingTranslationLossConfig(FairseqDataclass):
         },
     )
     translation_weight: float = field(
-        default=0.5, metadata={"help": "weight of the translation loss beside the constraint; alone it has 1"}
+        default=0.5,
+        metadata={"help": "weight of the translation loss beside the constraint; alone it has 1", "range": WEIGHT},
     )
-    constraint_weight: float = field(default=0.25, metadata={"help": "weight beta of the constraint"})
+    constraint_weight: float = field(default=0.25, metadata={"help": "weight beta of the constraint", "range": WEIGHT})
     negative_weight: float = field(
-        default=0.5, metadata={"help": "weight lambda, within the constraint, of being nearer than negatives"}
+        default=0.5,
+        metadata={"help": "weight lambda, within the constraint, of being nearer than negatives", "range": WEIGHT},
     )
-    constraint_margin: float = field(default=0.5, metadata={"help": "margin m by which negatives are to be farther"})
-    negatives: int = field(default=20, metadata={"help": "random negatives N of each sentence, each way"})
+    constraint_margin: float = field(
+        default=0.5, metadata={"help": "margin m by which negatives are to be farther", "range": MARGIN}
+    )
+    negatives: int = field(
+        default=20, metadata={"help": "random negatives N of each sentence, each way", "range": at_least(1)}
+    )
     constraint_every: int = field(
         default=1,
         metadata={
             "help": "constrain every n-th pair of a batch only, n times as much: encoding targets costs less; "
-            "accuracy in training is then among fewer"
+            "accuracy in training is then among fewer",
+            "range": at_least(1),
         },
     )
     detach_mean_norm: bool = field(
@@ -56,13 +66,7 @@ CONSTRAINT_OPTIONS = (
 
 
 def check_options(cfg: XlingTranslationLossConfig) -> None:
-    """Raises: InputError for a value outside its range, and for options of a constraint that is not there."""
-    if not 0 <= cfg.label_smoothing < 1:
-        raise InputError(f"--label-smoothing {cfg.label_smoothing}; expected 0 up to 1, for example 0.1")
-    if cfg.negatives < 1:
-        raise InputError(f"--negatives {cfg.negatives}; expected 1 or more")
-    if cfg.constraint_every < 1:
-        raise InputError(f"--constraint-every {cfg.constraint_every}; expected 1 or more")
+    """Raises: InputError for options of a constraint that is not there."""
     if cfg.detach_mean_norm and cfg.constraint != "norm":
         raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm")
     defaults = XlingTranslationLossConfig()

@@ -1,38 +1,47 @@
 """Options that several models share, and named sizes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import register_model_architecture
-from omegaconf import II, DictConfig, open_dict
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, register_model_architecture
+from hydra.core.config_store import ConfigStore
+from omegaconf import II
 
 from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
+from fairseq_lxsr.ranges import at_least, below
+
+WIDTH, LAYERS, PROBABILITY = at_least(1, 65_536), at_least(0, 1_000), below(1)
 
 
 @dataclass
 class EncoderOptions(FairseqDataclass):
-    dropout: float = field(default=0.1, metadata={"help": "dropout probability of embeddings and layers"})
+    dropout: float = field(
+        default=0.1, metadata={"help": "dropout probability of embeddings and layers", "range": PROBABILITY}
+    )
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
         default="float32",
         metadata={
             "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
-            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use "
-            "--fp16, --bf16 or --amp"
+            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use --fp16 or --amp"
         },
     )
 
 
 @dataclass
 class TransformerOptions(EncoderOptions):
-    encoder_embed_dim: int = field(default=512, metadata={"help": "width D of the states, in units"})
-    encoder_ffn_embed_dim: int = field(default=1024, metadata={"help": "width of the feed-forward blocks, in units"})
-    encoder_attention_heads: int = field(default=8, metadata={"help": "number of attention heads"})
-    encoder_layers: int = field(default=2, metadata={"help": "number of transformer layers"})
-    attention_dropout: float = field(default=0.0, metadata={"help": "dropout probability of the attention weights"})
+    encoder_embed_dim: int = field(default=512, metadata={"help": "width D of the states, in units", "range": WIDTH})
+    encoder_ffn_embed_dim: int = field(
+        default=1024, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
+    )
+    encoder_attention_heads: int = field(default=8, metadata={"help": "number of attention heads", "range": WIDTH})
+    encoder_layers: int = field(default=2, metadata={"help": "number of transformer layers", "range": LAYERS})
+    attention_dropout: float = field(
+        default=0.0, metadata={"help": "dropout probability of the attention weights", "range": PROBABILITY}
+    )
     activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks"}
+        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks", "range": PROBABILITY}
     )
     max_positions: int = II("task.max_positions")
 
@@ -62,9 +71,22 @@ def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
 def _register_preset(model: str, arch: str, preset: dict[str, Any]) -> None:
     @register_model_architecture(model, arch)
     def fill_in(cfg) -> None:
-        if isinstance(cfg, DictConfig):
-            with open_dict(cfg):
-                cfg.update({name: value for name, value in preset.items() if name not in cfg})
-        else:
-            for name, value in preset.items():
-                vars(cfg).setdefault(name, value)
+        """fairseq-train calls this with its options as a Namespace."""
+        for name, value in preset.items():
+            vars(cfg).setdefault(name, value)
+
+    # fairseq-hydra-train knows defaults of dataclasses only, and finds them by the name of the model
+    config = preset_config(MODEL_DATACLASS_REGISTRY[model], arch, preset)
+    MODEL_DATACLASS_REGISTRY[arch] = config
+    ARCH_MODEL_NAME_REGISTRY[arch] = arch
+    ConfigStore.instance().store(name=arch, group="model", node=config(_name=arch), provider="fairseq")
+
+
+def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:
+    """The dataclass `config` with other defaults."""
+    declared = {item.name: item for item in fields(config)}
+    changed = [
+        (name, declared[name].type, field(default=value, metadata=declared[name].metadata))
+        for name, value in preset.items()
+    ]
+    return make_dataclass(f"{config.__name__}_{arch}", changed, bases=(config,))

@@ -7,7 +7,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor, nn
 
-from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.models._options import LAYERS, WIDTH, TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.pooling import POOLINGS
@@ -33,8 +33,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 @dataclass
 class ContextTransformerConfig(TransformerOptions):
-    encoder_ffn_embed_dim: int = field(default=2048, metadata={"help": "width of the feed-forward blocks, in units"})
-    encoder_layers: int = field(default=3, metadata={"help": "number of transformer layers"})
+    encoder_ffn_embed_dim: int = field(
+        default=2048, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
+    )
+    encoder_layers: int = field(default=3, metadata={"help": "number of transformer layers", "range": LAYERS})
     pooling: ChoiceEnum(tuple(POOLINGS)) = field(  # type: ignore[valid-type]
         default="mean_max", metadata={"help": "embedding of a sentence: mean and maximum of its states, or the mean"}
     )

@@ -6,8 +6,7 @@ import torch
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.models._options import EncoderOptions, register_presets
+from fairseq_lxsr.models._options import WIDTH, EncoderOptions, register_presets
 from fairseq_lxsr.models._translation import (
     EncoderOut,
     SentenceDecoder,
@@ -17,6 +16,7 @@ from fairseq_lxsr.models._translation import (
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import uniform_
+from fairseq_lxsr.ranges import at_least
 
 # Artetxe and Schwenk 2019; layers and number of parameters after Li and Mak 2020
 LASER_1 = {
@@ -41,12 +41,20 @@ ARCHITECTURES = {
 
 @dataclass
 class LaserModelConfig(EncoderOptions):
-    encoder_embed_dim: int = field(default=320, metadata={"help": "width of the encoder's token embeddings"})
-    encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction"})
-    encoder_layers: int = field(default=1, metadata={"help": "number of bidirectional LSTM layers"})
-    decoder_embed_dim: int = field(default=1024, metadata={"help": "width of the decoder's token embeddings"})
-    decoder_hidden_size: int = field(default=2048, metadata={"help": "units of the decoder's LSTM"})
-    decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
+    encoder_embed_dim: int = field(
+        default=320, metadata={"help": "width of the encoder's token embeddings", "range": WIDTH}
+    )
+    encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction", "range": WIDTH})
+    encoder_layers: int = field(
+        default=1, metadata={"help": "number of bidirectional LSTM layers", "range": at_least(1, 1_000)}
+    )
+    decoder_embed_dim: int = field(
+        default=1024, metadata={"help": "width of the decoder's token embeddings", "range": WIDTH}
+    )
+    decoder_hidden_size: int = field(default=2048, metadata={"help": "units of the decoder's LSTM", "range": WIDTH})
+    decoder_lang_embed_dim: int = field(
+        default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
+    )
 
 
 class LaserDecoder(SentenceDecoder):
@@ -55,11 +63,6 @@ class LaserDecoder(SentenceDecoder):
     def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
         super().__init__(dictionary)
         embed_dim, hidden, language_dim = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_lang_embed_dim
-        if min(embed_dim, hidden, language_dim) < 1:
-            raise InputError(
-                f"decoder_embed_dim {embed_dim}, decoder_hidden_size {hidden}, decoder_lang_embed_dim {language_dim}; "
-                "expected 1 or more"
-            )
         self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
         nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
         self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))

@@ -8,8 +8,13 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.models._options import (
+    PROBABILITY,
+    WIDTH,
+    TransformerOptions,
+    register_presets,
+    transformer_sizes,
+)
 from fairseq_lxsr.models._translation import (
     EncoderOut,
     SentenceDecoder,
@@ -19,6 +24,7 @@ from fairseq_lxsr.models._translation import (
 from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
+from fairseq_lxsr.ranges import at_least
 
 # Li and Mak 2020
 BASE = {
@@ -35,12 +41,20 @@ ARCHITECTURES = {"tlaser_base": BASE, "tlaser_small": BASE | SMALL, "tlaser_tiny
 
 @dataclass
 class TLaserModelConfig(TransformerOptions):
-    encoder_embed_dim: int = field(default=1024, metadata={"help": "width D of the embeddings, and of the decoder"})
-    encoder_ffn_embed_dim: int = field(default=4096, metadata={"help": "width of the feed-forward blocks, in units"})
-    encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads"})
-    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers"})
-    decoder_lang_embed_dim: int = field(default=32, metadata={"help": "width of the language embeddings"})
-    dropout: float = field(default=0.3, metadata={"help": "dropout probability of embeddings and layers"})
+    encoder_embed_dim: int = field(
+        default=1024, metadata={"help": "width D of the embeddings, and of the decoder", "range": WIDTH}
+    )
+    encoder_ffn_embed_dim: int = field(
+        default=4096, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
+    )
+    encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads", "range": WIDTH})
+    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers", "range": at_least(1, 1_000)})
+    decoder_lang_embed_dim: int = field(
+        default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
+    )
+    dropout: float = field(
+        default=0.3, metadata={"help": "dropout probability of embeddings and layers", "range": PROBABILITY}
+    )
 
 
 class TLaserDecoder(SentenceDecoder):
@@ -51,8 +65,6 @@ class TLaserDecoder(SentenceDecoder):
     def __init__(self, dictionary, num_languages: int, cfg: TLaserModelConfig):
         super().__init__(dictionary)
         dim = self.embed_dim = cfg.encoder_embed_dim
-        if cfg.decoder_lang_embed_dim < 1:
-            raise InputError(f"decoder_lang_embed_dim {cfg.decoder_lang_embed_dim}; expected 1 or more")
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
         nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # as the tokens beside them

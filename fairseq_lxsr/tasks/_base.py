@@ -1,8 +1,9 @@
 """What every task of this plugin does: one dictionary, checkpoints that are checked before fairseq opens them."""
 
 import argparse
+import logging
 import os
-import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -10,17 +11,25 @@ from typing import Optional
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed.utils import is_master
 from fairseq.tasks import FairseqTask
-from omegaconf import II
+from omegaconf import II, DictConfig
 
-from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable, read_checkpoint
 from fairseq_lxsr.modules.cpu import tune_cpu
+from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
+from fairseq_lxsr.tasks._checks import check_run
+from fairseq_lxsr.tasks._foreign import report_in_one_line
+from fairseq_lxsr.tasks._memory import check_memory
+from fairseq_lxsr.tasks._saving import check_space, hold, reached
 from fairseq_lxsr.text import hash_symbols
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as it is
-CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters
+POSITIONS = at_least(1, 1_000_000)
+
+logger = logging.getLogger(__name__)
+report_in_one_line()
 
 
 @dataclass
@@ -47,7 +56,9 @@ class LxsrTask(FairseqTask):
     """Sub-classes read the data."""
 
     @classmethod
-    def setup_task(cls, cfg: LxsrTaskConfig, **kwargs) -> "LxsrTask":
+    def setup_task(cls, cfg: LxsrTaskConfig, from_checkpoint: bool = False, **kwargs) -> "LxsrTask":
+        if not from_checkpoint:
+            check_run(cfg)
         tune_cpu()
         # fairseq saves its options as a Namespace and loads with weights_only; the class itself is harmless
         torch.serialization.add_safe_globals([argparse.Namespace])
@@ -74,17 +85,34 @@ class LxsrTask(FairseqTask):
     target_dictionary = source_dictionary
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        model = super().build_model(cfg, from_checkpoint)
-        if not from_checkpoint:
-            start = self.starting_checkpoint()
-            if start is not None:
-                path, resumes = start
-                found = len(self.dictionary), self.state.state_dict, model.state_dict()
-                check_resumable(path, self.cfg._name, *found, exact=resumes and not self.cfg.reset_optimizer)
-            self.num_parameters = sum(p.numel() for p in model.parameters())
-            if not self.cfg.no_save:
-                self.get_checkpoint_dict()
+        if from_checkpoint:
+            return super().build_model(cfg, from_checkpoint)
+        options = self.cfg._get_parent()  # of the whole run; None for a task that is made alone
+        if options is not None and not self.cfg.no_save and is_master(options.distributed_training):
+            hold(Path(self.cfg.save_dir))
+        check_memory(lambda: super(LxsrTask, self).build_model(cfg))
+        model = super().build_model(cfg)
+        start = self.starting_checkpoint()
+        if start is not None:
+            path, resumes = start
+            found = len(self.dictionary), self.state.state_dict, model.state_dict()
+            check_resumable(path, self.cfg._name, *found, exact=resumes and not self.cfg.reset_optimizer)
+            if resumes and options is not None:
+                self.end_if_finished(path, options)
+        self.num_parameters = sum(p.numel() for p in model.parameters())
+        if not self.cfg.no_save:
+            self.get_checkpoint_dict()
         return model
+
+    def end_if_finished(self, checkpoint: Path, options: DictConfig) -> None:
+        """Leave, with exit status 0, where there is nothing to train: fairseq would make one update more.
+
+        Args: options: all groups.
+        """
+        limit = reached(read_checkpoint(checkpoint), options)
+        if limit:
+            logger.info(f"{checkpoint}: finished, {limit} is reached; nothing to do, give more to go on from it")
+            sys.exit()
 
     def starting_checkpoint(self) -> tuple[Path, bool] | None:
         """What fairseq goes on from: --restore-file, the default's where it is there, or --finetune-from-model.
@@ -102,15 +130,3 @@ class LxsrTask(FairseqTask):
         """fairseq asks before every checkpoint what the task adds to it: nothing, but there must be room for it."""
         check_space(Path(self.cfg.save_dir), self.num_parameters)
         return {}
-
-
-def check_space(save_dir: Path, num_parameters: int) -> None:
-    """Refuse where the next checkpoint does not fit: parameters and two moments, three times (epoch, best, last)."""
-    if not save_dir.is_dir():
-        return  # fairseq makes it on the node that saves
-    needed, free = 3 * (3 * 4 * num_parameters + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
-    if free < needed:
-        raise InputError(
-            f"{save_dir}: No space left on device for a checkpoint, {free / 1e6:,.1f} MB free; this model needs "
-            f"{needed / 1e6:,.1f} MB: make room and go on, or choose another --save-dir (or --no-save)"
-        )

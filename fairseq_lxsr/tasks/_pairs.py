@@ -10,7 +10,8 @@ from fairseq.data import Dictionary
 from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
+from fairseq_lxsr.ranges import below, positive
+from fairseq_lxsr.tasks._base import POSITIONS, LxsrTask, LxsrTaskConfig
 from fairseq_lxsr.tasks._corpora import joined_dictionary, language_pairs, read_corpus
 
 logger = logging.getLogger(__name__)
@@ -24,16 +25,22 @@ class PairTaskConfig(LxsrTaskConfig):
         default=None,
         metadata={"help": "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder"},
     )
-    max_positions: int = field(default=200, metadata={"help": "longest sentence, in pieces; the rest is cut off"})
+    max_positions: int = field(
+        default=200, metadata={"help": "longest sentence, in pieces; the rest is cut off", "range": POSITIONS}
+    )
     sampling_temperature: float = field(
         default=1.0,
         metadata={
-            "help": "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly, inf evenly"
+            "help": "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+            "range": positive(infinite=True),
         },
     )
     subword_dropout: float = field(
         default=0.0,
-        metadata={"help": "probability with which a piece of the training text is replaced by the two it is made of"},
+        metadata={
+            "help": "probability with which a piece of the training text is replaced by the two it is made of",
+            "range": below(1),
+        },
     )
 
 
@@ -42,8 +49,6 @@ class PairTask(LxsrTask):
 
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
-        if cfg.max_positions < 1:
-            raise InputError(f"--max-positions {cfg.max_positions}; expected 1 or more")
         self.state.merge_state_dict({LONGEST: cfg.max_positions})
         self.subword_dropout = self._make_subword_dropout()
         logger.info(f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}")
@@ -64,8 +69,6 @@ class PairTask(LxsrTask):
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
         probability = self.cfg.subword_dropout
-        if not 0 <= probability < 1:
-            raise InputError(f"--subword-dropout {probability}; expected 0 up to 1, for example 0.1")
         if not probability:
             return None
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)

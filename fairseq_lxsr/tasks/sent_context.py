@@ -23,7 +23,8 @@ from fairseq_lxsr.datasets.contexts import (
 )
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
+from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.tasks._base import POSITIONS, LxsrTask, LxsrTaskConfig
 from fairseq_lxsr.text import DICTIONARY_FILE
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,12 @@ class SentContextConfig(LxsrTaskConfig):
         default=None, metadata={"help": "languages, for example en,fr; without it every train.LANG of the folder"}
     )
     mined: Optional[str] = field(default=None, metadata={"help": "regress: the file of mined pairs"})
-    context: int = field(default=1, metadata={"help": "sentences of the context, before and after each"})
-    max_positions: int = field(default=150, metadata={"help": "pieces of a sentence with its context; the rest is cut"})
+    context: int = field(
+        default=1, metadata={"help": "sentences of the context, before and after each", "range": at_least(1)}
+    )
+    max_positions: int = field(
+        default=150, metadata={"help": "pieces of a sentence with its context; the rest is cut", "range": POSITIONS}
+    )
 
 
 @register_task("sent_context", dataclass=SentContextConfig)
@@ -52,8 +57,6 @@ class SentContextTask(LxsrTask):
     def __init__(self, cfg: SentContextConfig):
         super().__init__(cfg)
         self.languages = languages_of(self.shards[0], cfg.langs)
-        if cfg.context < 1:
-            raise InputError(f"--context {cfg.context}; expected 1 or more")
         if (cfg.stage == "regress") != (cfg.mined is not None):
             raise InputError(f"--stage {cfg.stage} {'with' if cfg.mined else 'without'} --mined; regress needs it")
         logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")

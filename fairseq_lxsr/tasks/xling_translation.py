@@ -12,6 +12,8 @@ from fairseq_lxsr.criterions import xling_translation_loss  # noqa: F401  --user
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.datasets.translation import TranslationDataset
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import positive
+from fairseq_lxsr.tasks._base import POSITIONS
 from fairseq_lxsr.tasks._corpora import language_pairs
 from fairseq_lxsr.tasks._pairs import PairTask, PairTaskConfig
 
@@ -31,10 +33,15 @@ class XlingTranslationConfig(PairTaskConfig):
         default=None,
         metadata={"help": "translate into these languages only, for example en,es; instead of --lang-pairs"},
     )
-    max_positions: int = field(default=750, metadata={"help": "longest sentence, in pieces; the rest is cut off"})
+    max_positions: int = field(
+        default=750, metadata={"help": "longest sentence, in pieces; the rest is cut off", "range": POSITIONS}
+    )
     sampling_temperature: float = field(
         default=float("inf"),
-        metadata={"help": "directions share an epoch by size^(1/temperature): inf evenly, 5 less so, 1 by size"},
+        metadata={
+            "help": "directions share an epoch by size^(1/temperature): inf evenly, 5 less so, 1 by size",
+            "range": positive(infinite=True),
+        },
     )
 
 

@@ -15,7 +15,7 @@ from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives
 from fairseq_lxsr.datasets.same_text import TextNumbers
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
-from fairseq_lxsr.ranges import NOT_NEGATIVE, positive
+from fairseq_lxsr.ranges import TEMPERATURE, WEIGHT
 from fairseq_lxsr.terms._gather import gather_rows
 from fairseq_lxsr.terms.term import Batch, Encoded, Setting, Split, Term
 
@@ -23,7 +23,7 @@ from fairseq_lxsr.terms.term import Batch, Encoded, Setting, Split, Term
 @dataclass
 class AlignmentOptions(FairseqDataclass):
     align_weight: float = field(
-        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": NOT_NEGATIVE}
+        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": WEIGHT}
     )
     align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = field(  # type: ignore[valid-type]
         default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}
@@ -32,7 +32,7 @@ class AlignmentOptions(FairseqDataclass):
         default=1.0,
         metadata={
             "help": "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine",
-            "range": positive(),
+            "range": TEMPERATURE,
         },
     )
     hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = field(  # type: ignore[valid-type]

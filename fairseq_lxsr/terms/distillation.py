@@ -16,7 +16,7 @@ from fairseq_lxsr.datasets.batch import Part
 from fairseq_lxsr.datasets.teacher import TeacherRows, read_teacher, teacher_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig
-from fairseq_lxsr.ranges import NOT_NEGATIVE
+from fairseq_lxsr.ranges import WEIGHT
 from fairseq_lxsr.terms.term import Batch, Encoded, Setting, Split, Term
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class DistillationOptions(FairseqDataclass):
         default=1.0,
         metadata={
             "help": "weight of the distillation loss, which --teacher-embeddings brings",
-            "range": NOT_NEGATIVE,
+            "range": WEIGHT,
         },
     )
     distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = field(  # type: ignore[valid-type]

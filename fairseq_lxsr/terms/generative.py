@@ -13,7 +13,7 @@ from fairseq_lxsr.datasets.batch import SIDES, Part
 from fairseq_lxsr.datasets.masking import Masking, MaskingVocabulary
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig
-from fairseq_lxsr.ranges import NOT_NEGATIVE
+from fairseq_lxsr.ranges import WEIGHT
 from fairseq_lxsr.terms.term import Batch, Encoded, Setting, Split, Term
 
 MASKING_OF_OBJECTIVE = {"ugt": "one", "xtr": "one", "smlm": "one", "mlm": "tokens", "mlm_xtr": "tokens"}
@@ -29,7 +29,7 @@ class GenerativeOptions(FairseqDataclass):
         default=1.0,
         metadata={
             "help": "weight of the generative loss chosen by --objective; 0 leaves it out",
-            "range": NOT_NEGATIVE,
+            "range": WEIGHT,
         },
     )
     target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = field(  # type: ignore[valid-type]

@@ -167,11 +167,10 @@ def test_a_batch_of_one_pair_has_no_negatives():
     assert loss.isfinite()
 
 
-def test_bad_options():
+def test_options_of_a_constraint_that_is_not_there_are_refused():
     for options, message in (
-        ({"label_smoothing": 1.0}, "--label-smoothing 1.0"),
-        ({"negatives": 0}, "--negatives 0"),
-        ({"constraint_every": 0}, "--constraint-every 0"),
+        ({"negatives": 5}, "--negatives 5 without --constraint"),
+        ({"detach_mean_norm": True}, "--detach-mean-norm with --constraint none"),
     ):
         with pytest.raises(InputError, match=message):
             make_criterion(**options)

@@ -160,7 +160,7 @@ def test_bad_options_are_refused(three_languages, tmp_path):
     refused(attempt("--pivots", "en", "--lang-pairs", "en-fr"), "--pivots beside --lang-pairs")
     refused(attempt("--encoder-attention-heads", "5"), "num_heads 5")
     refused(attempt("--max-positions", "0"), "--max-positions 0")
-    refused(attempt("--decoder-lang-embed-dim", "0"), "decoder_lang_embed_dim 0")
+    refused(attempt("--decoder-lang-embed-dim", "0"), "--decoder-lang-embed-dim 0")
 
 
 def test_a_language_that_was_not_trained_is_refused(trained, three_languages):

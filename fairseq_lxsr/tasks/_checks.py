@@ -1,0 +1,188 @@
+"""The options of fairseq-train, checked before anything is built: ours by the ranges beside them, fairseq's by ours."""
+
+import ast
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, ListConfig
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.ranges import NOT_NEGATIVE, Range, at_least, below, between, check_fields, positive
+
+# what a task trains: models and the criterion
+OF_TASK = {
+    "xling_sent": (("lxsr",), "xling_sent_loss"),
+    "xling_translation": (("laser", "tlaser"), "xling_translation_loss"),
+    "sent_context": (("context_transformer",), "sent_context_loss"),
+}
+
+COUNT, SIZE = at_least(0), at_least(1)
+OR_OFF = at_least(-1)  # -1 stands for never, or for all
+LEARNING_RATE = Range(0, 1_000)
+RANGES: Mapping[str, Mapping[str, Range]] = {
+    "common": {
+        "seed": at_least(0, 2**32 - 1),
+        "log_interval": SIZE,
+        "empty_cache_freq": COUNT,
+        "fp16_init_scale": SIZE,
+        "fp16_scale_window": SIZE,
+        "fp16_scale_tolerance": between(0, 1),
+        "min_loss_scale": positive(),
+        "threshold_loss_scale": positive(),
+        "amp_init_scale": SIZE,
+        "amp_scale_window": SIZE,
+        "amp_batch_retries": COUNT,
+        "model_parallel_size": at_least(1, 1),
+    },
+    "dataset": {
+        "num_workers": at_least(0, 1_000),
+        "max_tokens": SIZE,
+        "batch_size": SIZE,
+        "max_tokens_valid": SIZE,
+        "batch_size_valid": SIZE,
+        "required_batch_size_multiple": SIZE,
+        "data_buffer_size": COUNT,
+        "validate_interval": SIZE,
+        "validate_interval_updates": COUNT,
+        "validate_after_updates": COUNT,
+        "fixed_validation_seed": at_least(0, 2**32 - 1),
+        "max_valid_steps": COUNT,
+        "curriculum": COUNT,
+        "num_shards": SIZE,
+        "shard_id": COUNT,
+    },
+    "optimization": {
+        "max_epoch": COUNT,
+        "max_update": COUNT,
+        "stop_time_hours": NOT_NEGATIVE,
+        "clip_norm": NOT_NEGATIVE,
+        "update_freq": SIZE,
+        "lr": LEARNING_RATE,
+        "stop_min_lr": Range(-1),
+    },
+    "checkpoint": {
+        "save_interval": SIZE,
+        "save_interval_updates": COUNT,
+        "keep_interval_updates": OR_OFF,
+        "keep_interval_updates_pattern": OR_OFF,
+        "keep_last_epochs": OR_OFF,
+        "keep_best_checkpoints": OR_OFF,
+        "patience": OR_OFF,
+    },
+    "ema": {"ema_decay": below(1), "ema_start_update": COUNT, "ema_update_freq": SIZE},
+    "optimizer": {"weight_decay": NOT_NEGATIVE, "adam_eps": positive(), "momentum": below(1)},
+    "lr_scheduler": {
+        "warmup_updates": COUNT,
+        "warmup_init_lr": Range(-1, LEARNING_RATE.most),
+        "end_learning_rate": LEARNING_RATE,
+        "max_lr": LEARNING_RATE,
+        "total_num_update": positive(),
+        "power": NOT_NEGATIVE,
+        "force_anneal": COUNT,
+        "lr_shrink": between(0, 1),
+        "lr_threshold": NOT_NEGATIVE,
+        "lr_patience": COUNT,
+        "t_mult": Range(1),
+        "warmup_steps": COUNT,
+        "hold_steps": COUNT,
+        "decay_steps": COUNT,
+        "init_lr_scale": NOT_NEGATIVE,
+        "final_lr_scale": NOT_NEGATIVE,
+    },
+}
+
+
+def check_run(task: DictConfig) -> None:
+    """Check all options, where a model is trained, and those of the task, where there is one already.
+
+    Args: task: the options of the task, as fairseq hands them over: within all the others, or alone.
+    Raises: InputError as `check_options`.
+    """
+    everything = task._get_parent() if isinstance(task, DictConfig) else None
+    if isinstance(everything, DictConfig) and everything.get("model") is not None:
+        check_options(everything)
+    else:
+        check_group(task, TASK_DATACLASS_REGISTRY.get(task._name), "task")
+
+
+def check_options(cfg: DictConfig) -> None:
+    """Check what a training run was told.
+
+    Args: cfg: all groups of options, after fairseq has filled in the defaults.
+    Raises: InputError naming the first option whose value is outside its range, or that does not go with another.
+    """
+    _check_together(cfg)
+    for group, ranges in RANGES.items():
+        for name, allowed in ranges.items():
+            value = getattr(cfg[group], name, None)
+            if isinstance(value, ListConfig) and not len(value):
+                raise InputError(f"{spelling(group, name)} is empty; expected {allowed}")
+            for one in value if isinstance(value, ListConfig) else [value]:
+                if one is not None:
+                    allowed.check(spelling(group, name), one)
+    registries = {
+        "task": TASK_DATACLASS_REGISTRY,
+        "model": MODEL_DATACLASS_REGISTRY,
+        "criterion": CRITERION_DATACLASS_REGISTRY,
+    }
+    for group, registry in registries.items():
+        check_group(cfg[group], registry.get(cfg[group]._name), group)
+    _check_precision(cfg.common)
+    _check_betas(getattr(cfg.optimizer, "adam_betas", None))
+
+
+def check_group(values: Any, kind: type | None, group: str) -> None:
+    """Check one group of options by the ranges that its dataclass declares; groups without a dataclass pass."""
+    if kind is not None:
+        check_fields(values, kind, lambda name: spelling(group, name), optional=True)
+
+
+def spelling(group: str, name: str) -> str:
+    """An option as the user writes it: --batch-size, and dataset.batch_size for fairseq-hydra-train."""
+    return f"{group}.{name}" if HydraConfig.initialized() else f"--{name.replace('_', '-')}"
+
+
+def _check_together(cfg: DictConfig) -> None:
+    """Models and criterions of fairseq's own, or of another of our tasks, fail in the middle of training."""
+    task = cfg.task._name
+    if task not in OF_TASK:
+        return
+    models, criterion = OF_TASK[task]
+    archs = [arch for model in models for arch in ARCH_MODEL_INV_REGISTRY.get(model, ())]
+    for option, name, expected, registry in (
+        ("arch", cfg.model._name, archs, ARCH_MODEL_REGISTRY),
+        ("criterion", cfg.criterion._name, [criterion], CRITERION_REGISTRY),
+    ):
+        package = getattr(registry.get(name), "__module__", "").partition(".")[0]
+        if name not in expected and package in ("fairseq", "fairseq_lxsr"):  # others were written for it
+            raise InputError(f"--{option} {name} with --task {task}; expected {', '.join(expected)}")
+
+
+def _check_precision(common: DictConfig) -> None:
+    """fairseq trains in bfloat16 on TPUs only, in float16 on GPUs; the memory-efficient one works on a CPU too."""
+    no_gpu = common.cpu or not torch.cuda.is_available()
+    half = (common.fp16 and not common.memory_efficient_fp16) or (common.bf16 and not common.memory_efficient_bf16)
+    no_tpu = common.tpu and importlib.util.find_spec("torch_xla") is None
+    option = "--fp16" if common.fp16 else ("--bf16" if common.bf16 else "--tpu")
+    if no_gpu and (half or no_tpu):
+        raise InputError(f"{option} without a GPU; on a CPU expected --cpu-precision bfloat16")
+    if no_tpu:
+        raise InputError(f"{option} is for TPUs in fairseq, and there is none; on a GPU expected --fp16 or --amp")
+
+
+def _check_betas(betas: Any) -> None:
+    """fairseq evaluates them as Python, whatever they say."""
+    try:
+        values = ast.literal_eval(betas) if isinstance(betas, str) else betas
+        fits = values is None or (len(values) == 2 and all(beta in below(1) for beta in values))
+    except (ValueError, TypeError, SyntaxError):
+        fits = False
+    if not fits:
+        name = spelling("optimizer", "adam_betas")
+        raise InputError(f"{name} {shown(betas)}; expected two numbers below 1, for example (0.9, 0.999)")

@@ -1,0 +1,61 @@
+"""Errors of fairseq that the user can mend, in one line; fairseq and hydra end them with a traceback."""
+
+import os
+import re
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf.errors import InterpolationKeyError
+
+from fairseq_lxsr.errors import install_excepthook, one_line
+from fairseq_lxsr.tasks._checks import OF_TASK, RANGES, spelling
+
+# kind of error, a pattern for its message, what to say instead (with the groups of the pattern)
+EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
+    # these are found before a task is made
+    (ValueError, "Seed must be between", f"{spelling('common', 'seed')}: expected {RANGES['common']['seed']}"),
+    (
+        ValueError,
+        "Cannot combine --fp16 and --tpu",
+        "--fp16 with --bf16; expected one of them, on a CPU --cpu-precision bfloat16",
+    ),
+    (
+        AssertionError,
+        "Must specify batch size",
+        "neither --batch-size nor --max-tokens; expected one of them, for example --batch-size 128",
+    ),
+    (
+        InterpolationKeyError,
+        "Interpolation key '(?:task|criterion)\\.",
+        "--task, --arch and --criterion do not go together; expected "
+        + ", or ".join(
+            f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
+        ),
+    ),
+    (
+        AssertionError,
+        r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)$",
+        "{0} of the checkpoint: {1}, and now {2}; give the same options, or --reset-optimizer, or another --save-dir",
+    ),
+    (
+        FloatingPointError,
+        "",
+        "training diverged, the gradients are not finite any more; expected a lower --lr, more --warmup-updates, or "
+        "--clip-norm 1, and begin in another --save-dir or go on from the last checkpoint",
+    ),
+)
+
+
+def explain(error: BaseException) -> str | None:
+    """What to tell the user; None for an error that keeps its traceback."""
+    for kind, pattern, message in EXPLAINED:
+        match = re.match(pattern, str(error)) if isinstance(error, kind) else None
+        if match:
+            return message.format(*match.groups())
+    return one_line(error)
+
+
+def report_in_one_line() -> None:
+    """Call once, when the plugin is imported."""
+    install_excepthook("fairseq_lxsr", explain)
+    if HydraConfig.initialized():
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra hands errors on and prints no traceback of its own

@@ -1,0 +1,45 @@
+"""fairseq-hydra-train reads YAML: presets hold there too, and what is wrong is refused in one line."""
+
+import pytest
+import yaml
+from conftest import ROOT, refused, run
+
+from fairseq_lxsr.checkpoint import read_checkpoint
+
+
+@pytest.fixture
+def hydra(tmp_path, toy_work):
+    """A function that trains two updates with some options changed, in groups."""
+    groups = {
+        "common": {"user_dir": str(ROOT / "fairseq_lxsr"), "cpu": True},
+        "task": {"_name": "xling_sent", "data": str(toy_work / "data-bin")},
+        "criterion": {"_name": "xling_sent_loss"},
+        "dataset": {"batch_size": 32, "disable_validation": True},
+        "optimizer": {"_name": "adam"},
+        "lr_scheduler": {"_name": "fixed"},
+        "optimization": {"lr": [0.005], "max_update": 2},
+        "checkpoint": {"save_dir": str(tmp_path / "save")},
+    }
+
+    def train(**changed):
+        merged = {group: groups.get(group, {}) | changed.get(group, {}) for group in groups | changed}
+        (tmp_path / "small.yaml").write_text("# @package _global_\n" + yaml.safe_dump(merged))
+        words = ("--config-dir", tmp_path, "--config-name", "small", f"hydra.run.dir={tmp_path / 'out'}")
+        return run("fairseq_cli.hydra_train", *words, check=False)
+
+    return train
+
+
+def test_a_preset_has_its_sizes_and_what_is_given_wins(hydra, tmp_path):
+    done = hydra(model={"_name": "lxsr_tiny", "encoder_layers": 1, "dropout": 0.25})
+    assert done.returncode == 0, done.stderr[-2000:]
+    state = read_checkpoint(tmp_path / "save" / "checkpoint_last.pt")
+    assert state["model"]["encoder.embed_tokens.weight"].shape[1] == 32
+    sizes = [state["cfg"]["model"][name] for name in ("encoder_ffn_embed_dim", "encoder_layers", "dropout")]
+    assert sizes == [64, 1, 0.25]
+
+
+def test_a_refusal_is_one_line_and_spells_the_option_as_yaml_does(hydra, tmp_path):
+    done = hydra(model={"_name": "lxsr_tiny", "dropout": 1.5})
+    refused(done, "model.dropout 1.5; expected a number of at least 0.0 and below 1")
+    assert not list(tmp_path.rglob("*.pt"))
