@@ -16,13 +16,13 @@ from tqdm import tqdm
 
 from fairseq_lxsr.choices import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.model_folder import NETWORKS, WEIGHTS_FILE, load_weights, read_config
+from fairseq_lxsr.model_folder import read_config, read_model
 from fairseq_lxsr.modules import (
     LaserSentenceEncoder,
     TransformerSentenceEncoder,
 )
 from fairseq_lxsr.modules.packing import padded_batches, row_batches
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text import Tokenizer
 
 NO_LIMIT = np.iinfo(np.int64).max
 
@@ -65,14 +65,7 @@ class SentenceEncoder:
         """
         folder = Path(folder)
         config = read_config(folder)
-        symbols = read_dictionary(folder / DICTIONARY_FILE)
-        tokenizer = Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
-            config_class, network_class = NETWORKS[config["architecture"]]
-            model = network_class(config_class(**config["encoder"]))
-        if not untrained:
-            load_weights(model, folder / WEIGHTS_FILE)
+        model, tokenizer = read_model(folder, config, untrained)
         return cls(model, tokenizer, config, device)
 
     @property
@@ -118,7 +111,8 @@ class SentenceEncoder:
                 such limit.
             counts: where given, `empty` and `long` sentences are added to it.
         Returns: float32 [N, D], or [N, truncate_dim].
-        Raises: InputError for an unknown option, and for a long sentence with `error`.
+        Raises: InputError for an unknown option, for a long sentence with `error`, and for an embedding that is no
+            finite number.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str; expected a list of sentences")
@@ -140,6 +134,13 @@ class SentenceEncoder:
         else:
             lengths = lengths.clip(max=longest)
             embeddings = self._encode_pieces(ids, starts, lengths, batch_size, device, dtype, show_progress)
+        unusable = ~np.isfinite(embeddings).all(axis=1)
+        if unusable.any():
+            row = int(unusable.argmax())
+            raise InputError(
+                f"sentence {row + 1}, {sentences[row]!r:.60}: its embedding in {dtype} has NaN or infinity in it; take "
+                "float32, or another model"
+            )
         embeddings = embeddings[:, :truncate_dim]
         return to_unit_length(embeddings) if normalize else embeddings
 

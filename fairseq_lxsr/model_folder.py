@@ -1,15 +1,18 @@
 """A model folder on disk: weights, options, dictionary and SentencePiece model; nothing in it can run code."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
 from fairseq_lxsr.modules import (
     LaserConfig,
@@ -19,11 +22,14 @@ from fairseq_lxsr.modules import (
     TransformerConfig,
     TransformerSentenceEncoder,
 )
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions
+from fairseq_lxsr.ranges import describe, fits
+from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-FILES = (CONFIG_FILE, WEIGHTS_FILE, DICTIONARY_FILE, SENTENCEPIECE_FILE)
+TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
+FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 FORMAT_VERSION = 1
+WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 # what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
 NETWORKS: dict[str, tuple[Any, Any]] = {
     "transformer": (TransformerConfig, TransformerSentenceEncoder),
@@ -31,40 +37,137 @@ NETWORKS: dict[str, tuple[Any, Any]] = {
     "tlaser": (TLaserConfig, TLaserSentenceEncoder),
 }
 DEFAULT_ARCHITECTURE = "transformer"  # of folders that do not say
+TRAINING = {  # what config.json may say of the training, for the card
+    "lang_pairs": str,
+    "pairs": Mapping[str, int],
+    "objective": str,
+    "options": Mapping[str, Any],
+    "updates": int,
+    "seed": int,
+    "ema_decay": float,
+}
+AGAIN = "export the model again, or copy the whole folder"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder, after checking that every file is there and the one it names."""
+    """config.json of a model folder, after checking it, that every file is there and the one it names."""
     restore_folder(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such model folder; make one with `lxsr export-model`")
+    path = folder / CONFIG_FILE
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        version, files = config["format_version"], config["files"]
+        config = json.loads(path.read_text(encoding="utf-8"))
+        version, files = config["format_version"], dict(config["files"])
+        if version != FORMAT_VERSION:
+            raise InputError(f"format {version!r:.60}; this version reads format {FORMAT_VERSION}")
         config_class, _ = NETWORKS[config.setdefault("architecture", DEFAULT_ARCHITECTURE)]
         config_class(**config["encoder"])
         TextOptions(**config["text"])
-        if not (isinstance(files, dict) and isinstance(config["training"], dict)):
-            raise TypeError("files and training are not objects")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / CONFIG_FILE}: not the description of a model folder ({error!r})") from None
-    if version != FORMAT_VERSION:
-        raise InputError(f"{folder / CONFIG_FILE}: format {version}; this version reads format {FORMAT_VERSION}")
-    for name in (WEIGHTS_FILE, DICTIONARY_FILE, SENTENCEPIECE_FILE):
-        path = folder / name
-        if not path.is_file():
-            raise InputError(f"{path}: no such file, the model folder is not whole; export or copy it again")
-        if sha256(path) != files.get(name):
-            raise InputError(f"{path}: differs from the file that was exported; export or copy the folder again")
+        check_training(config["training"])
+    except InputError as error:
+        raise InputError(f"{path}: {error}; {AGAIN}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not the description of a model folder ({error!r:.200}); {AGAIN}") from None
+    for name in (WEIGHTS_FILE, *TEXT_FILES):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name}: no such file, the model folder is not whole; {AGAIN}")
+        if sha256(folder / name) != files.get(name):
+            raise InputError(f"{folder / name}: differs from the file that was exported; {AGAIN}")
     return config
 
 
-def load_weights(model: torch.nn.Module, path: Path) -> None:
+def check_training(training: Any) -> None:
+    """Raises: InputError for values of other types than `TRAINING` has; anything may be missing."""
+    if not isinstance(training, dict):
+        raise InputError(f"training {shown(training)}; expected an object")
+    for name, kind in TRAINING.items():
+        value = training.get(name)
+        if value is not None and not fits(value, kind):
+            raise InputError(f"training: {name} {shown(value)}; expected {describe(kind)}")
+
+
+def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[nn.Module, Tokenizer]:
+    """Network and tokenizer of a model folder, after checking that all its files go together.
+
+    Args:
+        config: of `read_config`.
+        untrained: fresh random weights, seed 1.
+    Raises: InputError naming the file, and the weight, that is not as the others have it.
+    """
+    path, files = folder / WEIGHTS_FILE, config["files"]
     try:
-        model.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not the weights of this encoder ({reason}); export the model again") from None
+        with safe_open(path, "pt") as stored:
+            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no dictionary)
+            made_with = stored.metadata() or {}
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise InputError(f"{path}: not a file of weights ({str(error).splitlines()[0]}); {AGAIN}") from None
+    for name in TEXT_FILES:
+        if made_with.get(name, files[name]) != files[name]:
+            raise InputError(f"{folder / name}: another one than that of {path}; {AGAIN}")
+    config_class, _ = NETWORKS[config["architecture"]]
+    size = config_class(**config["encoder"])
+    symbols = read_dictionary(folder / DICTIONARY_FILE)
+    if size.vocab_size - len(symbols) not in (0, 1):  # training may have added <mask>
+        raise InputError(
+            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {size.vocab_size:,}; {AGAIN}"
+        )
+    tokenizer = Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
+    return build_network(config["architecture"], size, weights, path, untrained), tokenizer
+
+
+class _ShapesOnly(TorchFunctionMode):
+    """Tensors without memory need no values; for some, torch would load its compiler, which takes seconds."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Any function as it is, but random numbers, and products with a plain number."""
+        given, name = kwargs or {}, func.__name__
+        if name == "randn":
+            return torch.empty(*args, **given)
+        if name.endswith(("normal_", "uniform_")) or (name == "mul" and not isinstance(args[1], Tensor)):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+def build_network(
+    architecture: str, size: Any, weights: Mapping[str, Tensor], where: str | Path, untrained: bool = False
+) -> nn.Module:
+    """A network of these sizes with these weights; memory is taken only when they go together.
+
+    Args:
+        architecture, size: of `NETWORKS`, and its config.
+        where: the file of the weights, for messages.
+        untrained: keep the random weights, of seed 1, that the network begins with.
+    Raises: InputError naming the weight that is missing, of other sizes or no finite number.
+    """
+    network_class = NETWORKS[architecture][1]
+    if size.num_layers > len(weights):
+        raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
+    with torch.device("meta"), _ShapesOnly():
+        expected = {name: list(value.shape) for name, value in network_class(size).state_dict().items()}
+    check_weights(weights, expected, where)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        network = network_class(size)
+    if not untrained:
+        network.load_state_dict(weights)
+    return network
+
+
+def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, list[int]], where: str | Path) -> None:
+    """Compare names and shapes, look for integers, NaN and infinity. Raises: InputError naming the first weight."""
+    for name in sorted(weights.keys() ^ expected.keys()):
+        what = "has no" if name in expected else "has an unknown"
+        raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {AGAIN}")
+    for name, value in weights.items():
+        kind = str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
+        if kind not in WEIGHT_TYPES or value.layout != torch.strided:
+            raise InputError(f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {AGAIN}")
+        if list(value.shape) != expected[name]:
+            raise InputError(
+                f"{where}: {name} has the sizes {list(value.shape)}; the options ask for {expected[name]}; {AGAIN}"
+            )
+        if not value.isfinite().all():
+            raise InputError(f"{where}: {name} has NaN or infinity in it; take another checkpoint, or train again")
 
 
 def save_folder(
@@ -79,21 +182,32 @@ def save_folder(
     """Write a model folder; it appears under its name only when it is complete.
 
     Args: dtype: of the weights on disk, one of `WEIGHT_TYPES`; an encoder computes in float32 all the same.
+    Raises: InputError for a weight that is no finite number, or none any more in `dtype`.
     """
+    weights = {name: rounded(name, value.detach(), dtype) for name, value in model.state_dict().items()}
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
-        weights = {
-            name: value.detach().to(getattr(torch, dtype)).contiguous() for name, value in model.state_dict().items()
-        }
-        (work / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt"}))
         (work / DICTIONARY_FILE).write_bytes(dictionary.read_bytes())
         (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())
+        made_with = {name: sha256(work / name) for name in TEXT_FILES}
+        (work / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt", **made_with}))
         config = {
             "format_version": FORMAT_VERSION,
             "architecture": next(name for name, (_, network) in NETWORKS.items() if isinstance(model, network)),
             "encoder": asdict(model.config),
             "text": asdict(text),
             "training": training,
-            "files": {name: sha256(work / name) for name in (WEIGHTS_FILE, DICTIONARY_FILE, SENTENCEPIECE_FILE)},
+            "files": {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with},
         }
         # written last: a folder without it does not load
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
+    """A weight in another precision. Raises: InputError where it has no such number."""
+    result = value.to(getattr(torch, dtype)).contiguous()
+    if not result.isfinite().all():
+        raise InputError(
+            f"--dtype {dtype}: {name} has numbers as large as {float(value.abs().max()):.3g}, which {dtype} has not; "
+            "take float32, or another checkpoint"
+        )
+    return result

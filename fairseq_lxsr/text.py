@@ -13,6 +13,7 @@ import sentencepiece
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import BLANKS, read_lines
+from fairseq_lxsr.ranges import check_fields
 
 # fairseq's dictionaries begin with these; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -22,6 +23,7 @@ DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.mode
 # halves of a surrogate pair are no text; SentencePiece refuses them
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+FILLER = "madeupword"  # entries that fairseq adds up to a multiple of eight
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
@@ -32,6 +34,9 @@ class TextOptions:
 
     lowercase: bool = False
     split_han: bool = False  # Chinese characters stand alone, as words of their own
+
+    def __post_init__(self):
+        check_fields(self)
 
     @classmethod
     def load(cls, path: str | Path) -> "TextOptions":
@@ -129,6 +134,14 @@ class Tokenizer:
             raise InputError(
                 f"{model}: only {(ids != unknown).sum():,} of its {len(ids):,} pieces are in the dictionary of "
                 f"{len(symbols):,}; expected the SentencePiece model that the training data was made with"
+            )
+        # fairseq-preprocess also takes letters that SentencePiece does not know, and fills up with words of its own
+        own = {*pieces, *SPECIAL, MASK}
+        lacking = [symbol for symbol in symbols if symbol not in own and not symbol.startswith(FILLER)]
+        if len(lacking) > 0.1 * len(symbols):
+            raise InputError(
+                f"{model}: lacks {len(lacking):,} of the {len(symbols):,} entries of the dictionary, for example "
+                f"{lacking[0]!r:.60}; expected the SentencePiece model that the training data was made with"
             )
         return ids
 

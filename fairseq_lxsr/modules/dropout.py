@@ -1,22 +1,11 @@
 """Dropout that is cheap on a CPU too."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_lxsr.errors import InputError
-
 LEVELS = 2**16  # a drop is decided by 16 random bits
 SMALLEST = torch.iinfo(torch.int64).min
-
-
-def check_dropouts(config: Any) -> None:
-    """Raises: InputError for a field of a config named ...dropout that is no probability below 1."""
-    for name, value in vars(config).items():
-        if name.endswith("dropout") and not 0 <= value < 1:
-            raise InputError(f"{name} {value}; expected 0 up to 1, for example 0.1")
 
 
 class Dropout(nn.Module):

@@ -10,32 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules.dropout import Dropout, check_dropouts
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.pooling import max_pool
+from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
+from fairseq_lxsr.ranges import limited
 
 Module = TypeVar("Module", bound=nn.Module)
 INIT = 0.1  # all weights of LASER start uniform in +-0.1
 
 
 @dataclass(frozen=True)
-class LaserConfig:
+class LaserConfig(EncoderSize):
     """Size of an encoder; it reads sentences of any length."""
 
-    vocab_size: int
-    padding_idx: int
-    embed_dim: int = 320
-    hidden_size: int = 512
-    num_layers: int = 1
-    dropout: float = 0.1
-
-    def __post_init__(self):
-        if min(self.embed_dim, self.hidden_size, self.num_layers) < 1:
-            raise InputError(
-                f"embed_dim {self.embed_dim}, hidden_size {self.hidden_size}, num_layers {self.num_layers}; "
-                "expected 1 or more"
-            )
-        check_dropouts(self)
+    embed_dim: int = limited(320, WIDTH)
+    hidden_size: int = limited(512, WIDTH)
+    num_layers: int = limited(1, SOME_LAYERS)
+    dropout: float = limited(0.1, PROBABILITY)
 
     @property
     def output_dim(self) -> int:

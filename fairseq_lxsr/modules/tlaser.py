@@ -11,36 +11,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules.dropout import Dropout, check_dropouts
+from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.sizes import POSITIONS, PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
 from fairseq_lxsr.modules.transformer import attention_kernel
+from fairseq_lxsr.ranges import limited
 
 
 @dataclass(frozen=True)
-class TLaserConfig:
+class TLaserConfig(EncoderSize):
     """Size of an encoder; `max_positions` does not count the tag."""
 
-    vocab_size: int
-    padding_idx: int
-    embed_dim: int = 1024
-    ffn_embed_dim: int = 4096
-    num_heads: int = 16
-    num_layers: int = 6
-    max_positions: int = 750
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    embed_dim: int = limited(1024, WIDTH)
+    ffn_embed_dim: int = limited(4096, WIDTH)
+    num_heads: int = limited(16, WIDTH)
+    num_layers: int = limited(6, SOME_LAYERS)
+    max_positions: int = limited(750, POSITIONS)
+    dropout: float = limited(0.1, PROBABILITY)
+    attention_dropout: float = limited(0.0, PROBABILITY)
+    activation_dropout: float = limited(0.0, PROBABILITY)
 
     def __post_init__(self):
-        if min(self.num_heads, self.embed_dim, self.ffn_embed_dim) < 1 or (
-            self.embed_dim % self.num_heads or self.embed_dim % 2
-        ):
+        super().__post_init__()
+        if self.embed_dim % self.num_heads or self.embed_dim % 2:
             raise InputError(
-                f"embed_dim {self.embed_dim}, ffn_embed_dim {self.ffn_embed_dim}, num_heads {self.num_heads}; expected "
-                "1 or more, and a width that is an even multiple of the heads"
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even width that is a "
+                "multiple of the heads"
             )
-        check_dropouts(self)
-        if self.num_layers < 1 or self.max_positions < 1:
-            raise InputError(f"num_layers {self.num_layers}, max_positions {self.max_positions}; expected 1 or more")
 
     @property
     def output_dim(self) -> int:
@@ -124,7 +120,9 @@ class TLaserSentenceEncoder(nn.Module):
         self.config = config
         self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
-        table = sinusoidal_positions(1 + config.max_positions, config.embed_dim)
+        places = 1 + config.max_positions
+        # on the device meta only the sizes of the weights are asked for
+        table = torch.empty(0) if self.tag.is_meta else sinusoidal_positions(places, config.embed_dim)
         self.register_buffer("positions", table, persistent=False)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(PreNormLayer(config) for _ in range(config.num_layers))

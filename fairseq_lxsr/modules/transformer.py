@@ -11,44 +11,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules.dropout import Dropout, check_dropouts
+from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
+from fairseq_lxsr.modules.sizes import COEFFICIENTS, LAYERS, POSITIONS, PROBABILITY, WIDTH, EncoderSize
+from fairseq_lxsr.ranges import limited
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(EncoderSize):
     """Size of an encoder; `num_layers` 0 gives the mean of the embeddings, normalised with positions if not `gated`."""
 
-    vocab_size: int
-    padding_idx: int
-    embed_dim: int = 512
-    ffn_embed_dim: int = 1024
-    num_heads: int = 8
-    num_layers: int = 2
-    max_positions: int = 200
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    pooling: str = "mean"
+    embed_dim: int = limited(512, WIDTH)
+    ffn_embed_dim: int = limited(1024, WIDTH)
+    num_heads: int = limited(8, WIDTH)
+    num_layers: int = limited(2, LAYERS)
+    max_positions: int = limited(200, POSITIONS)
+    dropout: float = limited(0.1, PROBABILITY)
+    attention_dropout: float = limited(0.0, PROBABILITY)
+    activation_dropout: float = limited(0.0, PROBABILITY)
+    pooling: str = limited("mean", tuple(POOLINGS))
     gated: bool = False
-    order_coefficients: int = 0
+    order_coefficients: int = limited(0, COEFFICIENTS)
 
     def __post_init__(self):
-        if self.pooling not in POOLINGS:
-            raise InputError(f"pooling {self.pooling!r}; expected one of {', '.join(POOLINGS)}")
-        if min(self.num_heads, self.embed_dim, self.ffn_embed_dim) < 1 or self.embed_dim % self.num_heads:
+        super().__post_init__()
+        if self.embed_dim % self.num_heads:
             raise InputError(
-                f"embed_dim {self.embed_dim}, ffn_embed_dim {self.ffn_embed_dim}, num_heads {self.num_heads}; expected "
-                "1 or more, and a width that is a multiple of the heads"
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected a multiple of the heads"
             )
-        check_dropouts(self)
-        if self.order_coefficients < 0 or (self.order_coefficients and self.pooling != "mean"):
+        if self.order_coefficients and self.pooling != "mean":
             raise InputError(
-                f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected 0 or more, with mean"
-            )
-        if self.num_layers < 0 or self.max_positions < 1:
-            raise InputError(
-                f"num_layers {self.num_layers}, max_positions {self.max_positions}; expected at least 0 and 1"
+                f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected 0, or mean"
             )
 
     @property

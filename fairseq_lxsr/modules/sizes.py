@@ -1,0 +1,26 @@
+"""What sizes an encoder may have: more is a mistake, and would ask for memory without end."""
+
+from dataclasses import dataclass, field
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.ranges import at_least, below, check_fields
+
+WIDTH = at_least(1, 65_536)
+LAYERS, SOME_LAYERS = at_least(0, 1000), at_least(1, 1000)
+POSITIONS = at_least(1, 65_536)
+ENTRIES = at_least(1, 2**27)  # of the dictionary
+COEFFICIENTS = at_least(0, 1000)
+PROBABILITY = below(1)
+
+
+@dataclass(frozen=True)
+class EncoderSize:
+    """What the configs of all encoders have, and how they are checked: each field by the range in its metadata."""
+
+    vocab_size: int = field(metadata={"range": ENTRIES})
+    padding_idx: int = field(metadata={"range": at_least(0)})
+
+    def __post_init__(self):
+        check_fields(self)
+        if self.padding_idx >= self.vocab_size:
+            raise InputError(f"padding_idx {self.padding_idx}; expected less than vocab_size, {self.vocab_size:,}")
