@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 import zlib
@@ -30,6 +31,8 @@ PACKAGE = Path(__file__).parent.absolute()
 MAX_WORDS = 10_000
 OLD = ".old"  # ends the hidden name of a folder that is being replaced
 MAX_RATIO = 100  # of unpacked to packed bytes; text has less than 20
+FREE = 2**26  # bytes that any packed file may have: small ones may be all alike
+UNPACKED_AT_ONCE = 2**17  # bytes
 SENTENCE_BYTES = 2**20  # of a line of text; a tokenizer takes 80 times as much memory
 RECORD_BYTES = 2**25  # of a line that is no sentence: scores with an outcome for every query, a document
 PACKED = (".gz", ".xz", ".zst")
@@ -47,19 +50,24 @@ def open_binary(path: str | Path) -> BinaryIO:
         raise InputError(f"{path}: no such file; check the name")
     if Path(path).is_dir():
         raise InputError(f"{path}: is a folder; expected a file")
-    if str(path).endswith(".zst"):
-        return _zstd(path).open(path, "rb")
-    if str(path).endswith(".xz"):
-        return lzma.open(path, "rb")  # type: ignore[return-value]
-    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+    suffix = Path(path).suffix
+    if suffix not in PACKED:
+        return open(path, "rb")
+    unpack: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix) or _zstd(path).open
+    return io.BufferedReader(Metered(unpack(path, "rb"), Budget(path, FREE)), UNPACKED_AT_ONCE)
 
 
 class Budget:
-    """Bytes that a packed file may unfold to, of all that is read of it together."""
+    """Bytes that a packed file may unfold to, of all that is read of it together; any number of a pipe.
+
+    Args:
+        free: bytes before the ratio counts.
+    """
 
     def __init__(self, path: str | Path, free: int):
-        self.path, self.size = path, os.stat(path).st_size
-        self.left = free + MAX_RATIO * self.size
+        about = os.stat(path)
+        self.path, self.size = path, about.st_size
+        self.left = free + MAX_RATIO * self.size if stat.S_ISREG(about.st_mode) else sys.maxsize
 
     def spend(self, count: int) -> None:
         """Raises: InputError where nothing is left."""
@@ -84,6 +92,10 @@ class Metered(io.RawIOBase):
         self.budget.spend(len(block))
         buffer[: len(block)] = block
         return len(block)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 def _zstd(path: str | Path):

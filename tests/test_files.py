@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from fairseq_lxsr import files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import (
     RECORD_BYTES,
@@ -24,6 +25,19 @@ from fairseq_lxsr.files import (
     read_parallel,
     restore_folder,
 )
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("line", [b"\n", b"short\n"])
+def test_a_packed_file_that_unfolds_without_end_is_refused(tmp_path, monkeypatch, ending, line):
+    """Many lines, each as it should be."""
+    monkeypatch.setattr(files, "FREE", 100_000)
+    path = tmp_path / f"x{ending}"
+    with atomic_write(path, "wb") as stream:
+        stream.write(line * 200_000)
+    with pytest.raises(InputError, match=f"x{ending}: unfolds to more than 100 times its [0-9,]+ bytes; expected text"):
+        for _ in read_lines(path):
+            pass
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):

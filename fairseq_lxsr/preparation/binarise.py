@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import count_lines, read_lines
+from fairseq_lxsr.files import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SPLITS
 from fairseq_lxsr.preparation.stages import check_untouched, run_stage
 from fairseq_lxsr.preparation.workers import blocks, ordered_map
@@ -158,7 +158,8 @@ def binarise_file(
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
     total = unknown = 0
-    encoded = ordered_map(_encode_block, blocks(read_lines(text, max_words=None)), workers, _start, (subwords,))
+    lines = read_lines(text, max_words=SENTENCE_BYTES)  # any number of words, but not of bytes
+    encoded = ordered_map(_encode_block, blocks(lines), workers, _start, (subwords,))
     first = 0
     for ids, lengths in tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None):
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines
+from fairseq_lxsr.files import MAX_WORDS, SENTENCE_BYTES, atomic_write, read_lines
 from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
 from fairseq_lxsr.preparation.deduplicate import KEY
@@ -79,7 +79,9 @@ def _single_blanks(text: str) -> str:
 def _no_sentence(pair: Pair) -> str | None:
     if not all(pair):
         return "empty side"
-    return "over 10,000 words" if any(side.count(" ") >= MAX_WORDS for side in pair) else None
+    if any(side.count(" ") >= MAX_WORDS for side in pair):
+        return "over 10,000 words"
+    return "over 1 MiB" if any(len(side.encode("utf-8", "replace")) > SENTENCE_BYTES for side in pair) else None
 
 
 def make_corpus(

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.files import SENTENCE_BYTES, read_lines
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise_file, check_subwords, shard_folders, shard_places
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
 
 SPLITS = ("train", "valid")
+MOST_CHARACTERS = 2**26  # of a document, which is held in memory
 
 
 def read_documents(path: Path, language: str) -> Iterator[list[str]]:
@@ -36,17 +37,32 @@ def read_documents(path: Path, language: str) -> Iterator[list[str]]:
         if first is None:
             raise InputError(f"{file}: empty file; expected documents, one sentence a line")
         whole = chain([first], lines)
-        yield from _extracted(whole, file, language) if first.startswith("{") else _paragraphs(whole)
+        documents = _extracted(whole, file, language) if first.startswith("{") else _paragraphs(whole, file)
+        for document in documents:
+            for sentence in document:
+                if len(sentence.encode()) > SENTENCE_BYTES:
+                    raise InputError(
+                        f"{file}: {sentence[:20]!r} begins a sentence of more than {SENTENCE_BYTES:,} bytes; expected "
+                        "sentences"
+                    )
+            yield document
 
 
-def _paragraphs(lines: Iterator[str]) -> Iterator[list[str]]:
+def _paragraphs(lines: Iterator[str], file: Path) -> Iterator[list[str]]:
     document: list[str] = []
-    for line in lines:
+    size = 0
+    for number, line in enumerate(lines, start=1):
+        size += len(line)
+        if size > MOST_CHARACTERS:
+            raise InputError(
+                f"{file}, line {number}: a document of more than {MOST_CHARACTERS:,} characters; expected an empty "
+                "line between documents"
+            )
         if line.strip():
             document.append(" ".join(line.split()))
         elif document:
             yield document
-            document = []
+            document, size = [], 0
     if document:
         yield document
 

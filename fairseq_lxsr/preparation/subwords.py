@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import count_lines, read_lines
+from fairseq_lxsr.files import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import blocks, in_own_process
@@ -55,7 +55,7 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     for path in files:
         share = min(1.0, quota / max(1, languages[path.suffix]))
         rng = np.random.default_rng(0)
-        for block in blocks(read_lines(path, max_words=None)):
+        for block in blocks(read_lines(path, max_words=SENTENCE_BYTES)):
             yield from itertools.compress(block, rng.random(len(block)) < share)
 
 

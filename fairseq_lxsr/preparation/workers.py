@@ -20,12 +20,27 @@ Out = TypeVar("Out")
 KILLED = (
     "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer --workers"
 )
-BLOCK = 10_000  # sentences or pairs that travel together
+BLOCK = 10_000  # sentences or pairs that travel together,
+WEIGHT = 10_000_000  # with so many characters
 
 
-def blocks(items: Iterable[In], size: int = BLOCK) -> Iterator[list[In]]:
-    iterator = iter(items)
-    while block := list(islice(iterator, size)):
+def blocks(items: Iterable[In], size: int = BLOCK, weight: int = WEIGHT) -> Iterator[list[In]]:
+    """Items that travel together.
+
+    Args:
+        items: texts, or tuples of them.
+        size: items of a block, at most.
+        weight: characters of a block, but for those of its last item.
+    """
+    block: list[In] = []
+    total = 0
+    for item in items:
+        block.append(item)
+        total += sum(map(len, item)) if isinstance(item, tuple) else len(item)  # type: ignore[arg-type]
+        if len(block) == size or total >= weight:
+            yield block
+            block, total = [], 0
+    if block:
         yield block
 
 

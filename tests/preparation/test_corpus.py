@@ -15,6 +15,7 @@ from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.deduplicate import KEY, repeated
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
+from fairseq_lxsr.preparation.workers import blocks
 
 PAIRS = toy.sentences(300)
 
@@ -53,6 +54,21 @@ def test_no_sentence_of_either_side_is_in_two_splits(tmp_path):
         assert not seen[1] & seen[2]
     assert sum(report["pairs"].values()) + sum(report["dropped"].values()) == len(pairs)
     assert report["dropped"]["held out in another pair"] > 0
+
+
+def test_sides_that_are_no_sentences_are_dropped(tmp_path):
+    """A word of a mebibyte would take eighty when it is split into pieces."""
+    long = [("x" * 2_000_000, "mot"), ("word", "é" * 600_000), ("word " * 20_000, "mot"), ("a" * 2**20, "just one")]
+    report = make(tmp_path / "corpus", PAIRS + long, tmp_path)
+    assert report["dropped"] == {"over 1 MiB": 2, "over 10,000 words": 1}
+    assert sum(report["pairs"].values()) == len(PAIRS) + 1
+
+
+def test_blocks_are_of_so_many_items_or_characters():
+    assert list(blocks("abcde", size=2)) == [["a", "b"], ["c", "d"], ["e"]]
+    pairs = [("aaa", "b"), ("a", "b"), ("", ""), ("a", "bbbb")]
+    assert list(blocks(pairs, weight=5)) == [pairs[:2], pairs[2:]]
+    assert list(blocks([], weight=5)) == []
 
 
 def test_split_is_a_function_of_the_seed(tmp_path):

@@ -59,6 +59,22 @@ def test_bad_input(tmp_path):
     assert not (tmp_path / "work").exists()
 
 
+def test_what_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "x.txt"
+    for text in ("x" * 2_000_000, json.dumps({"text": "x" * 2_000_000})):
+        path.write_text(f"one\n\n{text}\n" if text[0] == "x" else f"{text}\n")
+        with pytest.raises(
+            InputError, match=r"x\.txt: 'xxxxxxxxxxxxxxxxxxxx' begins a sentence of more than 1,048,576"
+        ):
+            list(read_documents(path, "en"))
+    monkeypatch.setattr("fairseq_lxsr.preparation.documents.MOST_CHARACTERS", 100)
+    path.write_text("a sentence\n" * 30)
+    with pytest.raises(InputError, match=r"x\.txt, line 11: a document of more than 100 .* expected an empty line"):
+        list(read_documents(path, "en"))
+    path.write_text("a sentence\n\n" * 30)
+    assert len(list(read_documents(path, "en"))) == 30
+
+
 @pytest.fixture
 def prepared(tmp_path):
     """Documents of numbered sentences in two languages, through all stages."""
