@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from fairseq_lxsr.evaluation.encoders import StoredEmbeddings, WordVectors
 from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, read_scores
 from fairseq_lxsr.evaluation.text import Text, embed
 from fairseq_lxsr.export import Layout, embed_lines, stream
+from fairseq_lxsr.files import sha256
 from fairseq_lxsr.report import page
 from fairseq_lxsr.report.training_log import read_log
+from fairseq_lxsr.search.corpus_index import FILES, CorpusIndex
 from fairseq_lxsr.search.resumable import Rows, resumable_array
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -57,7 +60,7 @@ def _small():
 
 
 def encode(window: list[str], counts: Counter) -> np.ndarray:
-    return np.array([int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [1, 2, -1]
+    return np.array([1 + int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [1, 2, -1]
 
 
 @bounded
@@ -178,6 +181,33 @@ def test_arrays_of_another_type_or_shape(tmp_path, array):
     np.save(tmp_path / "text.npy", array)
     with pytest.raises(InputError, match=r"text"):
         embed(StoredEmbeddings(tmp_path), Text(LINES, "en", "text"))
+
+
+@pytest.fixture(scope="module")
+def index(folder):
+    return CorpusIndex.build(folder / "index", LINES, partial(encode, counts=Counter()), "model").folder
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+@pytest.mark.parametrize("rehashed", [True, False])
+def test_an_index(folder, index, data, rehashed):
+    """Its files spoilt, also where index.json says that they are right."""
+    spoilt = folder / "spoilt"
+    shutil.rmtree(spoilt, ignore_errors=True)
+    shutil.copytree(index, spoilt)
+    path = spoilt / data.draw(hypothesis.strategies.sampled_from(["index.json", *FILES]))
+    if rehashed and path.name == "index.faiss":
+        return  # faiss reads what is in its files
+    spoil(path, data)
+    if rehashed and path.name != "index.json":
+        config = json.loads((spoilt / "index.json").read_text())
+        config["files"][path.name] = sha256(path)
+        (spoilt / "index.json").write_text(json.dumps(config))
+    with refused():
+        found = CorpusIndex.load(spoilt)
+        Path(found.config["model_folder"])
+        found.search(LINES[:3], partial(encode, counts=Counter()), 2)
 
 
 @bounded

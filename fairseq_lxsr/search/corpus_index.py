@@ -12,6 +12,7 @@ import numpy as np
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, is_blank, restore_folder, sha256
 from fairseq_lxsr.retrieval import build_index, first_unusable, read_index, search_index, write_index
+from fairseq_lxsr.stored import open_array, parse_json
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
 OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # of each sentence: its first byte, its line in the corpus
@@ -102,19 +103,19 @@ class CorpusIndex:
         """Raises: InputError naming the file that is missing, changed or of another kind."""
         folder = Path(folder)
         restore_folder(folder)
-        try:
-            config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-            version, files = config["format_version"], dict(config["files"])
-            config["model"], config["model_folder"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
-        if version != FORMAT_VERSION:
-            raise InputError(f"{folder}: index of format {version}; this version reads format {FORMAT_VERSION}")
-        for name in FILES:
-            if not (folder / name).is_file() or sha256(folder / name) != files.get(name):
-                raise InputError(f"{folder / name}: missing or changed since the index was built; build it again")
-        arrays = (np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in (OFFSETS_FILE, LINES_FILE))
-        return cls(folder, config, read_index(folder / VECTORS_FILE), *arrays)
+        config = _read_config(folder)
+        count, width = config["sentences"], config["width"]
+        offsets, lines = _numbers(folder / OFFSETS_FILE, count + 1), _numbers(folder / LINES_FILE, count)
+        size = (folder / SENTENCES_FILE).stat().st_size
+        if (offsets[0], offsets[-1]) != (0, size) or (np.diff(offsets) < 1).any():
+            raise InputError(f"{folder / OFFSETS_FILE}: not the places of {SENTENCES_FILE}; build the index again")
+        vectors = read_index(folder / VECTORS_FILE)
+        if (vectors.ntotal, vectors.d) != (count, width):
+            raise InputError(
+                f"{folder / VECTORS_FILE}: {vectors.ntotal:,} vectors of width {vectors.d}; expected {count:,} of "
+                f"width {width}: build the index again"
+            )
+        return cls(folder, config, vectors, offsets, lines)
 
     def search(self, queries: Sequence[str], encode: Encode, k: int = 5, probes: int = 32) -> list[list[Hit]]:
         """The k nearest sentences of every query, nearest first (fewer where the index finds fewer).
@@ -127,6 +128,8 @@ class CorpusIndex:
         embeddings = encode(list(queries))
         _check_directions(embeddings, queries)
         cosines, found = search_index(self.vectors, embeddings, min(k, len(self)), probes)
+        if found.max(initial=-1) >= len(self):
+            raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
         with open(self.folder / SENTENCES_FILE, "rb") as stream:
             return [
                 [
@@ -139,7 +142,40 @@ class CorpusIndex:
 
     def _sentence(self, stream, row: int) -> str:
         stream.seek(int(self.offsets[row]))
-        return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8").rstrip("\n")
+        return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8", "replace").rstrip("\n")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """index.json, after checking that the files are there and those it names."""
+    try:
+        config = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        version = config["format_version"]
+        if version == FORMAT_VERSION:
+            types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
+            for name, kind in types.items():
+                if type(config[name]) is not kind:
+                    raise TypeError(f"{name} {config[name]!r:.40}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
+    if version != FORMAT_VERSION:
+        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {FORMAT_VERSION}")
+    for name in FILES:
+        if not (folder / name).is_file() or sha256(folder / name) != config["files"].get(name):
+            raise InputError(f"{folder / name}: missing or changed since the index was built; build it again")
+    return config
+
+
+def _numbers(path: Path, count: int) -> np.ndarray:
+    """A stored array of `count` whole numbers."""
+    try:
+        array = open_array(path)
+    except ValueError as error:
+        raise InputError(f"{path}: not a numpy file of numbers ({error}); build the index again") from None
+    if array.shape != (count,) or array.dtype != np.int64:
+        raise InputError(
+            f"{path}: {array.dtype} of shape {array.shape}; expected {count:,} whole numbers: build the index again"
+        )
+    return array
 
 
 def _check_directions(embeddings: np.ndarray, sentences: Sequence[str], lines: Sequence[int] | None = None) -> None:
