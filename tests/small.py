@@ -4,7 +4,6 @@ from pathlib import Path
 
 import yaml
 
-PACKAGE = str(Path(__file__).parent.parent / "fairseq_lxsr")  # where --user-dir finds it from any folder
 ARCHITECTURES = {
     "lxsr_base": "lxsr_tiny",
     "tlaser_base": "tlaser_tiny",
@@ -47,7 +46,7 @@ def shrink(name: str, arguments: list[str]) -> list[str]:
 
 
 def _training(arguments: list[str]) -> list[str]:
-    smaller = [PACKAGE if word == "fairseq_lxsr" else word for word in _with_values(arguments, TRAINING)]
+    smaller = _with_values(arguments, TRAINING)
     if "--arch" in smaller:
         place = smaller.index("--arch") + 1
         smaller[place] = ARCHITECTURES.get(smaller[place], smaller[place])
