@@ -13,27 +13,28 @@ def check_language(text: str) -> None:
         raise InputError(f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin")
 
 
-def split_pair(text: str) -> tuple[str, str]:
+def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
     """Split a language pair into its two languages.
 
     Args:
         text: SRC-TGT, for example `en-fr`; blanks around it do not matter.
+        distinct: refuse a language paired with itself.
     Raises:
-        InputError: for anything else, and for a language paired with itself.
+        InputError: for anything else.
     """
     source, _, target = text.strip().partition("-")
-    if not (CODE.fullmatch(source) and CODE.fullmatch(target)) or source == target:
+    if not (CODE.fullmatch(source) and CODE.fullmatch(target)) or (distinct and source == target):
         raise InputError(f"{shown(text.strip())}; expected SRC-TGT, for example en-fr")
     return source, target
 
 
-def split_pairs(text: str) -> list[tuple[str, str]]:
+def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
     """Split a list of language pairs with commas between them, for example `en-fr,en-de`.
 
     Raises:
         InputError: as `split_pair`, and for a pair that stands there twice.
     """
-    pairs = [split_pair(name) for name in text.split(",")]
+    pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):
         if pair in pairs[:number]:
             raise InputError(f"{'-'.join(pair)!r} stands twice in {text!r}; expected each pair once")

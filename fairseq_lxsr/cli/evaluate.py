@@ -12,6 +12,7 @@ from fairseq_lxsr.choices import CLASSIFIERS, MARGINS, METRICS, RETRIEVALS, SEAR
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, read_parallel, refuse_overlap
+from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 if TYPE_CHECKING:
@@ -195,14 +196,14 @@ def aligned_files(args: argparse.Namespace) -> list[Files]:
 
 def language_pairs(value: str) -> list[tuple[str, str]]:
     """Pairs with commas between them; both directions of each are measured, so none may stand there twice."""
-    pairs: list[tuple[str, str]] = []
-    for word in value.split(","):
-        first, _, second = word.partition("-")
-        if not (first and second) or "-" in second:
-            raise InputError(f"--lang-pairs {value}: {word!r} is not a pair; expected for example en-fr,en-de")
-        if (first, second) in pairs or (second, first) in pairs:
+    try:
+        pairs = split_pairs(value, distinct=False)
+    except InputError as error:
+        raise InputError(f"--lang-pairs {value}: {error}") from None
+    for first, second in pairs:
+        if first != second and (second, first) in pairs:
+            word = f"{first}-{second}"
             raise InputError(f"--lang-pairs {value}: {word} stands there twice; both directions are measured anyway")
-        pairs.append((first, second))
     return pairs
 
 

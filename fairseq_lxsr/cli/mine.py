@@ -9,6 +9,7 @@ from fairseq_lxsr.cli.evaluate import search_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import refuse_overlap
+from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FINITE, at_least, file_path
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ def run(args: argparse.Namespace) -> None:
             "--word-weights idf counts words over one text, and mining goes through it in blocks; take mean"
         )
     encoder = load_any(args)
-    languages = (args.lang_pair or "-").split("-")
-    if len(languages) != 2:
-        raise InputError(f"--lang-pair {args.lang_pair}; expected for example en-fr")
+    languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     for path in (args.source, args.target):
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"

@@ -10,6 +10,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_hash
 from fairseq_lxsr.evaluation.text import Encoder, Text, embed, find_file
 from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.retrieval import MinedPairs, mine
 
 Gold = set[tuple[int, int]]  # rows of source and target
@@ -32,10 +33,7 @@ def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
 
     Raises: InputError naming the file that is missing.
     """
-    languages = pair.split("-")
-    if len(languages) != 2:
-        raise InputError(f"{pair!r} is not a pair of languages; expected for example fr-en")
-    source, target = (find_file(f"{template}.{part}.{{lang}}", language, pair) for language in languages)
+    source, target = (find_file(f"{template}.{part}.{{lang}}", language, pair) for language in split_pair(pair))
     return source, target, find_file(f"{template}.{part}.gold", pair=pair)
 
 
@@ -47,7 +45,7 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
     """
     *texts, gold = find_files(template, pair, part)
     sides = []
-    for language, path in zip(pair.split("-"), texts, strict=True):
+    for language, path in zip(split_pair(pair), texts, strict=True):
         rows = [_two_columns(line, f"{path}, line {n}") for n, line in enumerate(read_lines(path), start=1)]
         if not rows:
             raise InputError(f"{path}: empty file; expected id<TAB>sentence on every line")

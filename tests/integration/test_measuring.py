@@ -189,9 +189,9 @@ def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
     ("arguments", "fragments"),
     [
         (("xsr", "--source", "{en}"), ("--source and --target", "--data and --lang-pairs")),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en"), ("'en' is not a pair",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en"), ("--lang-pairs en: 'en'; expected SRC-TGT",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-de"), ("test.de", "no such file")),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr,fr-en"), ("fr-en stands there twice",)),
+        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr,fr-en"), ("stands there twice; both directions",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "gpu"), ("--device gpu",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "cpu:x"), ("--device cpu:x",)),
         (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "cuda:99"), ("--device cuda:99",)),

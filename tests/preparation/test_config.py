@@ -3,7 +3,7 @@ from conftest import ROOT
 
 from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.languages import split_pair
+from fairseq_lxsr.languages import split_pair, split_pairs
 from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig
 from fairseq_lxsr.preparation.sources import find_corpus
@@ -130,3 +130,11 @@ def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
     )
     with pytest.raises(InputError, match=r"the file is \[\['x', 'x'\], .*; expected a mapping"):
         read_config(tmp_path / "c.yaml", PrepareConfig)
+
+
+def test_a_list_of_pairs():
+    assert split_pairs("en-fr, zh_TW-sr@latin") == [("en", "fr"), ("zh_TW", "sr@latin")]
+    assert split_pairs("en-en", distinct=False) == [("en", "en")]
+    for text in ("en-fr,en-fr", "en-fr,", "", "en-fr;de-en", "a/b-c", "..-en", "e" * 40 + "-fr"):
+        with pytest.raises(InputError, match="expected"):
+            split_pairs(text)
