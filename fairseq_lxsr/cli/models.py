@@ -1,7 +1,6 @@
 """What --model may name, for every verb that measures, mines or searches."""
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.ranges import FILE_NAME, at_least
+from fairseq_lxsr.stored import parse_json
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
@@ -150,6 +150,6 @@ def _is_ours(folder: Path) -> bool:
     if (folder / "modules.json").exists():
         return False
     try:
-        return "model_type" not in json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        return "model_type" not in parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return True

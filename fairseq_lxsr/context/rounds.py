@@ -23,6 +23,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, heeding_sigterm
 from fairseq_lxsr.files import PACKAGE, Lines, atomic_write, locked, read_lines, sha256
 from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
+from fairseq_lxsr.stored import parse_json
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
 # options that may change between two calls on one work folder: always, and as long as nothing is mined
@@ -186,7 +187,10 @@ class Rounds:
         now["text"] = {language: hash_source(Path(source)) for language, source in documents.items()}
         begun = any(self.work.glob("stage1/checkpoints/*.pt")) or any(self.work.glob("*/model"))
         if begun and path.is_file():
-            before = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                before = parse_json(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise InputError(f"{path}: not the options of an earlier run ({error!r}); take another work") from None
             may_change = MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
             for name in sorted(now.keys() - may_change):
                 if before.get(name) != now[name]:

@@ -9,6 +9,7 @@ from typing import Any
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, refuse_overlap, restore_folder, sha256
+from fairseq_lxsr.stored import parse_json
 
 MANIFEST = "stage.json"
 
@@ -68,9 +69,9 @@ def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
 def read_manifest(path: Path) -> dict[str, Any] | None:
     """None for one that is missing or damaged: the stage is built again."""
     try:
-        done = json.loads(path.read_text(encoding="utf-8"))
+        done = parse_json(path.read_text(encoding="utf-8"))
         return done if {"key", "inputs", "files", "report"} <= done.keys() else None
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return None
 
 
