@@ -1,12 +1,22 @@
 """What options choose from; here, because a parser names it and must not import torch or numpy for that."""
 
+import pkgutil
+from pathlib import Path
+
+
+def modules_of(*folder: str, without: str = "") -> tuple[str, ...]:
+    """The modules of a folder of this package, by name; none is imported."""
+    path = Path(__file__).parent.joinpath(*folder)
+    return tuple(module.name for module in pkgutil.iter_modules([str(path)]) if module.name != without)
+
+
 DTYPES = ("float32", "bfloat16", "float16", "int8")  # of the computation
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # of training
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # of weights on disk
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")
 
-EMBEDDING_FORMATS = ("npy", "raw", "safetensors", "parquet")
+EMBEDDING_FORMATS = modules_of("embeddings", "formats", without="format")
 EMBEDDING_DTYPES = ("float32", "float16")
 INDEX_KINDS = ("flat", "float16", "ivf", "ivf-pq")
 

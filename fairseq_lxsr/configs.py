@@ -1,12 +1,12 @@
 """YAML files whose content are the fields of a dataclass."""
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.optional import require
 
 Config = TypeVar("Config")
 
@@ -32,8 +32,7 @@ def read_yaml(path: Path) -> Any:
     Raises:
         InputError: for a file that is missing or no YAML.
     """
-    if importlib.util.find_spec("yaml") is None:
-        raise InputError(f"{path}: needs PyYAML; pip install 'fairseq-lxsr[prepare]' or 'fairseq-lxsr[train]'")
+    require("yaml", "train", f"{path}:")
     import yaml
 
     if not path.is_file():

@@ -38,9 +38,18 @@ class SentenceEncoder:
         tokenizer: text to dictionary ids.
         config: the content of config.json.
         device: where to compute, `cuda` or `cpu`; None takes CUDA where there is one.
+        untrained: the weights of the network are not those of the folder.
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, config: dict[str, Any], device: str | None = None):
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        config: dict[str, Any],
+        device: str | None = None,
+        untrained: bool = False,
+    ):
+        self.untrained = untrained
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.model = model.to(self.device).eval()
         self.tokenizer = tokenizer
@@ -66,7 +75,7 @@ class SentenceEncoder:
         folder = Path(folder)
         config = read_config(folder)
         model, tokenizer = read_model(folder, config, untrained)
-        return cls(model, tokenizer, config, device)
+        return cls(model, tokenizer, config, device, untrained)
 
     @property
     def embed_dim(self) -> int:
@@ -79,7 +88,8 @@ class SentenceEncoder:
         essence = {
             name: self.config[name] for name in ("encoder", "text", "files")
         }  # the weights tell the architecture
-        return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
+        return f"{digest}-untrained" if self.untrained else digest
 
     @torch.inference_mode()
     def encode(

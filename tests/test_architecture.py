@@ -10,12 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # rooms of fairseq_lxsr: what of ours each may import; files and errors are for all
-LEAVES = {"choices", "configs", "data_folder", "errors", "files", "languages", "ranges", "stored"}
+LEAVES = {"choices", "configs", "data_folder", "errors", "files", "languages", "optional", "ranges", "stored"}
 MAY_IMPORT = {
     "choices": set(),
     "configs": set(),
     "data_folder": set(),
     "errors": set(),
+    "optional": set(),
     "files": set(),
     "languages": set(),
     "ranges": set(),
@@ -33,14 +34,16 @@ MAY_IMPORT = {
     "checkpoint": {"model_folder", "modules", "text"},
     "context": {"checkpoint", "encoder", "model_folder", "retrieval"},
     "export": {"encoder", "modules", "text"},
-    "evaluation": {"retrieval"},
-    "search": {"retrieval"},
+    "embeddings": {"encoder", "retrieval"},
+    "evaluation": {"embeddings", "retrieval"},
+    "search": {"embeddings", "retrieval"},
     "report": {"evaluation", "retrieval", "text"},
     "tasks": {"datasets", "terms", "criterions", "modules", "text", "checkpoint"},
     "cli": {
         "checkpoint",
         "context",
         "encoder",
+        "embeddings",
         "evaluation",
         "export",
         "model_folder",

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fairseq_lxsr.embeddings import StoredEmbeddings, WordVectors
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.compare import compare
-from fairseq_lxsr.evaluation.encoders import StoredEmbeddings, WordVectors
 from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, read_scores
 from fairseq_lxsr.evaluation.text import Text, embed
 from fairseq_lxsr.export import Layout, embed_lines, stream

@@ -1,28 +1,30 @@
 """`lxsr embed`: text in, embeddings out; of any length, in constant memory."""
 
 import argparse
-import importlib.util
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
-from fairseq_lxsr.cli.models import add_model_options, load_encoder, model_files
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
-    from fairseq_lxsr.export import Layout
+    from fairseq_lxsr.embeddings import Encoder, Layout
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("embed", description=__doc__)
-    add_model_options(parser)
+    add_any_model_options(parser)
+    parser.add_argument("--lang", default="", metavar="LANG", help="of the text, where --model names several")
     parser.add_argument(
         "--input",
         required=True,
@@ -62,27 +64,79 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.export import Layout, embed_lines, index_path, side_files
+    from fairseq_lxsr.embeddings import Layout, embed_lines, index_path, side_files
+    from fairseq_lxsr.embeddings.formats import find_format
 
-    if args.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise InputError("--format parquet needs pyarrow; install it with `pip install pyarrow`")
-    refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files([args.model])])
-    encoder = load_encoder(args.model, args)
+    find_format(args.format).check()
+    refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files(args.model)])
+    encoder = load_embedder(args)
     total = count_lines(args.input)
-    lines, total, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
+    lines, some, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
+    layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.width)
+    settings = describe(args, encoder, layout, first)
+    encode = embedder(args, encoder, first, total)
+    index = embed_lines(
+        lines, encode, args.output, layout, settings, resume=args.resume, total=some, show_progress=True
+    )
+    met = "".join(f", {index[name]:,} {name}" for name in ("empty", "long") if index[name])
+    print(
+        f"{args.output}: {index['count']:,} embeddings of width {layout.width}{met}, model {index['model']}, "
+        f"described in {index_path(args.output).name}"
+    )
+    if layout.format == "raw":
+        print(f"LASER's scripts read it with {laser_options(layout)}")
 
-    def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
-        options = {"dtype": args.dtype, "normalize": args.normalize, "truncate_dim": args.truncate_dim}
+
+def load_embedder(args: argparse.Namespace) -> "Encoder":
+    """What --model names, told how to compute.
+
+    Raises: InputError for options that a model does not take.
+    """
+    from fairseq_lxsr.embeddings import ModelFolder
+
+    encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
+    if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (DTYPES[0], ON_LONG[0]):
+        raise InputError(
+            f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; expected a model "
+            "folder of `lxsr export-model`"
+        )
+    if args.truncate_dim and args.truncate_dim > encoder.width:
+        raise InputError(f"--truncate-dim {args.truncate_dim}; expected 1 to {encoder.width}, the width of the model")
+    return encoder
+
+
+def embedder(
+    args: argparse.Namespace, encoder: "Encoder", first: int, total: int | None
+) -> "Callable[[list[str], Counter[str]], np.ndarray]":
+    """Windows of lines to embeddings as the options want them.
+
+    Args: first: number of the first line, from 0; total: lines of the input, where they are known.
+    """
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Text
+    from fairseq_lxsr.encoder import to_unit_length
+
+    file = args.input[0] if len(args.input) == 1 else ""
+
+    def encode(window: list[str], counts: Counter[str]) -> np.ndarray:
+        start = first + counts["lines"]
+        text = Text(window, args.lang, file, start + np.arange(len(window)), total)
         try:
-            return encoder.encode(window, args.batch_size, on_long=args.on_long, counts=counts, **options)
+            embeddings = encoder.embed(text, counts)[:, : args.truncate_dim]
         except InputError as error:
             if args.on_long != "error":
                 raise
-            raise InputError(f"counted from line {first + counts['lines'] + 1:,} of the input: {error}") from None
+            raise InputError(f"counted from line {start + 1:,} of the input: {error}") from None
+        return to_unit_length(embeddings) if args.normalize else embeddings
 
-    layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.embed_dim)
+    return encode
+
+
+def describe(args: argparse.Namespace, encoder: "Encoder", layout: "Layout", first: int) -> dict[str, Any]:
+    """Everything that the bytes depend on, for the description beside the output."""
     settings = {
-        "model": encoder.fingerprint + ("-untrained" if args.untrained else ""),
+        "model": encoder.fingerprint,
         "input": ["-" if is_stream(name) else Path(name).name for name in args.input],
         "first_line": first + 1,
         "shard": args.shard and "{}/{}".format(*args.shard),
@@ -94,16 +148,7 @@ def run(args: argparse.Namespace) -> None:
         settings["batch_size"] = args.batch_size  # its scales are those of a batch
     if layout.format == "raw":
         settings["laser_options"] = laser_options(layout)
-    index = embed_lines(
-        lines, encode, args.output, layout, settings, resume=args.resume, total=total, show_progress=True
-    )
-    met = "".join(f", {index[name]:,} {name}" for name in ("empty", "long") if index[name])
-    print(
-        f"{args.output}: {index['count']:,} embeddings of width {layout.width}{met}, model {index['model']}, "
-        f"described in {index_path(args.output).name}"
-    )
-    if layout.format == "raw":
-        print(f"LASER's scripts read it with {laser_options(layout)}")
+    return settings
 
 
 def laser_options(layout: "Layout") -> str:

@@ -16,8 +16,8 @@ from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 if TYPE_CHECKING:
+    from fairseq_lxsr.embeddings import Encoder
     from fairseq_lxsr.evaluation.score import Score
-    from fairseq_lxsr.evaluation.text import Encoder
 
 Files = tuple[str, str, str, str]  # two languages, two paths
 

@@ -1,7 +1,6 @@
 """`lxsr mine`: two monolingual files in, scored sentence pairs out."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS, RETRIEVALS
@@ -13,8 +12,7 @@ from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FINITE, at_least, file_path
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.evaluation.text import Encoder
-    from fairseq_lxsr.search import Side
+    pass
 
 
 def add_parser(verbs) -> None:
@@ -43,7 +41,7 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.search import Mining, mine_files
+    from fairseq_lxsr.search import Mining, Side, mine_files
 
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
@@ -57,25 +55,10 @@ def run(args: argparse.Namespace) -> None:
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
             raise InputError(f"{path}: {why}")
-    source, target = (
-        side(path, language, encoder) for path, language in zip((args.source, args.target), languages, strict=True)
-    )
+    source, target = Side(args.source, encoder, languages[0]), Side(args.target, encoder, languages[1])
     options = Mining(
         args.k, args.margin, args.retrieval, args.threshold, args.top, precision=args.precision, memory_mb=args.memory
     )
     pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
     spread = f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""
     print(f"{args.output}: {len(pairs):,} pairs{spread}")
-
-
-def side(path: Path, language: str, encoder: "Encoder") -> "Side":
-    from fairseq_lxsr.evaluation.text import Text
-    from fairseq_lxsr.files import read_lines
-    from fairseq_lxsr.search import Side
-
-    total = sum(1 for _ in read_lines(path))
-
-    def encode(lines, rows):
-        return encoder.embed(Text(lines, language, str(path), rows, total))
-
-    return Side(path, encode, f"{encoder.fingerprint} {language}".strip())

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
@@ -11,8 +11,7 @@ from fairseq_lxsr.ranges import FILE_NAME, at_least
 from fairseq_lxsr.stored import parse_json
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.encoder import SentenceEncoder
-    from fairseq_lxsr.evaluation.text import Encoder
+    from fairseq_lxsr.embeddings import Encoder
 
 ANY_MODEL = (
     "model folder of `lxsr export-model`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "
@@ -27,19 +26,6 @@ def add_batch_options(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=at_least(1), default=256, metavar="N", help="sentences encoded together (default: 256)"
     )
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """A model folder of ours."""
-    parser.add_argument(
-        "--model", required=True, type=FILE_NAME, metavar="FOLDER", help="model folder of `lxsr export-model`"
-    )
-    add_batch_options(parser)
-    parser.add_argument(
-        "--untrained",
-        action="store_true",
-        help="random weights instead of the trained ones: the floor that training is measured against",
-    )
 
 
 def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:
@@ -68,7 +54,8 @@ def model_name(text: str) -> str:
     return text
 
 
-def check_batch_options(args: argparse.Namespace) -> None:
+def check_device(args: argparse.Namespace) -> None:
+    """Raises: InputError for a --device that is not there."""
     import torch
 
     if args.device is not None:
@@ -80,38 +67,33 @@ def check_batch_options(args: argparse.Namespace) -> None:
             raise InputError(f"--device {args.device}; expected {there}")
 
 
-def load_encoder(path: str, args: argparse.Namespace) -> "SentenceEncoder":
-    """A model folder of ours."""
-    from fairseq_lxsr.encoder import SentenceEncoder
+def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
+    """What --model names, once or for several languages.
 
-    check_batch_options(args)
-    return SentenceEncoder.from_pretrained(path, args.device, untrained=args.untrained)
+    Args: options: of `SentenceEncoder.encode`, for model folders of ours.
+    """
+    from fairseq_lxsr.embeddings import ByLanguage
 
-
-def load_any(args: argparse.Namespace) -> "Encoder":
-    """What --model names, once or for several languages."""
-    from fairseq_lxsr.evaluation.encoders import ByLanguage
-
-    check_batch_options(args)
+    check_device(args)
     named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
     if not named and len(args.model) == 1:
-        return _load(args.model[0], args)
+        return _load(args.model[0], args, options)
     if len(named) != len(args.model):
         raise InputError(f"--model {' '.join(args.model)}; expected one, or LANG=PATH for each language")
     if len({language for language, _ in named}) != len(named):
         raise InputError(f"--model {' '.join(args.model)}; expected one for each language")
-    return ByLanguage({language: _load(path, args) for language, path in named})
+    return ByLanguage({language: _load(path, args, options) for language, path in named})
 
 
 def model_files(specs: Iterable[str]) -> Iterator[Path]:
     """What is read of the models that --model names; a folder that is not ours for all that is in it."""
-    from fairseq_lxsr.evaluation.encoders import is_stored
+    from fairseq_lxsr.embeddings import embedding_files, index_path, is_stored
     from fairseq_lxsr.model_folder import FILES
 
     for spec in specs:
         path = Path(spec.split("=", 1)[1] if _names_language(spec) else spec)
         if is_stored(path):
-            yield from (file for file in path.iterdir() if file.suffix in (".npy", ".raw", ".json"))
+            yield from (part for file in embedding_files(path) for part in (file, index_path(file)))
         elif path.is_dir() and _is_ours(path):
             yield from (path / name for name in FILES)
         else:
@@ -122,25 +104,22 @@ def _names_language(spec: str) -> bool:
     return "=" in spec and not Path(spec).exists()
 
 
-def _load(name: str, args: argparse.Namespace) -> "Encoder":
-    from fairseq_lxsr.evaluation.encoders import (
-        EncodeMethod,
-        StoredEmbeddings,
-        WordVectors,
-        is_stored,
-        sentence_transformers_folder,
-    )
+def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Encoder":
+    from fairseq_lxsr import embeddings
+    from fairseq_lxsr.encoder import SentenceEncoder
 
     path = Path(name)
+    if not (path.is_file() or embeddings.is_stored(path)) and (not path.is_dir() or _is_ours(path)):
+        encoder = SentenceEncoder.from_pretrained(name, args.device, untrained=args.untrained)
+        progress = {"show_progress": True} | options
+        return embeddings.ModelFolder(encoder, batch_size=args.batch_size, **progress)
+    if args.untrained:
+        raise InputError(f"--untrained with --model {name}; expected a model folder of `lxsr export-model`")
     if path.is_file():
-        return WordVectors(path, args.word_weights, show_progress=True)
-    if is_stored(path):
-        return StoredEmbeddings(path, args.raw_dim)
-    if path.is_dir() and not _is_ours(path):
-        return sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
-    encoder = load_encoder(name, args)
-    fingerprint = encoder.fingerprint + ("-untrained" if args.untrained else "")
-    return EncodeMethod(encoder, fingerprint, batch_size=args.batch_size, show_progress=True)
+        return embeddings.WordVectors(path, args.word_weights, show_progress=True)
+    if embeddings.is_stored(path):
+        return embeddings.StoredEmbeddings(path, args.raw_dim)
+    return embeddings.sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -113,7 +113,7 @@ def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Samp
     """What the model makes of each aligned text."""
     import numpy as np
 
-    from fairseq_lxsr.evaluation.text import Text, embed
+    from fairseq_lxsr.embeddings import Text, embed
     from fairseq_lxsr.report import look_at
 
     named = args.source or args.target or args.data

@@ -1,18 +1,23 @@
 """`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
 
 import argparse
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import INDEX_KINDS
-from fairseq_lxsr.cli.models import add_batch_options, load_encoder, model_files
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.search import Hit
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Encoder, Text
+    from fairseq_lxsr.search import CorpusIndex, Hit
 
 
 def add_parser(verbs) -> None:
@@ -22,10 +27,8 @@ def add_parser(verbs) -> None:
 
 def _add_index_parser(verbs) -> None:
     parser = verbs.add_parser("index", description="Make an index of a corpus.")
-    parser.add_argument(
-        "--model", required=True, type=FILE_NAME, metavar="FOLDER", help="model folder of `lxsr export-model`"
-    )
-    add_batch_options(parser)
+    add_any_model_options(parser)
+    add_language_option(parser)
     parser.add_argument(
         "--input", required=True, type=FILE_NAME, metavar="FILE", help="sentences, one a line; - for standard input"
     )
@@ -38,16 +41,15 @@ def _add_index_parser(verbs) -> None:
         "(default: flat)",
     )
     parser.add_argument("--lists", type=at_least(1), metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
-    parser.set_defaults(run=run_index, untrained=False)
+    parser.set_defaults(run=run_index)
 
 
 def _add_search_parser(verbs) -> None:
     parser = verbs.add_parser("search", description="Search an index with sentences.")
     parser.add_argument("queries", nargs="*", metavar="SENTENCE", help="of any language the model knows")
     parser.add_argument("--index", required=True, type=file_path, metavar="FOLDER", help="index folder of `lxsr index`")
-    parser.add_argument(
-        "--model", type=FILE_NAME, metavar="FOLDER", help="model folder (default: the one that the index was made with)"
-    )
+    add_any_model_options(parser, "the one that the index was made with")
+    add_language_option(parser)
     parser.add_argument("--input", type=FILE_NAME, metavar="FILE", help="queries, one a line; - for standard input")
     parser.add_argument(
         "--output",
@@ -63,8 +65,11 @@ def _add_search_parser(verbs) -> None:
         metavar="N",
         help="lists of ivf to look at; more finds more (default: 32)",
     )
-    add_batch_options(parser)
-    parser.set_defaults(run=run_search, untrained=False)
+    parser.set_defaults(run=run_search)
+
+
+def add_language_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lang", default="", metavar="LANG", help="of the sentences, where --model names several")
 
 
 def run_index(args: argparse.Namespace) -> None:
@@ -73,43 +78,68 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.retrieval.index import check_kind
     from fairseq_lxsr.search import CorpusIndex
 
-    refuse_overlap([args.output], [args.input, *model_files([args.model])])
-    encoder = load_encoder(args.model, args)
-    check_kind(args.kind, args.lists, encoder.embed_dim)
-    encode = partial(encoder.encode, batch_size=args.batch_size)
+    refuse_overlap([args.output], [args.input, *model_files(args.model)])
+    encoder = load_any(args, show_progress=False)
+    check_kind(args.kind, args.lists, encoder.width)
     lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
-    folder = str(Path(args.model).resolve())
+    # what was made of several models is searched with the same --model again
+    folder = str(Path(args.model[0]).resolve()) if len(args.model) == 1 else ""
+    encode = embedder(encoder, args)
     index = CorpusIndex.build(args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, folder)
     print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {encoder.fingerprint}")
 
 
+def embedder(encoder: "Encoder", args: argparse.Namespace) -> "Callable[[Text], np.ndarray]":
+    """Text of --input or of the command line to embeddings."""
+    total = None
+    if args.input and Path(args.input).is_file():
+        total = sum(1 for _ in read_lines(args.input))
+
+    def encode(text: "Text") -> "np.ndarray":
+        return encoder.embed(replace(text, language=args.lang, file=args.input or "", total=total))
+
+    return encode
+
+
 def run_search(args: argparse.Namespace) -> None:
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Text
     from fairseq_lxsr.search import CorpusIndex
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
     index = CorpusIndex.load(args.index)
-    model = args.model or index.config["model_folder"]
-    if not model or not (args.model or Path(model).is_dir()):
-        raise InputError(
-            f"{args.index}: its model is no longer at {model or 'the place it does not name'}; name it, --model"
-        )
-    refuse_overlap([args.output], [args.input, *index.files, *model_files([model])])
-    encoder = load_encoder(model, args)
+    args.model = args.model or [index_model(index, args.index)]
+    refuse_overlap([args.output], [args.input, *index.files, *model_files(args.model)])
+    encoder = load_any(args, show_progress=False)
     if encoder.fingerprint != index.fingerprint:
         raise InputError(
             f"{args.index} was made with model {index.fingerprint} and this is {encoder.fingerprint}; vectors of two "
             "models cannot be compared: name the right --model or make the index again"
         )
-    queries = [line for line in (args.queries or read_lines(args.input)) if not is_blank(line)]
-    if not queries:
+    queries = list(args.queries or read_lines(args.input))
+    rows = [row for row, line in enumerate(queries) if not is_blank(line)]
+    if not rows:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
-    encode = partial(encoder.encode, batch_size=args.batch_size)
-    found = index.search(queries, encode, args.k, args.probes)
-    write(args.output, queries, found)
+    text = Text([queries[row] for row in rows], rows=np.array(rows))
+    write(args.output, text, index.search(text, embedder(encoder, args), args.k, args.probes))
 
 
-def write(output: str | None, queries: list[str], found: list[list["Hit"]]) -> None:
+def index_model(index: "CorpusIndex", folder: Path) -> str:
+    """The model that an index was made with.
+
+    Raises: InputError where it is no longer there.
+    """
+    model = index.config["model_folder"]
+    if not model or not Path(model).exists():
+        raise InputError(
+            f"{folder}: its model is no longer at {model or 'the place it does not name'}; name it, --model"
+        )
+    return model
+
+
+def write(output: str | None, queries: "Sequence[str]", found: list[list["Hit"]]) -> None:
     """TSV to a file, or for reading to the screen."""
     if output:
         with atomic_write(output) as stream:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_hash
-from fairseq_lxsr.evaluation.text import Encoder, Text, embed, find_file
+from fairseq_lxsr.evaluation.text import find_file
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.retrieval import MinedPairs, mine

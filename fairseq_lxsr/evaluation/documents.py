@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.classifier import ClassifierConfig
 from fairseq_lxsr.evaluation.score import Score, text_hash
-from fairseq_lxsr.evaluation.text import SUFFIXES, Encoder, Text, embed
+from fairseq_lxsr.evaluation.text import SUFFIXES
 from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
 from fairseq_lxsr.files import read_lines
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_lxsr.choices import METRICS
+from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, as_units
-from fairseq_lxsr.evaluation.text import Text, check_pair
+from fairseq_lxsr.evaluation.text import check_pair
 from fairseq_lxsr.retrieval import csls_neighbours, margin_neighbours, nearest_neighbours
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 

@@ -6,10 +6,11 @@ Tatoeba orders by cosine; xsim by ratio margin, neighbourhoods of 4, among the 4
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.ranking import directions, identities
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
-from fairseq_lxsr.evaluation.text import Encoder, Text, check_pair, embed
+from fairseq_lxsr.evaluation.text import check_pair
 from fairseq_lxsr.retrieval import margin_neighbours, nearest_neighbours
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 

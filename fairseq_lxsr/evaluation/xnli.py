@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.classifier import ClassifierConfig
 from fairseq_lxsr.evaluation.score import Score, text_hash
-from fairseq_lxsr.evaluation.text import Encoder, Text, check_pair, embed
+from fairseq_lxsr.evaluation.text import check_pair
 from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.retrieval.neighbours import FloatArray

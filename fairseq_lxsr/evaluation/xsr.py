@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairseq_lxsr.choices import METRICS
+from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.ranking import directions, found_at, rank
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
-from fairseq_lxsr.evaluation.text import Encoder, Text, embed
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 RANKS = (1, 5, 10)

@@ -3,7 +3,6 @@
 Python's own module makes a function of the plural rule in a compiled catalogue; here nothing of a file is run.
 """
 
-import importlib.util
 import re
 import struct
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.optional import require
 
 MOST_BYTES = 1 << 25  # of a catalogue; the largest of programs have three million
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # by the first bytes
@@ -69,10 +69,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_po(path: Path, dropped: Counter) -> dict[str, str]:
-    if importlib.util.find_spec("polib") is None:
-        raise InputError(
-            f"{path}: reading .po needs polib, which is not installed: pip install 'fairseq-lxsr[prepare]'"
-        )
+    require("polib", "prepare", f"{path}: reading .po")
     import polib
 
     kept = {}

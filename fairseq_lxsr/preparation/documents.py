@@ -1,6 +1,5 @@
 """Documents, sentences in order: read, held out for validation, and binarised with their boundaries."""
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import SENTENCE_BYTES, read_lines
+from fairseq_lxsr.optional import require
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise_file, check_subwords, shard_folders, shard_places
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
@@ -85,8 +85,7 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
 
 def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
     """Raises: InputError where sentencex is not installed."""
-    if importlib.util.find_spec("sentencex") is None:
-        raise InputError("text of WikiExtractor needs sentencex: pip install 'fairseq-lxsr[documents]'")
+    require("sentencex", "documents", "text of WikiExtractor")
     import sentencex
 
     return lambda text: list(sentencex.segment(language, text)) if text.strip() else []

@@ -1,6 +1,5 @@
 """Sentence pairs from the files that people have: aligned text, TSV, TMX, gettext catalogues; packed or not."""
 
-import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from xml.etree.ElementTree import ParseError
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import PACKED, open_binary, read_lines, read_parallel, reading
+from fairseq_lxsr.optional import require
 from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
@@ -98,8 +98,7 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
     Units without both languages are counted.
     Raises: InputError for a file that is no XML, or defines entities (they could fill the memory).
     """
-    if importlib.util.find_spec("defusedxml") is None:
-        raise InputError(f"{path}: TMX needs defusedxml, which is not installed: pip install 'fairseq-lxsr[prepare]'")
+    require("defusedxml", "prepare", f"{path}: TMX")
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
 

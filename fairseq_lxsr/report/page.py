@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,6 +12,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.published import CAUTION, published
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.files import atomic_write
+from fairseq_lxsr.optional import require
 from fairseq_lxsr.report.markup import drawing, named, table
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
@@ -92,9 +92,8 @@ def content_policy(*scripts: str) -> str:
 
 def require_libraries() -> None:
     """Raises: InputError where one that draws is missing."""
-    for library, module in (("plotly", "plotly"), ("scikit-learn", "sklearn")):
-        if importlib.util.find_spec(module) is None:
-            raise InputError(f"a report needs {library}, which is not installed: pip install 'fairseq-lxsr[report]'")
+    for module in ("plotly", "sklearn"):
+        require(module, "report", "a report")
 
 
 def _library() -> str:

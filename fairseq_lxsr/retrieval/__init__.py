@@ -3,14 +3,14 @@
 from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, write_index
 from fairseq_lxsr.retrieval.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood
 from fairseq_lxsr.retrieval.mining import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
-from fairseq_lxsr.retrieval.neighbours import first_unusable, nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval.neighbours import check_directions, nearest_neighbours, normalise_rows
 
 __all__ = [
     "MinedPairs",
     "build_index",
+    "check_directions",
     "csls_neighbours",
     "csls_pairs",
-    "first_unusable",
     "margin_neighbours",
     "margin_scores",
     "mine",

@@ -4,6 +4,7 @@ Notation: N queries, M candidates, D width, c candidates in a block, depth the c
 last step, which scores them again in float32.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,20 @@ def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
     return _unit_rows(embeddings, 0, len(embeddings), "embeddings").clone().numpy()
 
 
-def first_unusable(embeddings: FloatArray) -> tuple[int, str] | None:
-    """The first row of [N, D] that has no direction, so that its neighbours would be arbitrary, and why."""
+def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> None:
+    """Refuse embeddings without a direction, whose neighbours would be arbitrary.
+
+    Args:
+        embeddings: [N, D].
+        where: row -> what it is the embedding of, for the message.
+    Raises:
+        InputError: naming the first row that is zero, or has NaN or infinity.
+    """
     norms = np.linalg.norm(embeddings, axis=1)
     for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
         if bad.any():
-            return int(bad.argmax()), why
-    return None
+            what = where(int(bad.argmax()))
+            raise InputError(f"{what} {why}, so nothing is near to it; leave the sentence out or mend the encoder")
 
 
 def nearest_neighbours(

@@ -1,6 +1,5 @@
 """Translation pairs from two text files, by margin; every step resumes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.choices import MARGINS, RETRIEVALS
+from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, sha256
-from fairseq_lxsr.retrieval import MinedPairs, first_unusable, mine_neighbours, nearest_neighbours
+from fairseq_lxsr.retrieval import MinedPairs, mine_neighbours, nearest_neighbours
 from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
 ENCODE_ROWS = 20_000  # sentences between two moments at which work is safe
@@ -23,13 +23,18 @@ class Side:
 
     Args:
         path: text, one sentence a line.
-        encode: sentences and the numbers of their lines, from 0, to embeddings [n, D].
-        fingerprint: changes when the vectors do.
+        encoder: what embeds them.
+        language: of the text, for encoders that go by it.
     """
 
     path: Path
-    encode: Callable[[list[str], np.ndarray], np.ndarray]
-    fingerprint: str
+    encoder: Encoder
+    language: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the vectors do."""
+        return f"{self.encoder.fingerprint} {self.language}".strip()
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,14 @@ class Distinct:
     side: Side
     lines: list[str]
     numbers: np.ndarray
+    total: int
     width: int
     settings: dict[str, str]
+
+    def embed(self, start: int, stop: int) -> np.ndarray:
+        """Embeddings [stop - start, D] of some of them."""
+        lines, numbers = self.lines[start:stop], self.numbers[start:stop]
+        return embed(self.side.encoder, Text(lines, self.side.language, str(self.side.path), numbers, self.total))
 
 
 def mine_files(
@@ -125,14 +136,15 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
 def distinct_lines(side: Side) -> Distinct:
     """The lines that are not empty, each once, and their numbers from 0."""
     first: dict[str, int] = {}
+    total = 0
     for number, line in enumerate(read_lines(side.path)):
+        total = number + 1
         if not is_blank(line):
             first.setdefault(line.strip(), number)
     if not first:
         raise InputError(f"{side.path}: no text in it; expected one sentence a line")
-    lines, numbers = list(first), np.array(list(first.values()))
-    width = side.encode(lines[:1], numbers[:1]).shape[1]
-    return Distinct(side, lines, numbers, width, {"text": sha256(side.path), "model": side.fingerprint})
+    settings = {"text": sha256(side.path), "model": side.fingerprint}
+    return Distinct(side, list(first), np.array(list(first.values())), total, side.encoder.width, settings)
 
 
 def _cell(sentence: str) -> str:
@@ -140,21 +152,8 @@ def _cell(sentence: str) -> str:
 
 
 def _embed(path: Path, texts: Distinct, show_progress: bool) -> np.ndarray:
-    side, lines, numbers = texts.side, texts.lines, texts.numbers
-
-    def compute(start: int, stop: int) -> np.ndarray:
-        block = np.asarray(side.encode(lines[start:stop], numbers[start:stop]), dtype=np.float32)
-        unusable = first_unusable(block)
-        if unusable:
-            index, why = unusable
-            raise InputError(
-                f"{side.path}, line {numbers[start + index] + 1}: the embedding of {lines[start + index]!r:.60} {why}; "
-                "remove the line or mend the encoder"
-            )
-        return block
-
-    rows = Rows((len(lines), texts.width), np.float32, texts.settings)
-    return resumable_array(path, rows, compute, ENCODE_ROWS, show_progress)
+    rows = Rows((len(texts.lines), texts.width), np.float32, texts.settings)
+    return resumable_array(path, rows, texts.embed, ENCODE_ROWS, show_progress)
 
 
 def _neighbours(

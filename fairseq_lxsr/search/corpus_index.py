@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, is_blank, restore_folder, sha256
-from fairseq_lxsr.retrieval import build_index, first_unusable, read_index, search_index, write_index
+from fairseq_lxsr.retrieval import build_index, check_directions, read_index, search_index, write_index
 from fairseq_lxsr.stored import open_array, parse_json
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
@@ -20,7 +21,7 @@ FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 FORMAT_VERSION = 2
 ENCODE_ROWS = 20_000
 
-Encode = Callable[[list[str]], np.ndarray]
+Encode = Callable[[Text], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class CorpusIndex:
 
         Args:
             sentences: of any number; empty ones are left out.
-            encode: sentences to embeddings [n, D]; fingerprint: of that model.
+            encode: sentences, with the numbers of their lines, to embeddings [n, D]; fingerprint: of that model.
             kind, lists: as in `retrieval.build_index`.
             model_folder: where the model lies, for whoever searches.
         """
@@ -125,8 +126,9 @@ class CorpusIndex:
             probes: see `retrieval.search_index`.
         Raises: InputError for a query without a direction (no known piece in it).
         """
-        embeddings = encode(list(queries))
-        _check_directions(embeddings, queries)
+        text = queries if isinstance(queries, Text) else Text(list(queries))
+        embeddings = encode(text)
+        check_directions(embeddings, text.where)
         cosines, found = search_index(self.vectors, embeddings, min(k, len(self)), probes)
         if found.max(initial=-1) >= len(self):
             raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
@@ -178,16 +180,6 @@ def _numbers(path: Path, count: int) -> np.ndarray:
     return array
 
 
-def _check_directions(embeddings: np.ndarray, sentences: Sequence[str], lines: Sequence[int] | None = None) -> None:
-    unusable = first_unusable(embeddings)
-    if unusable:
-        index, why = unusable
-        where = "" if lines is None else f"line {lines[index] + 1:,}, "
-        raise InputError(
-            f"{where}{sentences[index]!r:.60}: its embedding {why}, so nothing is near to it; leave it out"
-        )
-
-
 def _blocks(sentences: Iterable[str]) -> Iterator[tuple[list[int], list[str]]]:
     """Numbers and text of the lines that are not empty."""
     kept = ((line, " ".join(sentence.split())) for line, sentence in enumerate(sentences) if not is_blank(sentence))
@@ -202,8 +194,9 @@ def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple
     offsets, width = [0], 0
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
         for lines, block in _blocks(sentences):
-            embeddings = np.ascontiguousarray(encode(block), dtype=np.float32)
-            _check_directions(embeddings, block, lines)
+            sentences_of_block = Text(block, rows=np.array(lines))
+            embeddings = np.ascontiguousarray(encode(sentences_of_block), dtype=np.float32)
+            check_directions(embeddings, sentences_of_block.where)
             width = embeddings.shape[1]
             vectors.write(embeddings.tobytes())
             kept += lines

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from golden_vectors import GOLDEN, Vectors
 
+from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import similarity_search
-from fairseq_lxsr.evaluation.text import Text
 from fairseq_lxsr.retrieval import mine
 
 DATA = json.loads((GOLDEN / "margin.json").read_text())

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from golden_vectors import GOLDEN, Vectors
 
+from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import xsr
 from fairseq_lxsr.evaluation.ranking import found_at, identities, rank
-from fairseq_lxsr.evaluation.text import Text
 from fairseq_lxsr.retrieval import csls_neighbours, margin_neighbours, nearest_neighbours
 
 DATA = json.loads((GOLDEN / "xsr.json").read_text())

@@ -30,6 +30,21 @@ def vector(line: str) -> np.ndarray:
     return VECTORS[int(number)] + 0.3 * noise
 
 
+class Encodes:
+    """An encoder out of a function of sentences and the numbers of their lines."""
+
+    def __init__(self, encode, fingerprint="model", width=12):
+        self.encode, self.fingerprint, self.width = encode, fingerprint, width
+
+    def embed(self, text, counts=None):
+        return np.asarray(self.encode(text.lines, text.rows), dtype=np.float32)
+
+
+def replaced(side, encode, fingerprint="model", width=12):
+    """The same text with another encoder."""
+    return Side(side.path, Encodes(encode, fingerprint, width))
+
+
 @pytest.fixture
 def sides(tmp_path):
     """80 source lines, two repeated and one empty among them, and 60 of the target."""
@@ -44,7 +59,7 @@ def sides(tmp_path):
         assert len(lines) == len(rows)
         return np.stack([vector(line) for line in lines])
 
-    return (source, target), tuple(Side(tmp_path / name, encode, "model") for name in ("a.txt", "b.txt"))
+    return (source, target), tuple(Side(tmp_path / name, Encodes(encode)) for name in ("a.txt", "b.txt"))
 
 
 def test_pairs_are_those_of_mine(sides, tmp_path):
@@ -78,7 +93,7 @@ def test_the_same_bytes_after_an_interruption_anywhere(sides, tmp_path, monkeypa
         return counted
 
     monkeypatch.setattr("fairseq_lxsr.search.bitext.nearest_neighbours", count(nearest_neighbours))
-    counted = [Side(side.path, count(side.encode), side.fingerprint) for side in files]
+    counted = [replaced(side, count(side.encoder.encode)) for side in files]
     with pytest.raises(CrashError):
         mine_files(*counted, tmp_path / "out.tsv", tmp_path / "work")
     assert not (tmp_path / "out.tsv").exists()
@@ -108,11 +123,7 @@ def test_work_is_used_again_for_another_threshold(sides, tmp_path):
     _, files = sides
     everything = mine_files(*files, tmp_path / "out.tsv", tmp_path / "work")
 
-    def first_only(lines, rows):
-        assert len(lines) == 1, "encoded again"
-        return files[0].encode(lines, rows)
-
-    asleep = [Side(side.path, first_only, "model") for side in files]
+    asleep = [replaced(side, lambda *_: pytest.fail("encoded again")) for side in files]
     best = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(top=3))
     assert best.source.tolist() == everything.source[:3].tolist()
     two = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(k=2))
@@ -135,17 +146,17 @@ def test_a_mended_embedding_is_computed_anew_and_nothing_else(sides, tmp_path):
 
     def spoilt(lines, rows):
         encoded.append(("spoilt", len(lines)))
-        return good.encode(lines, rows) + np.where(rows == 7, np.nan, 0)[:, None]
+        return good.encoder.encode(lines, rows) + np.where(rows == 7, np.nan, 0)[:, None]
 
     def watched(lines, rows):
         encoded.append(("other", len(lines)))
-        return other.encode(lines, rows)
+        return other.encoder.encode(lines, rows)
 
-    target, arguments = Side(other.path, watched, "model"), (tmp_path / "out.tsv", tmp_path / "work")
+    target, arguments = replaced(other, watched), (tmp_path / "out.tsv", tmp_path / "work")
     with pytest.raises(InputError, match=r"a\.txt, line 8: .* has NaN or infinity"):
-        mine_files(target, Side(good.path, spoilt, "spoilt"), *arguments)
-    mine_files(target, Side(good.path, good.encode, "mended"), *arguments)
-    assert encoded == [("other", 1), ("spoilt", 1), ("other", 60), ("spoilt", 80), ("other", 1)]
+        mine_files(target, replaced(good, spoilt, "spoilt"), *arguments)
+    mine_files(target, replaced(good, good.encoder.encode, "mended"), *arguments)
+    assert encoded == [("other", 60), ("spoilt", 80)]
 
 
 def test_two_at_once(sides, tmp_path):
@@ -155,20 +166,20 @@ def test_two_at_once(sides, tmp_path):
         if len(lines) > 1:
             with pytest.raises(InputError, match=r"work: another run works in it \(process \d+ on .*\); wait"):
                 mine_files(one, other, tmp_path / "out.tsv")
-        return one.encode(lines, rows)
+        return one.encoder.encode(lines, rows)
 
-    mine_files(Side(one.path, encode, "model"), other, tmp_path / "out.tsv")
+    mine_files(replaced(one, encode), other, tmp_path / "out.tsv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "out.tsv"]
 
 
 def test_bad_input(sides, tmp_path):
     _, (good, other) = sides
-    zeros = Side(good.path, lambda lines, rows: np.zeros((len(lines), 12)), "zeros")
+    zeros = replaced(good, lambda lines, rows: np.zeros((len(lines), 12)), "zeros")
     with pytest.raises(InputError, match=r"a\.txt, line 1: the embedding of 's 0' is a zero vector"):
         mine_files(zeros, other, tmp_path / "out.tsv", tmp_path / "w1")
-    narrow = Side(good.path, lambda lines, rows: np.ones((len(lines), 3)), "narrow")
+    narrow = replaced(good, lambda lines, rows: np.ones((len(lines), 3)), "narrow", width=3)
     with pytest.raises(InputError, match=r"3 wide and those of .* 12"):
         mine_files(narrow, other, tmp_path / "out.tsv", tmp_path / "w2")
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(InputError, match=r"empty\.txt: no text"):
-        mine_files(Side(tmp_path / "empty.txt", good.encode, "m"), other, tmp_path / "out.tsv", tmp_path / "w3")
+        mine_files(Side(tmp_path / "empty.txt", good.encoder), other, tmp_path / "out.tsv", tmp_path / "w3")

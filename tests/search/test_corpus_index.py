@@ -51,10 +51,10 @@ def test_a_sentence_without_direction_is_refused(tmp_path):
     def nothing(sentences):
         return np.zeros((len(sentences), 16))
 
-    with pytest.raises(InputError, match="line 1, 'número 0 …': its embedding is a zero vector"):
+    with pytest.raises(InputError, match="line 1: the embedding of 'número 0 …' is a zero vector"):
         CorpusIndex.build(tmp_path / "index", SENTENCES, nothing, "model")
     index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
-    with pytest.raises(InputError, match="'x': its embedding is a zero vector"):
+    with pytest.raises(InputError, match="the embedding of 'x' is a zero vector"):
         index.search(["x"], nothing)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from kills import every_kill
 
+from fairseq_lxsr.embeddings import Layout, embed_lines, index_path, stream
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import Layout, embed_lines, index_path, stream
 
 NPY, RAW = Layout("npy", "float32", 3), Layout("raw", "float32", 3)
 LINES = [f"line {i}" for i in range(95)]
@@ -69,7 +69,7 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[2], os.path.dirname(sys.argv[2])]
-from fairseq_lxsr.export import stream
+from fairseq_lxsr.embeddings import stream
 from test_stream import LINES, encode
 stream.WINDOW = 10
 def killed(window, counts):

@@ -5,7 +5,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,58 +12,15 @@ from typing import Any, BinaryIO
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_lxsr.embeddings.formats import Layout, find_format
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, check_replaceable, locked, naming, sha256
 from fairseq_lxsr.stored import Record, difference, is_count, parse_json
 
 WINDOW = 20_000  # lines that are sorted by length, and written together
-HEADER_BYTES = 128  # of a .npy file, as numpy itself writes it for a matrix; of .safetensors the same
-DTYPES = {"float32": "<f4", "float16": "<f2"}
-NAME = "embeddings"  # of the tensor in .safetensors, of the column in .parquet
 INDEX_VERSION = 1
 MET = ("empty", "long")  # sentences that are counted apart
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a file of embeddings looks like.
-
-    Args:
-        format: `npy`; `raw`: rows and nothing else, as LASER's tools read it; `safetensors`: one tensor; `parquet`: a
-            column of lists of fixed length.
-        dtype: `float32` or `float16`.
-        width: D.
-    """
-
-    format: str
-    dtype: str
-    width: int
-
-    def header(self, rows: int) -> bytes:
-        """What stands before the rows; always of the same length."""
-        if self.format == "npy":
-            text = f"{{'descr': '{DTYPES[self.dtype]}', 'fortran_order': False, 'shape': ({rows}, {self.width}), }}"
-            start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
-            return start + text.ljust(HEADER_BYTES - 11).encode() + b"\n"
-        if self.format == "safetensors":
-            kind = {"float32": "F32", "float16": "F16"}[self.dtype]
-            tensor = {"dtype": kind, "shape": [rows, self.width], "data_offsets": [0, rows * self.row_size]}
-            text = json.dumps({NAME: tensor}, separators=(",", ":"))
-            return (HEADER_BYTES - 8).to_bytes(8, "little") + text.ljust(HEADER_BYTES - 8).encode()
-        return b""
-
-    @property
-    def row_size(self) -> int:
-        """Bytes of an embedding."""
-        return self.width * np.dtype(DTYPES[self.dtype]).itemsize
-
-    def size(self, rows: int) -> int:
-        """Bytes of a file with so many rows."""
-        return len(self.header(rows)) + rows * self.row_size
-
-    def row_bytes(self, embeddings: np.ndarray) -> bytes:
-        return np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype]).tobytes()
 
 
 def index_path(output: Path) -> Path:
@@ -138,7 +94,7 @@ def _rows(
                     now.write(progress)
                     done = now
                 stream.seek(0)
-                stream.write(layout.header(done.lines))
+                stream.write(find_format(layout.format).header(layout, done.lines))
             if not done.lines:
                 raise InputError("no lines to embed; expected one sentence a line")
         finally:
@@ -149,7 +105,7 @@ def _rows(
 
 def _finish(output: Path, partial: Path, progress: Path, layout: Layout, done: Record) -> dict[str, Any]:
     """The rows get their name; the index is written before, for then nothing is left to go on with."""
-    whole = _as_parquet(partial, layout) if layout.format == "parquet" else partial
+    whole = find_format(layout.format).finish(partial, layout)
     index = {
         "index_version": INDEX_VERSION,
         "count": done.lines,
@@ -177,8 +133,8 @@ def _append(
 ) -> Iterator[Record]:
     """Write the rows that are not done. Returns: the record, each time that its rows are safe on disk."""
     counts, text = Counter(done.counts), done.text
-    stream.truncate(layout.size(done.lines))
-    stream.seek(layout.size(done.lines))
+    stream.truncate(_size(layout, done.lines))
+    stream.seek(_size(layout, done.lines))
     with tqdm(total=total, initial=done.lines, unit=" sentences", disable=None if progress else True) as bar:
         remaining = _skip(lines, done.lines, text)
         while window := list(islice(remaining, WINDOW)):
@@ -191,22 +147,9 @@ def _append(
             bar.update(len(window))
 
 
-def _as_parquet(rows: Path, layout: Layout) -> Path:
-    """A Parquet file beside a file of bare rows; Parquet itself could not be gone on with after an interruption."""
-    import pyarrow
-    from pyarrow import parquet
-
-    path = rows.with_suffix(".whole")
-    column = pyarrow.list_(pyarrow.from_numpy_dtype(DTYPES[layout.dtype]), layout.width)
-    stored = np.memmap(rows, dtype=DTYPES[layout.dtype], mode="r").reshape(-1, layout.width)
-    with (
-        atomic_write(path, "wb") as stream,
-        parquet.ParquetWriter(stream, pyarrow.schema([(NAME, column)]), use_dictionary=False) as writer,
-    ):
-        for start in range(0, len(stored), WINDOW):
-            flat = pyarrow.array(stored[start : start + WINDOW].reshape(-1))
-            writer.write_table(pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)}))
-    return path
+def _size(layout: Layout, rows: int) -> int:
+    """Bytes of a file with so many rows, before it is finished."""
+    return len(find_format(layout.format).header(layout, rows)) + rows * layout.row_size
 
 
 def _text_hash(before: str, window: list[str]) -> str:
@@ -241,7 +184,7 @@ def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Lay
     if done is None:
         return Record(settings, {})
     _check_settings(progress, done.settings, settings)
-    if partial.stat().st_size < layout.size(done.lines):
+    if partial.stat().st_size < _size(layout, done.lines):
         raise InputError(f"{partial}: has less than the {done.lines:,} rows of {progress.name}; run without --resume")
     return done
 

@@ -6,16 +6,17 @@ import json
 import numpy as np
 import pytest
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation import xsr
-from fairseq_lxsr.evaluation.encoders import (
+from fairseq_lxsr.embeddings import (
     ByLanguage,
     StoredEmbeddings,
+    Text,
     WordVectors,
+    embed,
     read_embeddings,
     sentence_transformers_folder,
 )
-from fairseq_lxsr.evaluation.text import Text, embed
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation import xsr
 
 VEC = "3 2\na 1 0\nb 0 2\nc -1 4\n"
 
@@ -105,7 +106,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
     ):
         with pytest.raises(InputError, match=r"12 embeddings for the (5|11) lines of test\.en"):
             system.embed(text)
-    with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.raw"):
+    with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.parquet, \.raw, "):
         system.embed(Text(["x"], file="other"))
 
 

@@ -1,0 +1,27 @@
+"""One way from text to vectors, whatever makes them, and the files that keep them."""
+
+from fairseq_lxsr.embeddings.formats import Layout
+from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings, embedding_files, is_stored, read_embeddings
+from fairseq_lxsr.embeddings.stream import embed_lines, index_path, side_files
+from fairseq_lxsr.embeddings.systems import ByLanguage, LibraryModel, ModelFolder, sentence_transformers_folder
+from fairseq_lxsr.embeddings.text import Encoder, Text, embed
+from fairseq_lxsr.embeddings.word_vectors import WordVectors
+
+__all__ = [
+    "ByLanguage",
+    "Encoder",
+    "Layout",
+    "LibraryModel",
+    "ModelFolder",
+    "StoredEmbeddings",
+    "Text",
+    "WordVectors",
+    "embed",
+    "embed_lines",
+    "embedding_files",
+    "index_path",
+    "is_stored",
+    "read_embeddings",
+    "sentence_transformers_folder",
+    "side_files",
+]

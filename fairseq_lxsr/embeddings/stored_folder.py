@@ -1,0 +1,133 @@
+"""Embeddings made elsewhere as a system: a folder of files, one for each file of text."""
+
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.choices import EMBEDDING_DTYPES
+from fairseq_lxsr.embeddings.fingerprint import short_hash
+from fairseq_lxsr.embeddings.formats import all_formats, format_of_file
+from fairseq_lxsr.embeddings.text import Text, count_zeros
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.retrieval.neighbours import FloatArray
+from fairseq_lxsr.stored import is_count, parse_json
+
+
+class StoredEmbeddings:
+    """A folder of embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or another format.
+
+    The text's own .gz or .txt may be left out of the name. Row i belongs to line i of the text as it is in its file.
+    Where `lxsr embed` described files in FILE.json, they must be of one model.
+
+    Args:
+        raw_width: D of LASER-raw files that nothing describes.
+    """
+
+    def __init__(self, folder: str | Path, raw_width: int = 1024):
+        self.folder = Path(folder)
+        self.raw_width = raw_width
+        self.text_of: dict[Path, str] = {}
+        self.model_of: dict[Path, str] = {}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all embeddings in the folder."""
+        return short_hash(*(f"{path.name}={sha256(path)}" for path in embedding_files(self.folder)))
+
+    @cached_property
+    def width(self) -> int:
+        """Of the first file; of all, where they are of one model."""
+        return read_embeddings(embedding_files(self.folder)[0], self.raw_width).shape[1]
+
+    def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
+        path = self._find(text.file)
+        known = self.text_of.setdefault(path, text.file)
+        if known != text.file:
+            raise InputError(f"{path} would stand for {known} and for {text.file}; give the text files different names")
+        about = read_description(path)
+        if "model" in about:
+            self._check_model(path, about["model"])
+        stored = read_embeddings(path, self.raw_width)
+        rows = np.arange(len(text)) if text.rows is None else text.rows
+        total = len(text) if text.total is None else text.total
+        if len(stored) != total:
+            raise InputError(
+                f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
+            )
+        return count_zeros(np.asarray(stored[rows], dtype=np.float32), counts)
+
+    def _check_model(self, path: Path, model: str) -> None:
+        for other, known in self.model_of.items():
+            if known != model:
+                raise InputError(
+                    f"{path} is of model {model}, {other} of model {known}; their vectors do not share a space: embed "
+                    "both texts with one model"
+                )
+        self.model_of[path] = model
+
+    def _find(self, file: str) -> Path:
+        name = Path(file).name
+        bases = [name, name.removesuffix(".gz"), name.removesuffix(".gz").removesuffix(".txt").removesuffix(".tsv")]
+        names = [f"{base}{found.suffix}" for base in bases for found in all_formats()]
+        for path in (self.folder / name for name in names):
+            if path.is_file():
+                return path
+        first, *others = (found.suffix for found in all_formats())
+        raise InputError(
+            f"{self.folder / name}{first}: no such file, nor {', '.join(others)}; expected the embeddings of {file}"
+        )
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What `lxsr embed` wrote beside a file of embeddings: model, dimension, dtype; empty where there is nothing.
+
+    Raises: InputError for a description that is something else.
+    """
+    beside = _description_of(path)
+    if not beside.is_file():
+        return {}
+    try:
+        index = parse_json(beside.read_text(encoding="utf-8"))
+        found = {name: index[name] for name in ("model", "dimension", "dtype")}
+        if not (isinstance(found["model"], str) and is_count(found["dimension"]) and found["dimension"]):
+            raise TypeError(f"model {found['model']!r:.40}, dimension {found['dimension']!r:.40}")
+        if found["dtype"] not in EMBEDDING_DTYPES:
+            raise ValueError(f"dtype {found['dtype']!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
+        return found
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{beside}: does not describe {path.name} ({error!r}); embed the text again") from None
+
+
+def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any]:
+    """Embeddings [N, D] of a file, memory-mapped where its format allows that.
+
+    Args: raw_width: D of a LASER-raw file that nothing describes, which is one of float32.
+    Raises: InputError where there is none, or the file is something else.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; check the name")
+    at_least(1).check("--raw-dim", raw_width)
+    about = {"dimension": raw_width, "dtype": "float32"} | read_description(path)
+    return format_of_file(path).read(path, about)
+
+
+def embedding_files(folder: Path) -> list[Path]:
+    """The files of embeddings in a folder, by name."""
+    kinds = {found.suffix: found for found in all_formats()}
+    files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.is_file())
+    return [path for path in files if not kinds[path.suffix].described or _description_of(path).is_file()]
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a folder holds embeddings."""
+    return path.is_dir() and bool(embedding_files(path))
+
+
+def _description_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")

@@ -1,0 +1,99 @@
+"""Systems behind the contract of `Encoder`: models of any library, and one system for each language."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_lxsr.embeddings.fingerprint import short_hash
+from fairseq_lxsr.embeddings.text import Encoder, Text, count_zeros
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.optional import require
+from fairseq_lxsr.retrieval.neighbours import FloatArray
+
+
+class ModelFolder:
+    """A model folder of ours.
+
+    Args: options: of `SentenceEncoder.encode`.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any):
+        self.encoder, self.options = encoder, options
+
+    @property
+    def fingerprint(self) -> str:
+        return self.encoder.fingerprint
+
+    @property
+    def width(self) -> int:
+        return self.encoder.embed_dim
+
+    def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
+        return self.encoder.encode(text, counts=counts, **self.options)
+
+
+class LibraryModel:
+    """A model of another library with `encode(sentences) -> [N, D]`.
+
+    Args: options: passed on to `encode`.
+    """
+
+    def __init__(self, model: Any, fingerprint: str, width: int, **options: Any):
+        self.model, self.fingerprint, self.width, self.options = model, fingerprint, width, options
+
+    def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
+        return count_zeros(self.model.encode(list(text), **self.options), counts)
+
+
+class ByLanguage:
+    """An encoder for each language, for systems whose languages have files of their own."""
+
+    def __init__(self, encoders: Mapping[str, Encoder]):
+        self.encoders = dict(encoders)
+
+    @property
+    def fingerprint(self) -> str:
+        return short_hash(*(f"{language}={self.encoders[language].fingerprint}" for language in sorted(self.encoders)))
+
+    @property
+    def width(self) -> int:
+        return next(iter(self.encoders.values())).width
+
+    def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
+        if text.language not in self.encoders:
+            raise InputError(
+                f"no model for the language {text.language!r}, only for {', '.join(sorted(self.encoders))}; "
+                f"add --model {text.language}=..."
+            )
+        return self.encoders[text.language].embed(text, counts)
+
+
+def sentence_transformers_folder(
+    folder: str | Path, batch_size: int = 64, device: str | None = None, show_progress: bool = False
+) -> LibraryModel:
+    """A folder of sentence-transformers, or of a Hugging Face encoder (then with mean pooling), from local disk.
+
+    Weights are read from safetensors, and code in the folder is not run.
+    """
+    require("sentence_transformers", "st", f"{folder}:")
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        model = SentenceTransformer(
+            str(folder),
+            device=device,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True},
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, AssertionError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{folder}: sentence-transformers cannot load it ({reason:.150})") from None
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    fingerprint = short_hash(*(f"{path.relative_to(folder)}={sha256(path)}" for path in files))
+    width = model.get_sentence_embedding_dimension()
+    return LibraryModel(model, fingerprint, width, batch_size=batch_size, show_progress_bar=show_progress)
