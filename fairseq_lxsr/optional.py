@@ -15,5 +15,13 @@ def require(module: str, extra: str, what: str) -> None:
     Raises:
         InputError: naming the command that installs it.
     """
-    if importlib.util.find_spec(module) is None:
+    if is_missing(module):
         raise InputError(f"{what} needs {module}, which is not installed: pip install 'fairseq-lxsr[{extra}]'")
+
+
+def is_missing(module: str) -> bool:
+    """Whether a module cannot be imported; nothing but the packages that it lies in is."""
+    try:
+        return importlib.util.find_spec(module) is None
+    except ModuleNotFoundError:  # of the package that it lies in
+        return True

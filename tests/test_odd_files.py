@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_lxsr.embeddings import StoredEmbeddings, WordVectors
+from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, WordVectors, embed, embed_lines, stream
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.compare import compare
 from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, read_scores
-from fairseq_lxsr.evaluation.text import Text, embed
-from fairseq_lxsr.export import Layout, embed_lines, stream
 from fairseq_lxsr.files import sha256
 from fairseq_lxsr.report import page
 from fairseq_lxsr.report.training_log import read_log

@@ -1,6 +1,5 @@
 """Our tokenizer for other programs: what SentencePiece does, as a tokenizer of Hugging Face."""
 
-import importlib.util
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -29,15 +28,6 @@ FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]
 TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
 
 
-def require(extra: str, *libraries: str) -> None:
-    """Raises: InputError naming the first library that is missing, and the extra that brings it."""
-    for library in libraries:
-        if _missing(library):
-            raise InputError(
-                f"this export needs {library}, which is not installed: pip install 'fairseq-lxsr[{extra}]'"
-            )
-
-
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
     """Raises: InputError for an encoder that is not a transformer with the mean over pieces, or that splits Chinese."""
     kind = encoder.config["architecture"]
@@ -47,13 +37,6 @@ def require_transformer(encoder: SentenceEncoder, form: str) -> None:
             return
         kind = f"pooling {pooling}" if pooling != "mean" else "split_han"
     raise InputError(f"a model of {kind} cannot be written for {form}; use the model folder itself, or `lxsr embed`")
-
-
-def _missing(library: str) -> bool:
-    try:
-        return importlib.util.find_spec(library) is None
-    except ModuleNotFoundError:  # of the package that it lies in
-        return True
 
 
 def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:

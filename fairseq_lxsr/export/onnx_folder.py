@@ -25,10 +25,11 @@ from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require, require_transformer
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require_transformer
 from fairseq_lxsr.files import atomic_folder, sha256
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.modules.pooling import order_weights
+from fairseq_lxsr.optional import require
 from fairseq_lxsr.text import PAD, UNK
 
 MODEL_FILE, CONFIG_FILE = "onnx/model.onnx", "config.json"
@@ -85,7 +86,8 @@ def export_onnx(
     Raises: InputError where libraries are missing, or the embeddings differ by more than rounding.
     """
     require_transformer(encoder, "onnx")
-    require("onnx", "onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf")
+    for library in ("onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf"):
+        require(library, "onnx", "this export")
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, MODEL_FILE) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)

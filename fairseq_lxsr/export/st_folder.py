@@ -14,9 +14,10 @@ import torch
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require, require_transformer
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require_transformer
 from fairseq_lxsr.files import atomic_folder
 from fairseq_lxsr.modules import TransformerSentenceEncoder
+from fairseq_lxsr.optional import require
 from fairseq_lxsr.text import MASK, PAD, UNK
 
 MARKER = "modules.json"  # every folder of sentence-transformers has it
@@ -43,7 +44,8 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     require_transformer(encoder, "sentence-transformers")
     if encoder.model.config.gated:
         raise InputError("a gated model cannot be written for sentence-transformers; export to onnx, or use the folder")
-    require("st", "sentence_transformers", "google.protobuf")
+    for library in ("sentence_transformers", "google.protobuf"):
+        require(library, "st", "this export")
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedTokenizerFast
     from transformers.utils import logging

@@ -1,0 +1,81 @@
+"""Every verb that makes vectors takes every system, and a new format is one file."""
+
+import sys
+
+import numpy as np
+import pytest
+from conftest import lxsr_here, refused
+
+from fairseq_lxsr import choices
+from fairseq_lxsr.embeddings import Text, WordVectors, formats, read_embeddings
+
+WORDS = ("red", "green", "blue", "black", "white")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Word vectors and a text of their words, an empty line in it."""
+    rows = np.random.default_rng(0).standard_normal((len(WORDS), 4))
+    lines = [f"{word} {' '.join(map(str, row.round(3)))}" for word, row in zip(WORDS, rows, strict=True)]
+    (tmp_path / "words.vec").write_text("\n".join(lines) + "\n")
+    (tmp_path / "text.en").write_text("red green\n\nblue\nblack white red\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", choices.EMBEDDING_FORMATS)
+def test_what_a_format_writes_it_reads(folder, name):
+    """Word vectors are embedded to a file, whose folder is a system again, embedded to numpy's format."""
+    model, text = folder / "words.vec", folder / "text.en"
+    (folder / "stored").mkdir()
+    stored = folder / "stored" / f"text.en{formats.find_format(name).suffix}"
+    done = lxsr_here("embed", "--model", model, "--input", text, "--output", stored, "--format", name)
+    assert "4 embeddings of width 4, 1 empty" in done.stdout
+    lxsr_here(
+        "embed", "--model", folder / "stored", "--input", text, "--output", folder / "again.npy", "--shard", "2/2"
+    )
+    expected = WordVectors(model).embed(Text(text.read_text().splitlines()))
+    np.testing.assert_array_equal(read_embeddings(stored), expected)
+    np.testing.assert_array_equal(np.load(folder / "again.npy"), expected[2:])
+
+
+def test_an_index_of_any_system(folder):
+    text, index = folder / "text.en", folder / "index"
+    lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", index)
+    assert "1.00  black white red" in lxsr_here("search", "--index", index, "black red white").stdout
+    found = lxsr_here("search", "--index", index, "--input", text, "--k", "1", "--output", folder / "found.tsv")
+    assert found.returncode == 0
+    assert [row.split("\t")[2] for row in (folder / "found.tsv").read_text().splitlines()] == ["1", "3", "4"]
+    lxsr_here("embed", "--model", folder / "words.vec", "--input", text, "--output", folder / "stored" / "text.en.npy")
+    done = lxsr_here("search", "--index", index, "--model", folder / "stored", "--input", text, check=False)
+    refused(done, "was made with model")
+
+
+@pytest.mark.parametrize("options", [("--dtype", "bfloat16"), ("--on-long", "error"), ("--untrained",)])
+def test_options_of_model_folders_are_refused_for_others(folder, options):
+    command = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output", folder / "o.npy")
+    refused(lxsr_here(*command, *options, check=False), options[0], "expected a model folder")
+    assert not (folder / "o.npy").exists()
+
+
+FORMAT = """
+from fairseq_lxsr.embeddings.formats.format import Format
+
+class Lines(Format):
+    suffix = ".lines"
+
+    def header(self, layout, rows):
+        return b"LINES"
+
+FORMAT = Lines()
+"""
+
+
+def test_a_new_format_is_one_file(folder, monkeypatch):
+    (folder / "more").mkdir()
+    (folder / "more" / "lines.py").write_text(FORMAT)
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(folder / "more")])
+    monkeypatch.setattr("fairseq_lxsr.cli.embed.EMBEDDING_FORMATS", (*choices.EMBEDDING_FORMATS, "lines"))
+    command = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output", folder / "o.lines")
+    lxsr_here(*command, "--format", "lines")
+    assert (folder / "o.lines").read_bytes()[:5] == b"LINES"
+    del sys.modules["fairseq_lxsr.embeddings.formats.lines"]
