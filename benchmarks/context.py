@@ -78,7 +78,8 @@ def mean_pud(result: dict) -> float:
 
 def plot(results: list[dict], file: Path) -> None:
     """P@1 by step, and by the size of the draws; a line a language."""
-    steps, last = defaultdict(dict), defaultdict(dict)
+    steps: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    last: defaultdict[tuple[str, str], dict[int, list[float]]] = defaultdict(dict)
     largest = max(result["draw"] for result in results)
     for result in results:
         if result["draw"] in (STAGE, largest):

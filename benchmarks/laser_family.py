@@ -52,7 +52,7 @@ RUNS = [
 ]
 
 
-def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict[str, float]:
+def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict:
     """One run of fairseq-train of `minutes`; with two directions a pair for translation."""
     recipe, *options = SYSTEMS[system]
     directions = pairs
@@ -66,12 +66,12 @@ def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, s
     if done.returncode:
         sys.exit(f"{system} {pairs}: fairseq-train failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     valid = [line for line in done.stdout.splitlines() if "| valid on " in line]
-    losses = [float(re.search(r"\| (?:nll_)?loss ([0-9.]+)", line)[1]) for line in valid]
+    losses = [float(found[1]) for line in valid if (found := re.search(r"\| (?:nll_)?loss ([0-9.]+)", line))]
     nll = [float(found[1]) for line in valid if (found := re.search(r"\| nll_loss ([0-9.]+)", line))]
     words = [float(found[1]) for line in done.stdout.splitlines() if (found := re.search(r", wps=([0-9.]+),", line))]
-    updates = int(re.search(r"num_updates ([0-9]+)", valid[-1])[1])
+    updates = [int(found[1]) for line in valid if (found := re.search(r"num_updates ([0-9]+)", line))]
     kept = nll or losses
-    return {"updates": updates, "words per second": float(np.median(words)), "valid": [kept[0], kept[-1]]}
+    return {"updates": updates[-1], "words per second": float(np.median(words)), "valid": [kept[0], kept[-1]]}
 
 
 def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...], name: str = "pud") -> dict[str, float]:

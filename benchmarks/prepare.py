@@ -88,13 +88,13 @@ def children(process: int) -> list[str]:
         return []
 
 
-def measured(*command: str | Path) -> tuple[float, int]:
+def measured(*command: str | Path | int) -> tuple[float, int]:
     """Seconds that a command took and the most memory it held."""
     start, peak = time.perf_counter(), 0
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr
         said: list[bytes] = []
-        reader = threading.Thread(target=lambda: said.extend(process.stderr))
+        reader = threading.Thread(target=said.extend, args=(process.stderr,))
         reader.start()
         while process.poll() is None:
             peak = max(peak, tree_memory(process.pid))
@@ -108,9 +108,9 @@ def measured(*command: str | Path) -> tuple[float, int]:
 def ours(work: Path, prefix: Path, count: int, workers: int) -> dict:
     """Every stage of `lxsr prepare`, timed."""
     lxsr = (sys.executable, "-m", "fairseq_lxsr.cli.main")
-    common = ("--work", work, "--lang-pairs", "-".join(PAIR), "--workers", workers)
+    common: tuple[str | Path | int, ...] = ("--work", work, "--lang-pairs", "-".join(PAIR), "--workers", workers)
     sizes = ("--valid-size", HELD_OUT, "--test-size", HELD_OUT)
-    stages = {
+    stages: dict[str, tuple[str | Path | int, ...]] = {
         "clean": ("--data", prefix, "--filters", ",".join(FILTERS), *sizes),
         "subwords": ("--vocab-size", 16_000),
         "binarise": (),
@@ -154,7 +154,7 @@ def plain(work: Path, prefix: Path, subwords: Path) -> dict:
                     stream.writelines(" ".join(pieces) + "\n" for pieces in tokenizer.pieces(lines))
     prefixes = [part for split in splits for part in (f"--{split}pref", work / split)]
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", PAIR[0], "--target-lang", PAIR[1]]
-    dictionary = [
+    dictionary: list[str | Path] = [
         "--srcdict",
         subwords / "dict.txt",
         "--joined-dictionary",

@@ -108,10 +108,10 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
         model = baselines.make_static(data_bin, config["dim"])
     else:
         model = baselines.make_transformer(data_bin, folder, config["encoder"])
-    text = [
-        [data_bin.parent / "corpus" / pair / f"train.{language}" for language in pair.split("-")] for pair in trained
-    ]
-    pairs = [pair for sides in text for pair in read_parallel(*sides)]
+    pairs: list[tuple[str, str]] = []
+    for trained_pair in trained:
+        source, target = (data_bin.parent / "corpus" / trained_pair / f"train.{x}" for x in trained_pair.split("-"))
+        pairs += read_parallel(source, target)
     steps = baselines.train(model, pairs, folder, minutes, seed, **config["training"])
     model.save(str(folder / "model"))
     return baselines.encoder(model), [steps], folder / "model"
@@ -152,7 +152,7 @@ class Measure:
             self.seen[language] = words_of([sides[trained.split("-").index(language)] for sides in files])
 
     def __call__(self, encode, classify: bool) -> dict:
-        result = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
+        result: dict = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
         result["candidates"] = {language: len(crowd) for language, crowd in self.crowd.items()}
         result["contrast"] = contrast(encode, self.contrast)
         for name in CLASSIFICATION if classify and self.contrast else ():

@@ -82,7 +82,11 @@ def _cell(values: Sequence[float]) -> str:
     return f"{fmean(values):.1f}{spread}"
 
 
-FORMS = {"all": table, "brief": brief, "kinds": partial(table, columns=kinds_of)}
+FORMS: dict[str, Callable[[list[dict]], str]] = {
+    "all": table,
+    "brief": brief,
+    "kinds": partial(table, columns=kinds_of),
+}
 
 
 def plot(results: Iterable[dict], path: Path) -> None:

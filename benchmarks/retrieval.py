@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -57,6 +59,11 @@ def blocked_product(queries: np.ndarray, candidates: np.ndarray, dtype: torch.dt
             torch.mm(rows, block.T, out=scores[: len(rows) * len(block)].view(len(rows), len(block)))
 
 
+def products_both_ways(source: np.ndarray, target: np.ndarray) -> None:
+    blocked_product(source, target)
+    blocked_product(target, source)
+
+
 def take_turns(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
     """Seconds of each: median, least, most."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
@@ -93,7 +100,7 @@ def mining_times(source: np.ndarray, target: np.ndarray, repeats: int) -> dict[s
     """Neighbours both ways, so two products; pairs by margin included."""
     return take_turns(
         {
-            "two products in blocks": lambda: [blocked_product(a, b) for a, b in ((source, target), (target, source))],
+            "two products in blocks": lambda: products_both_ways(source, target),
             "faiss flat, both ways": lambda: [
                 faiss.knn(a, b, MINING_K, metric=faiss.METRIC_INNER_PRODUCT)
                 for a, b in ((source, target), (target, source))
@@ -155,7 +162,7 @@ def approximate(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> li
             write_index(index, Path(folder) / "index")
             size = os.path.getsize(f"{folder}/index") / 1e6
         for probes in all_probes:
-            seconds = take_turns({kind: lambda i=index, p=probes: search_index(i, queries, K, p)}, repeats)[kind]
+            seconds = take_turns({kind: partial(search_index, index, queries, K, probes)}, repeats)[kind]
             _, found = search_index(index, queries, K, probes)
             both = [len(np.intersect1d(a, b)) for a, b in zip(found, exact, strict=True)]
             results.append(
@@ -214,10 +221,10 @@ def training_vectors(encoder: SentenceEncoder, folder: Path, count: int) -> np.n
     for path in sorted(folder.glob("*.txt.gz")):
         if not re.search(r"\.(en|source)\.txt", path.name) and len(lines) < count:
             lines += [line for line in read_lines(path) if line.strip()]
-    return encoder.encode(lines[:count], show_progress_bar=True)
+    return encoder.encode(lines[:count], show_progress=True)
 
 
-def show(title: str, rows: list[dict[str, object]]) -> None:
+def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
     print(f"\n{title}")
     for row in rows:
         print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
@@ -243,7 +250,7 @@ def main() -> None:
     args = parser.parse_args()
     candidates = random_vectors(args.candidates, args.width)
     queries = translations(candidates[: args.queries])
-    results: dict[str, object] = {"machine": machine(), "size": f"{args.queries} x {args.candidates} x {args.width}"}
+    results: dict[str, Any] = {"machine": machine(), "size": f"{args.queries} x {args.candidates} x {args.width}"}
     results["search"] = times = search_times(queries, candidates, args.repeats)
     show_times(f"Search, {results['size']}, seconds", times, "product")
     results["memory"] = memory(translations(candidates), candidates)

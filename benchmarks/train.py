@@ -67,13 +67,13 @@ def train(program: Iterable[object], updates: int) -> dict[str, float]:
             sys.exit(f"fairseq-train failed:\n{output[-2000:]}")
     lines = [json.loads(line[line.index("{") :]) for line in output.splitlines() if "train_inner" in line]
     numbers = [{name: float(value) for name, value in line.items()} for line in lines]
-    updates = [line["num_updates"] - before["num_updates"] for before, line in pairwise(numbers)]
-    measured = numbers[1:]
+    counts = [line["num_updates"] - before["num_updates"] for before, line in pairwise(numbers)]
+    timed = numbers[1:]
     # not by `ups`, which is rounded to two digits
-    seconds = sum(count * line["wpb"] / line["wps"] for count, line in zip(updates, measured, strict=True))
+    seconds = sum(count * line["wpb"] / line["wps"] for count, line in zip(counts, timed, strict=True))
     return {
-        "words per second": sum(count * line["wpb"] for count, line in zip(updates, measured, strict=True)) / seconds,
-        "pairs per second": sum(count * line["bsz"] for count, line in zip(updates, measured, strict=True)) / seconds,
+        "words per second": sum(count * line["wpb"] for count, line in zip(counts, timed, strict=True)) / seconds,
+        "pairs per second": sum(count * line["bsz"] for count, line in zip(counts, timed, strict=True)) / seconds,
         "peak memory MB": usage.ru_maxrss / 1e3,
     }
 
@@ -133,7 +133,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (default: 3)")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
-    data, runs = args.data.absolute(), {}
+    data = args.data.absolute()
+    runs: dict = {}
     for _ in range(args.repeats):
         for precision, system in product(args.precisions, args.systems):
             if system == FAIRSEQ_LASER and precision != "float32":

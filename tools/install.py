@@ -46,11 +46,15 @@ def stop(sentence):
     sys.exit(2)
 
 
+def dotted(version):
+    return ".".join(map(str, version))
+
+
 def check_python():
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         stop(
-            "%s is Python %d.%d; fairseq-lxsr needs %d.%d to %d.%d: name one, for example PYTHON=python3.11 make test"
-            % ((sys.executable,) + tuple(sys.version_info[:2]) + OLDEST + NEWEST)
+            "%s is Python %s; fairseq-lxsr needs %s to %s: name one, for example PYTHON=python3.11 make test"
+            % (sys.executable, dotted(sys.version_info[:2]), dotted(OLDEST), dotted(NEWEST))
         )
 
 

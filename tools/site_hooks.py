@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -63,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 # --- tables of options
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     def escape(cell: str) -> str:
         return cell.replace("|", "\\|").replace("<", "&lt;")
 
@@ -82,7 +82,7 @@ def shown(value: Any) -> str:
     return "" if value in (None, "", ()) else f"`{value}`"
 
 
-def registries() -> dict[str, dict[str, type]]:
+def registries() -> dict[str, dict[str, Any]]:
     """The configs of our tasks, models and criterions, by the name that the command line has for them."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -110,7 +110,7 @@ def options_of(config: type) -> list[argparse.Action]:
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
     parser = argparse.ArgumentParser(add_help=False)
-    gen_parser_from_dataclass(parser, config())  # type: ignore[arg-type]
+    gen_parser_from_dataclass(parser, config())
     return [action for action in parser._actions if action.option_strings]
 
 
@@ -136,7 +136,7 @@ def option_rows(options: list[argparse.Action]) -> str:
     return table(("option", "default", "meaning"), rows) if rows else "It has no options."
 
 
-def terms() -> tuple[type, ...]:
+def terms() -> tuple[Any, ...]:
     registries()
     from fairseq_lxsr.terms import all_terms
 

@@ -17,23 +17,8 @@ def run(args: argparse.Namespace) -> None:
     # torch and others take seconds
     from fairseq_lxsr.context.config import ContextConfig
     from fairseq_lxsr.context.rounds import Rounds, TrainingText
-    from fairseq_lxsr.preparation.config import SubwordOptions
     from fairseq_lxsr.preparation.documents import prepare_documents
 
     config = read_config(args.config, ContextConfig)
-
-    def prepare() -> TrainingText:
-        return TrainingText(
-            *prepare_documents(
-                config.documents,
-                config.work,
-                SubwordOptions(config.vocab_size, config.lowercase, split_han=config.split_han),
-                valid_documents=config.valid_documents,
-                seed=config.seed,
-                workers=config.workers,
-                shards=config.shards,
-            )
-        )
-
-    model = Rounds(config, prepare).run()
+    model = Rounds(config, lambda: TrainingText(*prepare_documents(**config.text_options))).run()
     print(f"{model}: the model of the last round; lxsr embed --model {shlex.quote(str(model))} ...")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq_lxsr.choices import CPU_PRECISIONS, DTYPES
 from fairseq_lxsr.errors import InputError
@@ -59,6 +60,13 @@ class ContextConfig:
     workers: int = limited(2, at_least(1, 1024))
     cpu_precision: str = limited("auto", CPU_PRECISIONS)
     encode_dtype: str = limited("float32", DTYPES)
+
+    @property
+    def text_options(self) -> dict[str, Any]:
+        """What the training text is made from, as `preparation.documents.prepare_documents` takes it."""
+        names = ("documents", "work", "valid_documents", "seed", "workers", "shards")
+        subwords = {name: getattr(self, name) for name in ("vocab_size", "lowercase", "split_han")}
+        return {name: getattr(self, name) for name in names} | {"subwords": subwords}
 
     def __post_init__(self):
         check_fields(self)

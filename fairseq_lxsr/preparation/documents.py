@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
 def prepare_documents(
     documents: Mapping[str, str],
     work: str,
-    pieces: SubwordOptions,
+    subwords: Mapping[str, Any],
     *,
     valid_documents: int,
     seed: int,
@@ -105,14 +106,14 @@ def prepare_documents(
 
     Args:
         documents: file or folder of each language.
-        pieces: how text is split into pieces.
+        subwords: fields of `SubwordOptions`.
     Returns: the data folder or its shards, the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
-    text, subwords, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
+    text, pieces, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
     make_documents(text, sources, valid_documents, seed)
-    train_subwords(subwords, [text], pieces)
-    binarise_documents(data, text, list(sources), subwords, workers, shards)
+    train_subwords(pieces, [text], SubwordOptions(**subwords))
+    binarise_documents(data, text, list(sources), pieces, workers, shards)
     return list(shard_folders(data)), text
 
 
