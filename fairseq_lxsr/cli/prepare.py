@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import PACKAGE
+from fairseq_lxsr.files import PACKAGE, refuse_overlap
 from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.preparation.clean import FILTERS
 from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions
@@ -194,6 +194,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation import pipeline
 
     config = config_of(args)
+    refuse_overlap([Path(config.work) / pipeline.SUMMARY_FILE], [args.config])
     done = pipeline.prepare(config, locale_folders(args))
     pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
     command = shlex.join(["fairseq-train", ":".join(map(str, done.data)), "--user-dir", str(PACKAGE), *pairs])

@@ -37,7 +37,10 @@ def inputs(tmp_path_factory) -> Path:
         "pages/run.log": "",
         "pages/notes.txt": "notes",
         "bucc/fr-en.test.gold": "1\t2\n",
-        "documents.yaml": "",
+        "record.yaml": f"documents: {{en: {folder}/w/context.json, fr: {folder}/t}}\nwork: {folder}/w\n",
+        "within.yaml": f"documents: {{en: {folder}/corpus, fr: {folder}/t}}\nwork: {folder}/corpus/w\n",
+        "work/prepare.json": f"{{'pairs': {{'en-fr': {folder}/corpus/en-fr/test}}, 'work': {folder}/work}}\n",
+        "w/context.json": "{}",
     }.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +118,9 @@ CASES = {
     "eval titles": ("eval", "titles", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
     "eval xnli": ("eval", "xnli", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
     "prepare, the corpus": ("prepare", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
+    "prepare, its configuration": ("prepare", "{d}/work/prepare.json"),
+    "train-context, its record": ("train-context", "{d}/record.yaml"),
+    "train-context, within the documents": ("train-context", "{d}/within.yaml"),
     "clean, the corpus": ("clean", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
 }
 REASONS = ("which is read; choose another name", "by two options", "not a score", "is no file")
@@ -125,7 +131,6 @@ WRITES_NO_FILE_THAT_IS_NAMED = {
     "recipes",
     "subwords",
     "train",
-    "train-context",
     "user-dir",
 }
 
