@@ -4,9 +4,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS, RETRIEVALS
-from fairseq_lxsr.cli.evaluate import search_options
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols.options import search_options
 from fairseq_lxsr.files import refuse_overlap
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FINITE, at_least, file_path

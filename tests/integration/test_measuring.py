@@ -242,7 +242,10 @@ def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_pat
         ),
         (("search", "--index", tmp_path / "index", "\u200b"), ("no text; expected sentences",)),
         (("index", "--model", toy_model, "--input", french, "--output", "x", "--lists", 100), ("100 lists", "flat")),
-        (("eval", "xsr", "--model", f"en={toy_model}", "--model", f"en={toy_model}"), ("one for each language",)),
+        (
+            ("eval", "xsr", "--source", french, "--target", french, *("--model", f"en={toy_model}") * 2),
+            ("one for each language",),
+        ),
         (("mine", "--model", toy_model, *texts, "--word-weights", "idf"), ("idf counts words over one text",)),
         (("report", tmp_path / "index", "--data", test_text, "--lang-pairs", "en-fr"), ("no model folder",)),
         (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),

@@ -1,0 +1,119 @@
+"""Options that several protocols share, and what they name."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fairseq_lxsr.choices import SEARCH_PRECISIONS
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.languages import split_pairs
+from fairseq_lxsr.ranges import FILE_NAME, at_least
+
+Files = tuple[str, str, str, str]  # two languages, two paths
+
+
+def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
+    parser.add_argument(
+        "--source",
+        type=FILE_NAME,
+        metavar="FILE",
+        help="sentences, one a line, for a single pair" + (f" (default: {default})" if default else ""),
+    )
+    parser.add_argument("--target", type=FILE_NAME, metavar="FILE", help="their translations, line by line")
+    parser.add_argument(
+        "--data",
+        type=FILE_NAME,
+        metavar="TEMPLATE",
+        help="instead of --source and --target: {lang} and {pair} in it are filled in, .txt and .gz added where needed",
+    )
+    parser.add_argument(
+        "--lang-pairs", metavar="PAIRS", help="for example en-fr, with --data also several: en-fr,en-de"
+    )
+
+
+def search_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--precision",
+        choices=SEARCH_PRECISIONS,
+        default="float32",
+        help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=at_least(1),
+        default=128,
+        metavar="MB",
+        help="for the search, beside the embeddings (default: 128)",
+    )
+
+
+def search_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of `nearest_neighbours`."""
+    return {"precision": args.precision, "memory_mb": args.memory, "show_progress": True}
+
+
+def classifier_options(parser: argparse.ArgumentParser) -> None:
+    for name, help_text in (
+        ("epochs", "passes over the training set; the best on dev is kept"),
+        ("seeds", "classifiers whose scores are averaged"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=at_least(1), metavar="N", help=f"{help_text} (default: as the protocol has it)"
+        )
+
+
+def with_options(config, args: argparse.Namespace):
+    """The preset with what the user set."""
+    chosen = {name: getattr(args, name) for name in ("epochs", "seeds") if getattr(args, name) is not None}
+    return replace(config, **chosen)
+
+
+def comma_separated(allowed) -> Callable[[str], list[str]]:
+    def parse(value: str) -> list[str]:
+        names = value.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r}; expected of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def languages(value: str) -> list[str]:
+    names = value.split(",")
+    if not all(names) or len(set(names)) != len(names):
+        raise argparse.ArgumentTypeError(f"{value!r}; expected languages with commas between them, each once")
+    return names
+
+
+def aligned_files(args: argparse.Namespace) -> list[Files]:
+    """The files of every pair that was asked for."""
+    from fairseq_lxsr.evaluation.text import find_file
+
+    one = args.source and args.target and not args.data
+    if not one and (not (args.data and args.lang_pairs) or args.source or args.target):
+        raise InputError("expected either --source and --target, or --data and --lang-pairs")
+    pairs = language_pairs(args.lang_pairs) if args.lang_pairs else [("", "")]
+    if one:
+        if len(pairs) > 1:
+            raise InputError(f"--lang-pairs {args.lang_pairs} for one --source and --target; expected one pair")
+        return [(*pairs[0], args.source, args.target)]
+    found = []
+    for pair in pairs:
+        source, target = (str(find_file(args.data, language, "-".join(pair))) for language in pair)
+        found.append((*pair, source, target))
+    return found
+
+
+def language_pairs(value: str) -> list[tuple[str, str]]:
+    """Pairs with commas between them; both directions of each are measured, so none may stand there twice."""
+    try:
+        pairs = split_pairs(value, distinct=False)
+    except InputError as error:
+        raise InputError(f"--lang-pairs {value}: {error}") from None
+    for first, second in pairs:
+        if first != second and (second, first) in pairs:
+            word = f"{first}-{second}"
+            raise InputError(f"--lang-pairs {value}: {word} stands there twice; both directions are measured anyway")
+    return pairs

@@ -1,0 +1,12 @@
+"""Similarity search by cosine (Artetxe and Schwenk 2019)."""
+
+from fairseq_lxsr.evaluation.protocols._similarity import SimilaritySearch
+
+
+class Tatoeba(SimilaritySearch):
+    """See `evaluation.similarity_search`."""
+
+    name, help = "tatoeba", "similarity search by cosine, error rate both ways"
+
+
+PROTOCOL = Tatoeba()

@@ -1,0 +1,63 @@
+"""Sentence retrieval: the nearest neighbour of a sentence among many is its translation."""
+
+import argparse
+from collections.abc import Iterator
+from itertools import chain, starmap
+from typing import TYPE_CHECKING
+
+from fairseq_lxsr.choices import METRICS
+from fairseq_lxsr.evaluation.protocols.options import (
+    aligned_files,
+    aligned_options,
+    comma_separated,
+    search_options,
+    search_settings,
+)
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
+from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.ranges import at_least
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.embeddings import Encoder
+    from fairseq_lxsr.evaluation.score import Score
+
+
+class SentenceRetrieval(Protocol):
+    """`evaluation.xsr` on aligned files."""
+
+    name, help = "xsr", "sentence retrieval, P@1, P@5, P@10 both ways"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        aligned_options(parser)
+        search_options(parser)
+        parser.add_argument(
+            "--metric",
+            type=comma_separated(METRICS),
+            default=list(METRICS),
+            metavar="NAMES",
+            help=f"of {', '.join(METRICS)}, with commas between them (default: all)",
+        )
+        parser.add_argument(
+            "--seed",
+            type=at_least(0),
+            default=1,
+            metavar="N",
+            help="of the shuffle that picks queries and candidates (default: 1)",
+        )
+
+    def prepare(self, args: argparse.Namespace) -> Plan:
+        from fairseq_lxsr.evaluation import xsr
+
+        files = aligned_files(args)
+
+        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
+            def of_pair(first: str, second: str, source: str, target: str) -> "list[Score]":
+                texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
+                return xsr.evaluate(texts, encoder, args.metric, **search_settings(args))
+
+            return starmap(of_pair, files)
+
+        return Plan(measure, list(chain.from_iterable(pair[2:] for pair in files)))
+
+
+PROTOCOL = SentenceRetrieval()
