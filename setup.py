@@ -33,9 +33,9 @@ setup(
             "sacrebleu>=1.4.12",
             "scikit-learn",
         ],
-        # folders of sentence-transformers or Hugging Face: measured by `lxsr eval`, written by `lxsr export-model`
+        # folders of sentence-transformers or Hugging Face: measured by `lxsr eval`, written by `lxsr export`
         "st": ["sentence-transformers>=6", "protobuf"],
-        # `lxsr export-model --to onnx`
+        # `lxsr export onnx`
         "onnx": ["onnx", "onnxruntime", "onnxscript", "protobuf", "tokenizers"],
         # `lxsr prepare CONFIG.yaml`, .tmx, .po
         "prepare": ["defusedxml", "polib", "pyyaml"],

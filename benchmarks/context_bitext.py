@@ -53,7 +53,7 @@ def lightweight(data: Path, pair: str, count: int, subwords: Path, work: Path, s
     subprocess.run(
         list(map(str, [*command, "--stop-time-hours", seconds / 3600])), cwd=ROOT, check=True, capture_output=True
     )
-    lxsr("export-model", "--checkpoint", work / "run" / "checkpoint_best.pt", "--output", work / "model")
+    lxsr("export", "folder", "--checkpoint", work / "run" / "checkpoint_best.pt", "--output", work / "model")
     return work / "model"
 
 

@@ -94,7 +94,7 @@ def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -
     result = {"system": system, "pairs": pairs, "minutes": args.minutes, "seed": args.seed}
     result |= train(system, pairs, data_bin, save_dir, args.minutes, args.seed)
     result["seconds"] = round(time.perf_counter() - start)
-    lxsr("export-model", "--checkpoint", save_dir / "checkpoint_last.pt", "--output", save_dir / "model")
+    lxsr("export", "folder", "--checkpoint", save_dir / "checkpoint_last.pt", "--output", save_dir / "model")
     encoder = SentenceEncoder.from_pretrained(save_dir / "model")
     languages = tuple(pair[3:] for pair in pairs.split(","))
     result["PUD P@1"] = retrieval(encoder, args.data, languages)

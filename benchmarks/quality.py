@@ -102,7 +102,7 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, minute
             updates.append(fairseq_train(phase, teacher, data_bin, save_dir, its_minutes, seed, start))
             start = save_dir / "checkpoint_last.pt"
         export = ("--ema",) if config.get("ema") else ()
-        lxsr("export-model", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16", *export)
+        lxsr("export", "folder", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16", *export)
         return partial(SentenceEncoder.from_pretrained(folder / "model").encode), updates, folder / "model"
     if kind == "static":
         model = baselines.make_static(data_bin, config["dim"])

@@ -66,7 +66,7 @@ class SentenceEncoder:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False):
-        """Load a model folder as `lxsr export-model` writes it; nothing in it can run code.
+        """Load a model folder as `lxsr export folder` writes it; nothing in it can run code.
 
         Args:
             untrained: take fresh random weights (seed 1) of the same shape: what training is measured against.

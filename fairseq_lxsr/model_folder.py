@@ -53,7 +53,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a model folder, after checking it, that every file is there and the one it names."""
     restore_folder(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such model folder; make one with `lxsr export-model`")
+        raise InputError(f"{folder}: no such model folder; make one with `lxsr export folder`")
     path = folder / CONFIG_FILE
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

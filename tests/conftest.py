@@ -167,5 +167,5 @@ def toy_checkpoint(toy_work) -> Path:
 @pytest.fixture(scope="session")
 def toy_model(toy_work, toy_checkpoint) -> Path:
     """The model folder of that checkpoint."""
-    lxsr("export-model", "--checkpoint", toy_checkpoint, "--output", toy_work / "model")
+    lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", toy_work / "model")
     return toy_work / "model"

@@ -140,7 +140,7 @@ def test_everything_done_with_a_trained_model_works_without_fairseq(toy_work, to
     code = f"""
 import fairseq_lxsr
 from fairseq_lxsr.cli.main import main
-main(["export-model", "--checkpoint", {str(toy_checkpoint)!r}, "--output", {str(tmp_path / "model")!r}])
+main(["export", "folder", "--checkpoint", {str(toy_checkpoint)!r}, "--output", {str(tmp_path / "model")!r}])
 main(["embed", "--model", {str(tmp_path / "model")!r}, "--input", "{text}.en", "--output", {str(tmp_path / "o.npy")!r}])
 main(["eval", "xsr", "--model", {str(tmp_path / "model")!r}, "--source", "{text}.en", "--target", "{text}.fr"])
 assert fairseq_lxsr.SentenceEncoder.from_pretrained({str(tmp_path / "model")!r}).encode(["a dog"]).shape == (1, 32)

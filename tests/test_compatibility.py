@@ -21,7 +21,7 @@ def differs_by(model: Path, vectors: list) -> float:
 
 def export(checkpoint: Path, name: str, output: Path) -> Path:
     data = FOLDER / RUNS[name]["data"]
-    lxsr_here("export-model", "--checkpoint", checkpoint, "--output", output, "--data", data)
+    lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", output, "--data", data)
     return output
 
 

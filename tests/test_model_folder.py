@@ -107,7 +107,7 @@ def test_every_verb_refuses_them(folder, tmp_path):
     given = ("--model", folder, "--input", tmp_path / "text", "--output", tmp_path / "output")
     for verb in ("embed", "index"):
         refused(lxsr_here(verb, *given, check=False), EMBEDDINGS, "NaN or infinity")
-    done = lxsr_here("export-model", "--model", folder, "--to", "onnx", "--output", tmp_path / "output", check=False)
+    done = lxsr_here("export", "onnx", "--model", folder, "--output", tmp_path / "output", check=False)
     refused(done, EMBEDDINGS, "NaN or infinity")
     assert not (tmp_path / "output").exists()
 

@@ -26,7 +26,7 @@ fi
 # on a GPU add --fp16 or --bf16; where 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16
 lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --pivots en,es --save-dir "$WORK/$SYSTEM" "$@"
 
-lxsr export-model --checkpoint "$WORK/$SYSTEM/checkpoint_best.pt" --output "$WORK/$SYSTEM/model"
+lxsr export folder --checkpoint "$WORK/$SYSTEM/checkpoint_best.pt" --output "$WORK/$SYSTEM/model"
 rm -f "$WORK/$SYSTEM/xsr.jsonl"
 for pair in de-en en-es fr-en it-en; do
     lxsr eval xsr --model "$WORK/$SYSTEM/model" --data "$WORK/corpus/$pair/test" --lang-pairs "$pair" \

@@ -29,7 +29,7 @@ lxsr prepare --work "$WORK" --lang-pairs "en-$TGT" --data "$PREFIX" --vocab-size
 # on a GPU add --fp16 or --bf16; the paper's took 12 GB and 24 minutes for 10,000 updates
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" --lang-pairs "en-$TGT" --save-dir "$WORK/checkpoints" "$@"
 
-lxsr export-model --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
+lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
 rm -f "$WORK/xsr.jsonl"
 lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.jsonl" --published \
     --data "$WORK/corpus/en-$TGT/test" --lang-pairs "en-$TGT"

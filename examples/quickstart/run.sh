@@ -39,7 +39,7 @@ lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --lang-pa
         -e '/: error: /p' || { tail -n 5 "$WORK/train.log" >&2; exit 2; }
 
 step "3/5 Model folder: all that is needed to encode, without fairseq"
-lxsr export-model --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
+lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
 
 step "4/5 Embeddings of the held-out sentences"
 for language in "$SRC" "$TGT"; do

@@ -98,7 +98,7 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
     if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (DTYPES[0], ON_LONG[0]):
         raise InputError(
             f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; expected a model "
-            "folder of `lxsr export-model`"
+            "folder of `lxsr export folder`"
         )
     if args.truncate_dim and args.truncate_dim > encoder.width:
         raise InputError(f"--truncate-dim {args.truncate_dim}; expected 1 to {encoder.width}, the width of the model")

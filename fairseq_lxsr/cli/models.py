@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
 
 ANY_MODEL = (
-    "model folder of `lxsr export-model`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "
+    "model folder of `lxsr export folder`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "
     "Hugging Face encoder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated "
     "as LANG=... for languages that have a model each"
 )
@@ -114,7 +114,7 @@ def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Enco
         progress = {"show_progress": True} | options
         return embeddings.ModelFolder(encoder, batch_size=args.batch_size, **progress)
     if args.untrained:
-        raise InputError(f"--untrained with --model {name}; expected a model folder of `lxsr export-model`")
+        raise InputError(f"--untrained with --model {name}; expected a model folder of `lxsr export folder`")
     if path.is_file():
         return embeddings.WordVectors(path, args.word_weights, show_progress=True)
     if embeddings.is_stored(path):

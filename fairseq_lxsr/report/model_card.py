@@ -88,7 +88,7 @@ def _training(training: dict[str, Any]) -> str:
 
 def _scores(scores: Sequence[Score]) -> str:
     if not scores:
-        return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export-model --to card`.\n"
+        return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
     rows = [
         (f"{score.protocol} {score.task}", ", ".join(f"{name} {value:.1f}" for name, value in score.values.items()))
         for score in scores

@@ -46,7 +46,7 @@ def run_without_us(folder, tmp_path) -> np.ndarray:
 
 
 def test_the_same_vectors_without_our_code(toy_model, tmp_path):
-    done = lxsr("export-model", "--model", toy_model, "--to", "onnx", "--output", tmp_path / "onnx")
+    done = lxsr("export", "onnx", "--model", toy_model, "--output", tmp_path / "onnx")
     assert "its vectors differ by at most" in done.stdout
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
     np.testing.assert_allclose(run_without_us(tmp_path / "onnx", tmp_path), expected, atol=1e-5)
@@ -63,7 +63,7 @@ def test_nothing_but_empty_sentences_and_the_longest(toy_model, tmp_path):
 def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(toy_model, folder)
-    done = lxsr("export-model", "--model", folder, "--to", "onnx", "--output", folder, check=False)
+    done = lxsr("export", "onnx", "--model", folder, "--output", folder, check=False)
     refused(done, folder, "which is read")
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     other = tmp_path / "other"
@@ -73,8 +73,8 @@ def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
 
 
 def test_int8_and_normalised(toy_model, tmp_path):
-    options = ("--to", "onnx", "--int8", "--normalize", "--output", tmp_path / "onnx")
-    done = lxsr("export-model", "--model", toy_model, *options)
+    options = ("--int8", "--normalize", "--output", tmp_path / "onnx")
+    done = lxsr("export", "onnx", "--model", toy_model, *options)
     assert "least cosine 0.9" in done.stdout or "least cosine 1.0" in done.stdout
     found = run_without_us(tmp_path / "onnx", tmp_path)
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES, normalize=True)
@@ -96,12 +96,7 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path, monkeypatch):
     assert not (tmp_path / "onnx").exists()
 
 
-def test_bad_input(toy_model, toy_checkpoint, tmp_path, monkeypatch):
-    output = ("--output", tmp_path / "onnx")
-    refused(
-        lxsr("export-model", "--checkpoint", toy_checkpoint, "--to", "onnx", *output, check=False), "--model FOLDER"
-    )
-    refused(lxsr("export-model", "--checkpoint", toy_checkpoint, "--int8", *output, check=False), "are for --to onnx")
+def test_a_missing_library_is_named(toy_model, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs onnx, .*: pip install 'fairseq-lxsr\[onnx\]'"):
         export_onnx(SentenceEncoder.from_pretrained(toy_model, "cpu"), tmp_path / "onnx")

@@ -9,7 +9,6 @@ import pytest
 import torch
 import toy
 from conftest import lxsr_here as lxsr
-from conftest import refused
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
@@ -32,7 +31,7 @@ np.save(sys.argv[2], model.encode(open(sys.argv[3], encoding="utf-8").read().spl
 
 
 def test_the_same_vectors_without_our_code(toy_model, tmp_path):
-    done = lxsr("export-model", "--model", toy_model, "--to", "sentence-transformers", "--output", tmp_path / "st")
+    done = lxsr("export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st")
     assert "its vectors differ by at most" in done.stdout
     (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
     command = [sys.executable, "-c", WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text"]
@@ -63,11 +62,7 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path, monkeypatch):
     assert not (tmp_path / "st").exists()
 
 
-def test_bad_input(toy_model, toy_checkpoint, tmp_path, monkeypatch):
-    output = ("--output", tmp_path / "st")
-    done = lxsr("export-model", "--checkpoint", toy_checkpoint, "--to", "sentence-transformers", *output, check=False)
-    refused(done, "expects --model FOLDER")
-    refused(lxsr("export-model", "--model", toy_model, *output, check=False), "is a model folder already")
+def test_a_missing_library_is_named(toy_model, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'fairseq-lxsr\[st\]'"):
         export_sentence_transformers(SentenceEncoder.from_pretrained(toy_model, "cpu"), tmp_path / "st")

@@ -216,7 +216,8 @@ def test_model_folder_that_is_not_whole(tmp_path, toy_model, name, change, fragm
 def test_export_without_what_it_needs(tmp_path, toy_work, toy_checkpoint):
     shutil.copytree(toy_work / "data-bin", tmp_path / "data")
     export = (
-        "export-model",
+        "export",
+        "folder",
         "--checkpoint",
         toy_checkpoint,
         "--output",
@@ -238,7 +239,7 @@ def test_export_does_not_replace_what_is_no_model_folder(tmp_path, toy_checkpoin
     precious.mkdir()
     (precious / "chapter1.txt").write_text("words")
     refused(
-        lxsr("export-model", "--checkpoint", toy_checkpoint, "--output", precious, check=False),
+        lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", precious, check=False),
         precious,
         "not replaced",
     )
@@ -278,7 +279,9 @@ def test_full_disk(tmp_path, text, toy_work, toy_model, toy_checkpoint):
             lxsr("embed", "--model", toy_model, "--input", lines, "--output", small / "o.npy", check=False),
             "No space left",
         )
-        refused(lxsr("export-model", "--checkpoint", toy_checkpoint, "--output", small / "model", check=False), "space")
+        refused(
+            lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", small / "model", check=False), "space"
+        )
         refused(
             train(toy_work / "data-bin", small / "save", "--disable-validation", check=False, max_epoch="1"), "space"
         )
@@ -330,7 +333,8 @@ def test_no_write_permission(tmp_path, read_only, text, toy_work, toy_model, toy
         lxsr("embed", "--model", toy_model, "--input", lines, "--output", read_only / "o.npy", check=False), read_only
     )
     refused(
-        lxsr("export-model", "--checkpoint", toy_checkpoint, "--output", read_only / "model", check=False), read_only
+        lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", read_only / "model", check=False),
+        read_only,
     )
     refused(
         train(toy_work / "data-bin", read_only / "save", "--disable-validation", check=False, max_epoch="1"), read_only
@@ -348,7 +352,9 @@ def test_a_checkpoint_of_another_program(toy_work, tmp_path):
     """fairseq's older models and tasks keep their options as a Namespace."""
     cfg = {"model": Namespace(arch="lstm"), "task": Namespace(task="translation", data=str(toy_work / "data-bin"))}
     torch.save({"model": {"encoder.x": torch.zeros(1)}, "cfg": cfg}, tmp_path / "lstm.pt")
-    done = lxsr_here("export-model", "--checkpoint", tmp_path / "lstm.pt", "--output", tmp_path / "model", check=False)
+    done = lxsr_here(
+        "export", "folder", "--checkpoint", tmp_path / "lstm.pt", "--output", tmp_path / "model", check=False
+    )
     refused(done, tmp_path / "lstm.pt", "a checkpoint of 'lstm'", "lxsr*")
     done = train(toy_work / "data-bin", tmp_path / "save", check=False, restore_file=str(tmp_path / "lstm.pt"))
     refused(done, tmp_path / "lstm.pt", "trained by --task translation, not xling_sent")

@@ -127,7 +127,7 @@ def test_the_model_embeds_and_is_evaluated(finished, tmp_path):
     options = ("--source", tmp_path / "test.en", "--target", tmp_path / "test.fr")
     assert "nn P@1" in lxsr_here("eval", "xsr", "--model", model, *options).stdout
     for form in ("onnx", "sentence-transformers"):
-        done = lxsr_here("export-model", "--model", model, "--to", form, "--output", tmp_path / "out", check=False)
+        done = lxsr_here("export", form, "--model", model, "--output", tmp_path / "out", check=False)
         refused(done, "mean_max")
 
 

@@ -42,7 +42,7 @@ def trained(request, toy_work, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(trained):
     _, folder, _ = trained
-    lxsr("export-model", "--checkpoint", folder / "checkpoint_best.pt", "--output", folder / "model")
+    lxsr("export", "folder", "--checkpoint", folder / "checkpoint_best.pt", "--output", folder / "model")
     return folder / "model"
 
 
@@ -216,7 +216,7 @@ def test_documents_of_750_tokens_take_little_more_memory_than_sentences(model):
 
 def test_other_formats_are_refused(model, tmp_path):
     for form in ("onnx", "sentence-transformers"):
-        done = lxsr_here("export-model", "--model", model, "--to", form, "--output", tmp_path / "out", check=False)
+        done = lxsr_here("export", form, "--model", model, "--output", tmp_path / "out", check=False)
         refused(done, "a model of", form)
     assert not (tmp_path / "out").exists()
 

@@ -101,33 +101,17 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
     )
     models = []
     for name in ("static", "grown"):
-        lxsr(
-            "export-model",
-            "--checkpoint",
-            tmp_path / name / "checkpoint_last.pt",
-            "--output",
-            tmp_path / f"{name}.model",
-        )
+        checkpoint = tmp_path / name / "checkpoint_last.pt"
+        lxsr("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / f"{name}.model")
         models.append(SentenceEncoder.from_pretrained(tmp_path / f"{name}.model"))
     sentences = ["One red dog sees the cat.", "Le chien."]
     static, grown = (model.encode(sentences, normalize=True) for model in models)
     np.testing.assert_allclose(static, grown, atol=1e-3)
     assert models[1].config["encoder"]["num_layers"] == 1
     assert accuracy(done) > 0.8
-    lxsr("export-model", "--model", tmp_path / "grown.model", "--to", "onnx", "--output", tmp_path / "onnx")
-    refused(
-        lxsr(
-            "export-model",
-            "--model",
-            tmp_path / "grown.model",
-            "--to",
-            "sentence-transformers",
-            "--output",
-            tmp_path / "st",
-            check=False,
-        ),
-        "gated",
-    )
+    options = ("--model", tmp_path / "grown.model", "--output", tmp_path / "out")
+    refused(lxsr("export", "sentence-transformers", *options, check=False), "gated")
+    lxsr("export", "onnx", *options)
 
 
 def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
@@ -138,17 +122,15 @@ def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
     average = read_checkpoint(checkpoint)["extra_state"]["ema"]
     models = {}
     for name, flags in (("last", ()), ("average", ("--ema",))):
-        lxsr("export-model", "--checkpoint", checkpoint, "--output", tmp_path / name, *flags)
+        lxsr("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / name, *flags)
         models[name] = SentenceEncoder.from_pretrained(tmp_path / name)
     weights = {name: model.model.state_dict()["embed_tokens.weight"].numpy() for name, model in models.items()}
     np.testing.assert_array_equal(weights["average"], average["encoder.embed_tokens.weight"])
     assert not np.array_equal(weights["last"], weights["average"])
     assert models["average"].encode(["One red dog."]).shape == (1, 32)
     assert "| decay of the average of the weights | 0.9 |" in (tmp_path / "average" / "README.md").read_text()
-    export = ("export-model", "--checkpoint", toy_checkpoint, "--output", tmp_path / "none", "--ema")
+    export = ("export", "folder", "--checkpoint", toy_checkpoint, "--output", tmp_path / "none", "--ema")
     refused(lxsr(*export, check=False), "--store-ema")
-    folder = ("--model", tmp_path / "last", "--to", "onnx", "--output", tmp_path / "onnx")
-    refused(lxsr("export-model", *folder, "--ema", check=False), "--ema expects --checkpoint")
 
 
 def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):

@@ -94,7 +94,7 @@ def test_fairseq_train_stops_with_one_line(run_folder, toy_work, spoil):
     done = train(toy_work / "data-bin", run_folder, check=False, max_epoch="7")
     refused(done, last, run_folder / "checkpoint1.pt")
     assert "must never" not in done.stdout + done.stderr
-    refused(lxsr("export-model", "--checkpoint", last, "--output", run_folder / "model", check=False), last)
+    refused(lxsr("export", "folder", "--checkpoint", last, "--output", run_folder / "model", check=False), last)
     assert not (run_folder / "model").exists()
 
 
@@ -148,6 +148,6 @@ def test_checkpoint_of_another_dictionary_is_refused(run_folder, toy_work, tmp_p
         lines = path.read_text().splitlines()
         path.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
     refused(train(other / "swapped", run_folder, check=False), "another dictionary")
-    export = ("export-model", "--checkpoint", run_folder / "checkpoint_last.pt", "--output", tmp_path / "model")
+    export = ("export", "folder", "--checkpoint", run_folder / "checkpoint_last.pt", "--output", tmp_path / "model")
     refused(lxsr(*export, "--data", other / "data-bin", check=False), "not the dictionary")
     refused(lxsr(*export, "--data", other / "swapped", check=False), "not the dictionary")

@@ -34,7 +34,7 @@ def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_
     assert last < 0.6 * first
     assert accuracy(done) > 0.5  # of 32: chance is 0.03
     checkpoint = tmp_path / "student" / "checkpoint_last.pt"
-    lxsr("export-model", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    lxsr("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).shape == (1, 16)
     # without a teacher there is no projection any more, and with one of another width a new one
     aligned = {"objective": "none", "sim_weight": "0", "encoder_embed_dim": "16", "encoder_layers": "1"}
