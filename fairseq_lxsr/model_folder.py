@@ -189,7 +189,7 @@ def save_folder(
         (work / DICTIONARY_FILE).write_bytes(dictionary.read_bytes())
         (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())
         made_with = {name: sha256(work / name) for name in TEXT_FILES}
-        (work / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt", **made_with}))
+        (work / WEIGHTS_FILE).write_bytes(serialized(weights, {"format": "pt", **made_with}))
         config = {
             "format_version": FORMAT_VERSION,
             "architecture": next(name for name, (_, network) in NETWORKS.items() if isinstance(model, network)),
@@ -200,6 +200,15 @@ def save_folder(
         }
         # written last: a folder without it does not load
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def serialized(weights: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """A safetensors file: the same bytes for the same weights, as fingerprints need; the library shuffles metadata."""
+    data = save(weights, metadata=metadata)
+    start = 8 + int.from_bytes(data[:8], "little")  # of the weights, after the length of the header and the header
+    header = json.loads(data[8:start]) | {"__metadata__": metadata}
+    ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:8] + ordered.ljust(start - 8) + data[start:]
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:

@@ -42,6 +42,15 @@ def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
     assert SentenceEncoder.from_pretrained(tmp_path / "model").embed_dim == 16
 
 
+def test_the_same_model_has_the_same_bytes_each_time(tmp_path):
+    """The fingerprint is made of them; safetensors writes its metadata in random order."""
+    folders = [small_model.write_folder(tmp_path / str(number)) for number in range(6)]
+    assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == 1
+    assert len({SentenceEncoder.from_pretrained(folder).fingerprint for folder in folders}) == 1
+    with safe_open(folders[0] / "model.safetensors", "pt") as stored:
+        assert set(stored.metadata()) == {"format", "dict.txt", "sentencepiece.model"}
+
+
 def set_hashes(folder: Path) -> None:
     """So that what is wrong is not found by them."""
     path = folder / "config.json"
