@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import BLANKS, read_lines
 from fairseq_lxsr.ranges import check_fields
 
@@ -73,8 +73,8 @@ def read_dictionary(path: str | Path) -> list[str]:
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
-        if len(fields) != 2 or not fields[1].lstrip("-").isdigit():
-            raise InputError(f"{path}, line {number}: {line!r}; expected `symbol count`, a fairseq dictionary")
+        if len(fields) != 2 or not re.fullmatch(r"-?\d{1,18}", fields[1]):
+            raise InputError(f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary")
         symbols.append(fields[0])
     if len(set(symbols)) != len(symbols):
         twice = next(symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position])

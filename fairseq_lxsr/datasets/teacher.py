@@ -1,5 +1,6 @@
 """A teacher's embeddings of the training text, read from disk as they are needed."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ import numpy as np
 from fairseq_lxsr.datasets.batch import DrawnPairs
 from fairseq_lxsr.datasets.masking import IntArray
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.stored import open_array
+
+BLOCK = 1 << 22  # numbers looked at in one go
+LARGEST = 1_000_000  # of a number: a loss is float32, and adds their squares
 
 
 class TeacherEmbeddings:
@@ -47,7 +52,7 @@ def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | N
     """FOLDER/SPLIT.SRC-TGT.LANG.npy of either language or both; None where there is neither.
 
     Args: count: number of pairs that the text has, where known.
-    Raises: InputError for a file that is no [N, E] array of numbers, or has not a row for every pair.
+    Raises: InputError for a file that is no [N, E] array of finite numbers, or has not a row for every pair.
     """
     paths = [folder / name for name in teacher_files(split, pair)]
     sides = [_open(path, count) if path.is_file() else None for path in paths]
@@ -63,10 +68,10 @@ def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:
 
 def _open(path: Path, count: int | None) -> np.ndarray:
     try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        rows = open_array(path)
+    except ValueError as error:
         raise InputError(f"{path}: no array of numbers ({error}); expected embeddings as .npy") from None
-    if rows.ndim != 2 or rows.dtype.kind != "f":
+    if rows.ndim != 2 or rows.dtype.kind != "f" or not rows.shape[1]:
         raise InputError(
             f"{path}: {rows.dtype} of shape {rows.shape}; expected floating-point numbers [sentences, width]"
         )
@@ -74,4 +79,22 @@ def _open(path: Path, count: int | None) -> np.ndarray:
         raise InputError(
             f"{path}: {len(rows):,} rows, the text has {count:,} sentences; embed the very text that was binarised"
         )
+    stat = path.stat()
+    _check_values(path, stat.st_size, stat.st_mtime_ns)
     return rows
+
+
+@functools.cache
+def _check_values(path: Path, *size_and_time: int) -> None:
+    """Once per process and file: shards come back every few epochs."""
+    rows = open_array(path)
+    step = max(1, BLOCK // rows.shape[1])
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        # as Python's numbers, which float16 would round to infinity; both are NaN where one number is
+        if not -LARGEST <= float(block.min()) <= float(block.max()) <= LARGEST:
+            row, column = (int(place) for place in np.argwhere(~(np.abs(block.astype(np.float64)) <= LARGEST))[0])
+            raise InputError(
+                f"{path}: row {start + row + 1:,} has {block[row, column]:g} at place {column + 1:,}; expected finite "
+                f"numbers of at most {LARGEST:,}, embed the text again"
+            )

@@ -68,6 +68,7 @@ class LxsrTask(FairseqTask):
         super().__init__(cfg)
         self.shards = [Path(path) for path in cfg.data.split(os.pathsep)]
         self.dictionary = self.read_dictionary(self.shards[0])
+        self.num_symbols = len(self.dictionary)  # that the data was made with; a task may add <mask>
         self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols)})
 
     def read_dictionary(self, folder: Path) -> Dictionary:

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data import Dictionary
 
+from fairseq_lxsr.datasets.indexed import read_sentences
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text import MASK, WORD_START, is_punctuation
+from fairseq_lxsr.text import MASK, SPECIAL, WORD_START, is_punctuation, read_dictionary
 
 
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
@@ -46,10 +47,10 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
     """
     languages = list(dict.fromkeys(language for pair in pairs for language in pair))
     first = folder / f"dict.{languages[0]}.txt"
-    dictionary = Dictionary.load(str(first))
+    dictionary = load_dictionary(first)
     for language in languages[1:]:
         other = folder / f"dict.{language}.txt"
-        if Dictionary.load(str(other)).symbols != dictionary.symbols:
+        if load_dictionary(other).symbols != dictionary.symbols:
             raise InputError(
                 f"{other}: differs from {first}; all languages share one dictionary, run fairseq-preprocess with "
                 "--joined-dictionary (and the same --srcdict for every pair)"
@@ -70,18 +71,26 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
     )
 
 
-def read_corpus(folder: Path, split: str, source: str, target: str) -> PairCorpus | None:
-    """One split of one language pair, in whichever order fairseq-preprocess was told its languages."""
+def load_dictionary(path: Path) -> Dictionary:
+    """A dict.LANG.txt.
+
+    Raises: InputError for a file that fairseq cannot read, or one without an entry.
+    """
+    if len(read_dictionary(path)) == len(SPECIAL):
+        raise InputError(f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary")
+    return Dictionary.load(str(path))
+
+
+def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols: int) -> PairCorpus | None:
+    """One split of one language pair, in whichever order fairseq-preprocess was told its languages.
+
+    Args: num_symbols: entries of the dictionary that the text was made with.
+    """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"
         if not Path(f"{prefix}.{source}.idx").is_file():
             continue
-        sides = [
-            data_utils.load_indexed_dataset(f"{prefix}.{language}", dataset_impl=None) for language in (source, target)
-        ]
-        if sides[0] is None or sides[1] is None:
-            missing = target if sides[1] is None else source
-            raise InputError(f"{prefix}.{missing}.bin: no such file; run fairseq-preprocess again")
+        sides = [read_sentences(Path(f"{prefix}.{language}"), num_symbols) for language in (source, target)]
         if len(sides[0]) != len(sides[1]):
             raise InputError(
                 f"{prefix}: {len(sides[0]):,} sentences in {source} and {len(sides[1]):,} in {target}; expected "
@@ -89,15 +98,5 @@ def read_corpus(folder: Path, split: str, source: str, target: str) -> PairCorpu
             )
         if not len(sides[0]):
             raise InputError(f"{prefix}: no sentences; look at the text it was made from")
-        for side, language in zip(sides, (source, target), strict=True):
-            check_last_sentence(side, Path(f"{prefix}.{language}.bin"))
         return PairCorpus(f"{source}-{target}", *sides)
     return None
-
-
-def check_last_sentence(side: FairseqDataset, path: Path) -> None:
-    """Refuse a .bin file that ends before its index says."""
-    try:
-        side[len(side) - 1]
-    except ValueError:
-        raise InputError(f"{path}: cut off, {path.stat().st_size:,} bytes; run fairseq-preprocess again") from None

@@ -76,7 +76,8 @@ class PairTask(LxsrTask):
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
         """`split` of every language pair that has it, of the shard whose turn it is."""
         folder = self.folder_of(split, epoch)
-        found = {pair: corpus for pair in self.pairs if (corpus := read_corpus(folder, split, *pair)) is not None}
+        read = {pair: read_corpus(folder, split, *pair, self.num_symbols) for pair in self.pairs}
+        found = {pair: corpus for pair, corpus in read.items() if corpus is not None}
         if not found:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
             raise InputError(f"{folder}: has no {names}; expected the output of fairseq-preprocess")

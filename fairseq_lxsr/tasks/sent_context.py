@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
-from fairseq.data import ConcatDataset, Dictionary, data_utils
+from fairseq.data import ConcatDataset, Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
@@ -21,10 +21,13 @@ from fairseq_lxsr.datasets.contexts import (
     MinedPairs,
     ReplacedSentences,
 )
+from fairseq_lxsr.datasets.indexed import read_sentences
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.stored import open_array
 from fairseq_lxsr.tasks._base import POSITIONS, LxsrTask, LxsrTaskConfig
+from fairseq_lxsr.tasks._corpora import load_dictionary
 from fairseq_lxsr.text import DICTIONARY_FILE
 
 logger = logging.getLogger(__name__)
@@ -65,14 +68,14 @@ class SentContextTask(LxsrTask):
         path = folder / DICTIONARY_FILE
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected a data folder of `lxsr train-context`")
-        return Dictionary.load(str(path))
+        return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of every language; with `--stage regress` the samples are the mined pairs, of all shards."""
         if self.cfg.mined is not None and split != "train":
             raise InputError(f"--stage regress has no {split} samples; expected --disable-validation")
         folders = [self.folder_of(split, epoch)] if self.cfg.mined is None else self.shards
-        corpora = [read_documents(folders, split, language) for language in self.languages]
+        corpora = [read_documents(folders, split, language, self.num_symbols) for language in self.languages]
         options: dict[str, Any] = {
             "padding_idx": self.dictionary.pad(),
             "eos_idx": self.dictionary.eos(),
@@ -113,9 +116,12 @@ def languages_of(folder: Path, wanted: str | None) -> list[str]:
     return languages
 
 
-def read_documents(folders: Sequence[Path], split: str, language: str) -> DocumentCorpus:
-    """The sentences of one language, of all folders one after the other, and where its documents begin."""
-    parts = [_read_part(folder, split, language) for folder in folders]
+def read_documents(folders: Sequence[Path], split: str, language: str, num_symbols: int) -> DocumentCorpus:
+    """The sentences of one language, of all folders one after the other, and where its documents begin.
+
+    Args: num_symbols: entries of the dictionary that the text was made with.
+    """
+    parts = [_read_part(folder, split, language, num_symbols) for folder in folders]
     if len(parts) == 1:
         return parts[0]
     ends = itertools.accumulate((part.starts[-1] for part in parts), initial=0)
@@ -124,15 +130,24 @@ def read_documents(folders: Sequence[Path], split: str, language: str) -> Docume
     return DocumentCorpus(language, ConcatDataset([part.sentences for part in parts]), np.concatenate(starts))
 
 
-def _read_part(folder: Path, split: str, language: str) -> DocumentCorpus:
+def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> DocumentCorpus:
     prefix = folder / f"{split}.{language}"
-    sentences = data_utils.load_indexed_dataset(str(prefix), dataset_impl=None)
-    path = Path(f"{prefix}.documents.npy")
-    if sentences is None or not path.is_file():
-        raise InputError(f"{prefix}: no .bin, .idx or .documents.npy; prepare the documents again")
-    starts = np.load(path, allow_pickle=False)
-    if starts[-1] != len(sentences):
-        raise InputError(f"{path}: ends at sentence {starts[-1]:,} of {len(sentences):,}; prepare the documents again")
+    sentences, path = read_sentences(prefix, num_symbols), Path(f"{prefix}.documents.npy")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; prepare the documents again")
+    try:
+        starts = np.array(open_array(path))
+    except ValueError as error:
+        raise InputError(f"{path}: no array of numbers ({error}); prepare the documents again") from None
+    if starts.ndim != 1 or starts.dtype.kind not in "iu" or not len(starts):
+        raise InputError(
+            f"{path}: {starts.dtype} of shape {starts.shape}; expected numbers of sentences [documents + 1]"
+        )
+    if starts[0] != 0 or starts[-1] != len(sentences) or (starts[1:] < starts[:-1]).any():
+        raise InputError(
+            f"{path}: from sentence {starts[0]:,} to {starts[-1]:,} of {len(sentences):,}; expected all of them in "
+            "order, prepare the documents again"
+        )
     return DocumentCorpus(language, sentences, starts)
 
 

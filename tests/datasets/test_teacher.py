@@ -47,6 +47,27 @@ def test_files_are_checked(tmp_path):
     np.save(tmp_path / "train.en-fr.en.npy", np.arange(5))
     with pytest.raises(InputError, match="int64 of shape"):
         read_teacher(tmp_path, "train", pair)
+    (tmp_path / "train.en-fr.en.npy").write_bytes(b"PK\3\4, and no array")
+    with pytest.raises(InputError, match=r"train.en-fr.en.npy: no array of numbers"):
+        read_teacher(tmp_path, "train", pair)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e6 - 1])
+def test_a_row_that_is_no_embedding_is_named(tmp_path, monkeypatch, dtype, value):
+    monkeypatch.setattr("fairseq_lxsr.datasets.teacher.BLOCK", 8)
+    embeddings = rows(7, 0).astype(dtype)
+    with np.errstate(over="ignore"):
+        embeddings[5, 1] = value
+    np.save(tmp_path / "train.en-fr.en.npy", embeddings)
+    with pytest.raises(InputError, match=r"train.en-fr.en.npy: row 6 has (nan|inf|-inf|-1e\+06) at place 2; expected"):
+        read_teacher(tmp_path, "train", ("en", "fr"))
+
+
+def test_a_teacher_without_width_is_refused(tmp_path):
+    np.save(tmp_path / "train.en-fr.en.npy", np.zeros((5, 0), dtype=np.float32))
+    with pytest.raises(InputError, match=r"float32 of shape \(5, 0\)"):
+        read_teacher(tmp_path, "train", ("en", "fr"))
 
 
 def test_equal_texts_have_equal_numbers():

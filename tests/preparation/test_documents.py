@@ -129,13 +129,16 @@ def test_shards_are_whole_documents_and_together_everything(prepared):
     binarise_documents(folder / "shards", *stages, workers=1, shards=3)
     shards = [folder / "shards" / str(number) for number in range(3)]
     for language in sources:
-        whole = read_corpora([folder / "data"], "train", language)
-        joined = read_corpora(shards, "train", language)
+        whole = read_corpora([folder / "data"], "train", language, len(read_dictionary(folder / "data" / "dict.txt")))
+        joined = read_corpora(shards, "train", language, len(read_dictionary(folder / "data" / "dict.txt")))
         np.testing.assert_array_equal(joined.starts, whole.starts)
         assert [joined.sentences[at].tolist() for at in range(len(whole.sentences))] == [
             sentence.tolist() for sentence in whole.sentences
         ]
-        sizes = [len(read_corpora([shard], "train", language).sentences) for shard in shards]
+        sizes = [
+            len(read_corpora([shard], "train", language, len(read_dictionary(folder / "data" / "dict.txt"))).sentences)
+            for shard in shards
+        ]
         assert max(sizes) - min(sizes) <= 4  # the longest document
         assert [(shard / f"valid.{language}.idx").exists() for shard in shards] == [True, False, False]
     with pytest.raises(InputError, match="25 documents; expected enough for 26 shards"):
