@@ -102,6 +102,8 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
             status = stop.code or 0
         except Exception as error:
             status = report(error)
+        finally:
+            importlib.import_module("fairseq_lxsr.tasks._saving").let_go()  # what the end of a process does
     return subprocess.CompletedProcess(command, status, output.getvalue(), errors.getvalue())
 
 

@@ -52,8 +52,8 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
             starts = np.memmap(index, "<i8", "r", HEADER.size + 4 * count, (count,))
             sentence = int(np.searchsorted(starts, place * dtype.itemsize, side="right"))
             raise InputError(
-                f"{data}: sentence {sentence:,} has the id {ids[place]:,}, the dictionary {num_symbols:,} entries; they "
-                f"do not go together, {AGAIN}"
+                f"{data}: sentence {sentence:,} has the id {ids[place]:,}, the dictionary {num_symbols:,} entries; "
+                f"they do not go together, {AGAIN}"
             )
 
 

@@ -15,7 +15,7 @@ LOCK = ".lock"
 CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters
 
 _held = contextlib.ExitStack()  # the lock of the run of this process
-atexit.register(_held.close)
+let_go = atexit.register(_held.close)
 
 
 def hold(save_dir: Path) -> None:
@@ -23,7 +23,7 @@ def hold(save_dir: Path) -> None:
 
     Raises: InputError saying who saves here already.
     """
-    _held.close()
+    let_go()
     _held.enter_context(locked(save_dir / LOCK, save_dir))
 
 

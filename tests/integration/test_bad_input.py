@@ -9,7 +9,7 @@ from argparse import Namespace
 import pytest
 import torch
 import toy
-from conftest import lxsr, lxsr_here, refused, run, train
+from conftest import lxsr, lxsr_here, refused, run, train, train_here
 
 from fairseq_lxsr.checkpoint import read_checkpoint
 
@@ -120,9 +120,9 @@ def test_machine_without_catalogues(tmp_path):
 def test_unknown_language(tmp_path, toy_work):
     done = lxsr("clean", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
     refused(done, "'qq'", "this machine has no gettext catalogues of it")
-    done = train(toy_work / "data-bin", tmp_path / "save", check=False, lang_pairs="en-de")
+    done = train_here(toy_work / "data-bin", tmp_path / "save", lang_pairs="en-de")
     refused(done, "en-de", "dict.de.txt", "the languages there are: en, fr")
-    done = train(toy_work / "data-bin", tmp_path / "save", check=False, lang_pairs="english")
+    done = train_here(toy_work / "data-bin", tmp_path / "save", lang_pairs="english")
     refused(done, "'english'", "SRC-TGT")
 
 
@@ -130,53 +130,44 @@ def test_dictionary_that_is_not_joined(tmp_path, toy_work):
     shutil.copytree(toy_work / "data-bin", tmp_path / "data")
     with open(tmp_path / "data" / "dict.fr.txt", "a") as stream:
         stream.write("extra 1\n")
-    refused(train(tmp_path / "data", tmp_path / "save", check=False), "dict.fr.txt", "--joined-dictionary")
+    refused(train_here(tmp_path / "data", tmp_path / "save"), "dict.fr.txt", "--joined-dictionary")
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("encoder_attention_heads", "3"),
-        ("sampling_temperature", "0"),
-        ("align_temperature", "0"),
-        ("max_positions", "0"),
-        ("dropout", "1.5"),
-        ("encoder_embed_dim", "0"),
-        ("encoder_ffn_embed_dim", "-1"),
-    ],
-)
-def test_option_out_of_range(tmp_path, toy_work, option, value):
-    refused(train(toy_work / "data-bin", tmp_path / "save", check=False, **{option: value}), value, "expected")
+def test_a_width_that_the_heads_do_not_divide(tmp_path, toy_work):
+    done = train_here(toy_work / "data-bin", tmp_path / "save", encoder_attention_heads="3")
+    refused(done, "num_heads 3", "expected")
 
 
 def test_negatives_that_masks_would_tell_apart(tmp_path, toy_work):
-    done = train(toy_work / "data-bin", tmp_path / "save", "--hard-negatives", "swap", check=False)
+    done = train_here(toy_work / "data-bin", tmp_path / "save", "--hard-negatives", "swap")
     refused(done, "--hard-negatives swap with --objective ugt", "expected none")
-    done = train(toy_work / "data-bin", tmp_path / "save", "--word-dropout", "0.1", check=False, objective="mlm")
+    done = train_here(toy_work / "data-bin", tmp_path / "save", "--word-dropout", "0.1", objective="mlm")
     refused(done, "--word-dropout 0.1 with --objective mlm")
 
 
 def test_data_that_is_not_there(tmp_path, toy_work):
-    refused(train(tmp_path / "none", tmp_path / "save", check=False), tmp_path / "none", "no such data folder")
+    refused(train_here(tmp_path / "none", tmp_path / "save"), tmp_path / "none", "no such data folder")
     (tmp_path / "bare").mkdir()
-    refused(train(tmp_path / "bare", tmp_path / "save", check=False), tmp_path / "bare", "fairseq-preprocess")
+    refused(train_here(tmp_path / "bare", tmp_path / "save"), tmp_path / "bare", "fairseq-preprocess")
     shutil.copytree(toy_work / "data-bin", tmp_path / "data")
     (tmp_path / "data" / "train.en-fr.fr.bin").unlink()
-    refused(train(tmp_path / "data", tmp_path / "save", check=False), "train.en-fr.fr", "no such file")
+    refused(train_here(tmp_path / "data", tmp_path / "save"), "train.en-fr.fr", "no such file")
 
 
 def test_data_of_unequal_sides(tmp_path, toy_work):
     shutil.copytree(toy_work / "data-bin", tmp_path / "data")
     for ending in ("bin", "idx"):
         shutil.copy(tmp_path / "data" / f"test.en-fr.fr.{ending}", tmp_path / "data" / f"train.en-fr.fr.{ending}")
-    refused(train(tmp_path / "data", tmp_path / "save", check=False), "900 sentences in en", "200 in fr")
+    refused(train_here(tmp_path / "data", tmp_path / "save"), "900 sentences in en", "200 in fr")
 
 
-def test_data_cut_off(tmp_path, toy_work):
+@pytest.mark.parametrize("task", ["xling_sent", "xling_translation"])
+def test_data_cut_off(tmp_path, toy_work, task):
+    options = {"task": task, "arch": "laser_tiny", "criterion": f"{task}_loss"} if task != "xling_sent" else {}
     shutil.copytree(toy_work / "data-bin", tmp_path / "data")
     path = tmp_path / "data" / "train.en-fr.fr.bin"
     path.write_bytes(path.read_bytes()[:-100])
-    refused(train(tmp_path / "data", tmp_path / "save", check=False), path, "cut off")
+    refused(train_here(tmp_path / "data", tmp_path / "save", **options), path, "cut off")
 
 
 @pytest.mark.parametrize(
