@@ -12,4 +12,4 @@ def test_what_is_no_record_is_named(tmp_path, content):
     (tmp_path / "stage1" / "model").mkdir(parents=True)
     (tmp_path / RECORD).write_text(content)
     with pytest.raises(InputError, match=rf"{RECORD}: not the options of an earlier run"):
-        Rounds(ContextConfig({"en": "none"}, work=str(tmp_path)), lambda: pytest.fail("prepared")).run()
+        Rounds(ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path)), lambda: pytest.fail("prepared")).run()
