@@ -254,6 +254,9 @@ def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_pat
         (("report", tmp_path / "index"), ("nothing to report",)),
         (("eval", "xsr", "--model", stored, "--data", test_text, "--lang-pairs", "en-fr"), ("set --raw-dim",)),
         (("eval", "xsr", "--model", missing, "--data", test_text, "--lang-pairs", "en-fr"), ("no such model folder",)),
-        (("eval", "xsr", "--model", toy_model, "--model", toy_model, "--data", test_text), ("LANG=PATH",)),
+        (
+            ("eval", "xsr", *("--model", toy_model) * 2, "--data", test_text, "--lang-pairs", "en-fr"),
+            ("LANG=PATH",),
+        ),
     ):
         refused(lxsr(*arguments, check=False), *fragments)
