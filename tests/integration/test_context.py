@@ -160,6 +160,7 @@ def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_pat
         fcntl.flock(stream, fcntl.LOCK_EX)
         write_config(config, documents, work=str(work), valid_documents=6)
         refused(lxsr_here("train-context", config, check=False), "another run works in it")
+    (work / "lock").unlink()
     assert data == {path: path.read_bytes() for path in data}
 
 
