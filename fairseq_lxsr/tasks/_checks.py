@@ -105,7 +105,8 @@ def check_run(task: DictConfig) -> None:
     Raises: InputError as `check_options`.
     """
     everything = task._get_parent() if isinstance(task, DictConfig) else None
-    if isinstance(everything, DictConfig) and everything.get("model") is not None:
+    # fairseq-generate and fairseq-validate name a model by its path, and have some default of fairseq's as --arch
+    if isinstance(everything, DictConfig) and everything.get("model") is not None and not everything.common_eval.path:
         check_options(everything)
     else:
         check_group(task, TASK_DATACLASS_REGISTRY.get(task._name), "task")
