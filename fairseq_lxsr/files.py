@@ -45,6 +45,8 @@ def open_binary(path: str | Path) -> BinaryIO:
     if str(path) == "-":
         if sys.stdin is None:
             raise InputError("-: standard input is closed; expected text from a file or another program")
+        if sys.stdin.closed or sys.stdin.buffer.closed:
+            raise InputError("-: standard input was read already; expected a file where text is read twice")
         return sys.stdin.buffer
     if not Path(path).exists():
         raise InputError(f"{path}: no such file; check the name")

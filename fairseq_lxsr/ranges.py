@@ -140,6 +140,13 @@ def file_path(text: str) -> Path:
     return Path(FILE_NAME(text))
 
 
+def output_path(text: str) -> Path:
+    """The same for a file that gets others beside it; `.` and `/` have no name to make theirs of."""
+    if not file_path(text).name:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {FILE_NAME}")
+    return Path(text)
+
+
 def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
     """A field of a dataclass that `check_fields` checks.
 

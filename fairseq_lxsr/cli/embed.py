@@ -11,7 +11,7 @@ from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines, refuse_overlap
-from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
+from fairseq_lxsr.ranges import FILE_NAME, at_least, output_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def add_parser(verbs) -> None:
         help="UTF-8 text, one sentence a line, .gz or .zst too, several one after the other; - for standard input",
     )
     parser.add_argument(
-        "--output", required=True, type=file_path, metavar="FILE", help="embeddings; FILE.json describes them"
+        "--output", required=True, type=output_path, metavar="FILE", help="embeddings; FILE.json describes them"
     )
     parser.add_argument(
         "--format",

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of a command line; `others` are those that the verb passes on."""
     parser = make_parser(arguments[0] if arguments else "")
+    for word in arguments:
+        if word.startswith("--") and word.endswith("=--"):  # argparse makes an empty list of it
+            parser.error(f"{word}: expected a value")
     args, others = parser.parse_known_args(arguments)
     if "others" in args:
         args.others = others
@@ -67,6 +71,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
     """All output is written at the end of the block; a reader who has seen enough by then does no harm."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name or a sentence that the terminal cannot show
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.options import search_options
 from fairseq_lxsr.files import refuse_overlap
 from fairseq_lxsr.languages import split_pair
-from fairseq_lxsr.ranges import FINITE, at_least, file_path
+from fairseq_lxsr.ranges import FINITE, at_least, file_path, output_path
 
 if TYPE_CHECKING:
     pass
@@ -22,7 +22,7 @@ def add_parser(verbs) -> None:
     parser.add_argument("--target", required=True, type=file_path, metavar="FILE", help="sentences of another language")
     parser.add_argument("--lang-pair", metavar="PAIR", help="their languages, where --model names one for each")
     parser.add_argument(
-        "--output", required=True, type=file_path, metavar="FILE.tsv", help="score, source, target (.gz too)"
+        "--output", required=True, type=output_path, metavar="FILE.tsv", help="score, source, target (.gz too)"
     )
     parser.add_argument("--threshold", type=FINITE, metavar="SCORE", help="least score (ratio: 1.05 to 1.2 is usual)")
     parser.add_argument("--top", type=at_least(1), metavar="N", help="at most N pairs")

@@ -61,16 +61,17 @@ def write_report(
     for sample in samples:
         parts += _sample(sample)
     library = _library()
-    with atomic_write(output) as stream:
-        stream.write(
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(library, DRAW)}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style>\n'
-            f"<script>{library}</script></head>\n<body><main>\n" + "\n".join(parts)
-        )
-        stream.write(f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</main><script>{DRAW}</script>\n')
-        stream.write("</body></html>\n")
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_policy(library, DRAW)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style>\n'
+        f"<script>{library}</script></head>\n<body><main>\n"
+        + "\n".join(parts)
+        + f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</main><script>{DRAW}</script>\n</body></html>\n'
+    )
+    with atomic_write(output, "wb") as stream:
+        stream.write(page.encode("utf-8", "replace"))  # names of files may be no text
 
 
 def content_policy(*scripts: str) -> str:

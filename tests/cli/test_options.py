@@ -7,6 +7,7 @@ import pytest
 from conftest import lxsr_here, refused
 from parsers import options
 
+from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.ranges import Range
 
 
@@ -61,3 +62,19 @@ def test_default_numbers_are_in_their_ranges():
 @pytest.mark.parametrize("part", ["0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2"])
 def test_parts_that_are_none(part):
     refused(lxsr_here("embed", "--shard", part, check=False), "argument --shard:", "expected for example 2/4")
+
+
+@pytest.mark.parametrize("verb", ["embed", "mine"])
+def test_an_output_without_a_name(verb):
+    for output in (".", "/", "./"):
+        refused(lxsr_here(verb, "--output", output, check=False), "argument --output:", "expected a file name")
+
+
+def test_a_value_that_argparse_would_lose():
+    refused(lxsr_here("embed", "--model=m", "--input=i", "--output=--", check=False), "--output=--: expected a value")
+
+
+def test_a_title_that_is_no_text(tmp_path):
+    append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
+    lxsr_here("report", tmp_path, "--title", "caf\u00e9 \udcff")
+    assert "<title>caf\u00e9 ?</title>" in (tmp_path / "report.html").read_text("utf-8")

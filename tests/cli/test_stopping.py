@@ -1,5 +1,6 @@
 """How `lxsr` ends where it is not left to finish: signals, readers that are gone, streams that are closed."""
 
+import io
 import os
 import shutil
 import signal
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from conftest import lxsr_here, refused
+
+from fairseq_lxsr.cli import user_dir
+from fairseq_lxsr.cli.main import main
 
 MODEL = Path(__file__).parent.parent / "golden" / "compatibility" / "best.model"
 LXSR = (sys.executable, "-m", "fairseq_lxsr.cli.main")
@@ -101,3 +105,17 @@ def test_closed_standard_input(tmp_path, monkeypatch, verb):
     monkeypatch.setattr(sys, "stdin", None)
     done = lxsr_here(verb, *places, "--input", "-", "--output", tmp_path / "o", check=False)
     refused(done, "standard input is closed")
+
+
+def test_standard_input_that_is_read_twice(tmp_path):
+    command = [*LXSR, "eval", "tatoeba", "--model", MODEL, "--source", "-", "--target", "-"]
+    done = subprocess.run(command, input="a dog\na cat\n", capture_output=True, text=True, timeout=60)
+    refused(done, "standard input was read already")
+
+
+def test_output_that_the_terminal_cannot_show(monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    monkeypatch.setattr(user_dir, "PACKAGE", "/caf\u00e9/\udcff")
+    main(["user-dir"])
+    assert output.getvalue() == b"/caf\\xe9/\\udcff\n"
