@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,15 @@ def test_an_old_python_gets_as_far_as_the_sentence(version):
 
 def test_every_package_is_pinned(install):
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    lists = (install.BUILD, install.USE, install.FAIRSEQ_NEEDS, install.DEVELOP, install.EXTRAS)
-    wanted = {"torch", "numpy", "fairseq-fixed", *(name for names in lists for name in names)}
-    assert {name.lower() for name in wanted} <= {name.lower() for name in pinned}
+    wanted = [*install.BUILD, *install.dependencies(), *install.dependencies("dev"), "fairseq-fixed"]
+    names = {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in wanted}
+    assert names <= {name.lower() for name in pinned}
+
+
+def test_dependencies_are_those_of_pyproject(install):
+    assert "torch>=2.6" in install.dependencies()
+    assert {"accelerate", "protobuf", "sentence-transformers>=6"} == set(install.dependencies("st"))
+    everything = install.dependencies("dev")
+    for extra in ("train", "st", "onnx", "prepare", "documents", "zst", "parquet", "mteb", "report", "docs"):
+        assert set(install.dependencies(extra)) <= set(everything)
+    assert not any("fairseq-lxsr" in requirement for requirement in everything)

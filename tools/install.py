@@ -5,6 +5,7 @@ Plain syntax on purpose: an old Python must get as far as the sentence that says
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,26 +20,8 @@ STAMP = os.path.join(VENV, "installed")
 OLDEST, NEWEST = (3, 11), (3, 13)
 NEEDED_BYTES = 3 * 10**9
 
-# torch comes first: a package that asks for any torch would bring another build of several GB
+# fairseq is built from source, without isolation
 BUILD = ["setuptools", "wheel", "cython"]
-USE = ["sentencepiece", "faiss-cpu", "safetensors", "tqdm"]
-FAIRSEQ_NEEDS = ["bitarray", "cffi", "hydra-core", "omegaconf", "packaging", "regex", "sacrebleu", "scikit-learn"]
-EXTRAS = [
-    "sentence-transformers",
-    "plotly",
-    "protobuf",
-    "backports.zstd",
-    "onnx",
-    "onnxruntime",
-    "onnxscript",
-    "pyarrow",
-    "defusedxml",
-    "polib",
-    "pyyaml",
-    "sentencex",
-]
-DEVELOP = ["hypothesis", "mteb", "py3langid", "pytest", "pytest-xdist", "ruff", "mypy", "playwright", "tensorboardX"]
-DOCUMENT = ["mkdocs-material", "mkdocstrings[python]"]
 
 
 def stop(sentence):
@@ -75,7 +58,7 @@ def check_machine():
 
 def fingerprint():
     digest = hashlib.sha256(sys.version.encode())
-    for name in ("constraints.txt", "setup.py", "pyproject.toml", os.path.join("tools", "install.py")):
+    for name in ("constraints.txt", "pyproject.toml", os.path.join("tools", "install.py")):
         with open(os.path.join(ROOT, name), "rb") as stream:
             digest.update(stream.read())
     return digest.hexdigest()
@@ -131,20 +114,34 @@ def make_venv():
     open(LOG, "wb").close()
 
 
+def dependencies(*extras):
+    """What pyproject.toml lists for the package, or for some of its extras, which may name others."""
+    import tomllib  # only a new Python has it
+
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as stream:
+        project = tomllib.load(stream)["project"]
+    if not extras:
+        return project["dependencies"]
+    found = []  # type: list[str]
+    for name in extras:
+        for requirement in project["optional-dependencies"][name]:
+            own = re.match(re.escape(project["name"]) + r"\[(.*)\]$", requirement)
+            found += dependencies(*own.group(1).split(",")) if own else [requirement]
+    return sorted(set(found))
+
+
 def install():
     """Everything into .venv, in an order that downloads torch once."""
     print("install: into %s, once: 2 to 4 minutes, 1.5 GB (5 GB where torch comes with CUDA)" % VENV)
     make_venv()
-    pip("torch and build tools", ["torch", "numpy"] + BUILD)
-    pip("what encoding and search need", USE)
-    pip("what fairseq needs", FAIRSEQ_NEEDS)
+    # torch comes first: a package that asks for any torch would bring another build of several GB
+    pip("torch and what encoding and search need", dependencies() + BUILD)
+    pip("what fairseq needs", dependencies("train"))
     # its torch extensions are not used here, so they are not optimised; its Cython modules ask for -O3 themselves
     # one extension at a time: where there is ninja, two would write into the same build.ninja
     fairseq = ["--no-deps", "--no-build-isolation", "fairseq-fixed"]
     pip("fairseq, built from source", fairseq, CFLAGS="-O0")
-    pip("what the extras need", EXTRAS)
-    pip("test tools", DEVELOP)
-    pip("the documentation's tools", DOCUMENT)
+    pip("what the extras and the tests need", dependencies("dev"))
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(STAMP, "w") as stream:
         stream.write(fingerprint())
