@@ -59,17 +59,15 @@ def binarise(
         if not path.is_file():
             raise InputError(f"{path}: no such file; make the corpus and the subwords first")
     check_subwords(subwords)
-    languages = sorted({language for pair in corpora for language in pair})
 
     def build(work: Path) -> dict:
         for pair, corpus in corpora.items():
             check_corpus(corpus, pair, shards)
+        dictionaries = {f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair}
+        same = {name: name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
         outputs = shard_places(work, shards)
-        for output in outputs:
-            for language in languages:
-                shutil.copyfile(subwords / DICTIONARY_FILE, output / f"dict.{language}.txt")
-            for name in (SENTENCEPIECE_FILE, TEXT_FILE):
-                shutil.copyfile(subwords / name, output / name)
+        for output, (name, source) in itertools.product(outputs, (dictionaries | same).items()):
+            shutil.copyfile(subwords / source, output / name)
         unknown: dict[str, float] = {}
         for pair, corpus in corpora.items():
             for split, language in itertools.product(SPLITS, pair):

@@ -21,13 +21,9 @@ _UNSPACED = {
     re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
     re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"): 5,  # Thai, Lao, Burmese, Khmer, with their vowel signs
 }
-# vowel signs and accents, which belong to their letters; of the basic plane, beyond it `re` becomes ten times slower
-_MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
-_MARK = re.compile(f"[{_MARKS}]")
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
 _DIGITS, _NOT_DIGIT, _DIGIT = re.compile(r"\d+"), re.compile(r"\D"), re.compile(r"\d")
 _NOT_WORD = re.compile(r"[\W_]+")
-_NOT_WORD_OR_MARK = re.compile(rf"(?:[^\w{_MARKS}]|_)+")  # the same where there are no marks, but ten times slower
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
     r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
@@ -37,6 +33,23 @@ _ACCELERATOR = re.compile(r"\s*\([_&~]\w\)|(?<![\w&_~])[_&~](?=[^\W_])")
 _ESCAPE = re.compile(r"\\[ntrfva\\\"']")
 _EMPTY_QUOTES = re.compile(r"[«\"'`“‘„(\[<]\s*[»\"'’”“)\]>]")
 _BLANKS = re.compile(r"\s+")
+
+
+@functools.cache
+def _mark() -> re.Pattern[str]:
+    """Vowel signs and accents, which belong to their letters; made when needed, as the command line imports this."""
+    return re.compile(f"[{_marks()}]")
+
+
+@functools.cache
+def _not_word_or_mark() -> re.Pattern[str]:
+    """The same as `_NOT_WORD` where there are no marks, but ten times slower."""
+    return re.compile(rf"(?:[^\w{_marks()}]|_)+")
+
+
+def _marks() -> str:
+    """Of the basic plane; beyond it `re` becomes ten times slower."""
+    return "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
 
 
 def count_words(text: str) -> int:
@@ -76,7 +89,7 @@ def mostly_not_letters(pair: Pair, share: Annotated[float, between(0, 1)] = 0.6)
 
 
 def _letters(text: str) -> int:
-    return sum(map(str.isalpha, text)) + (0 if text.isascii() else len(_MARK.findall(text)))
+    return sum(map(str.isalpha, text)) + (0 if text.isascii() else len(_mark().findall(text)))
 
 
 def identical(pair: Pair) -> bool:
@@ -90,7 +103,7 @@ def comparable(text: str) -> str:
     One without letters and digits is compared as it is.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    blanks = _NOT_WORD if folded.isascii() or not _MARK.search(folded) else _NOT_WORD_OR_MARK
+    blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
     return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 
 

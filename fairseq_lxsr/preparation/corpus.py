@@ -102,9 +102,10 @@ def make_corpus(
     Raises: InputError where less text is left for training than is held out.
     """
     cleaning = cleaning.suited(source.is_messages)
-    filters, repeats = cleaning.filters or {}, cleaning.repeats or ""
+    filters = cleaning.filters or {}
     make_filters(filters, languages)  # complains before anything is read
     excluded = excluded_keys(cleaning.exclude)
+    sizes = {"valid": valid_size, "test": test_size, "seed": seed}
 
     def build(work: Path) -> dict:
         dropped: Counter = Counter()
@@ -114,27 +115,25 @@ def make_corpus(
             drops = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
             pairs = tqdm(source.read(dropped), desc="-".join(languages), unit=" pairs", disable=None)
             _clean(pairs, parts, languages, filters, excluded, workers, dropped, drops)
-            fates = decide_fates(parts / "keys", repeats, valid_size, test_size, seed)
+            fates = decide_fates(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
             counts = np.array([np.count_nonzero(fates == fate) for fate in FATES])
             _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {source.name}", source.is_messages)
             _write(parts, work, languages, fates, drops)
         shutil.rmtree(parts)
-        for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
-            dropped[reason] += int(counts[fate])
-        return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
+        return _report(counts, dropped)
 
-    options = {
-        "pair": list(languages),
-        "data": source.name,
-        "valid": valid_size,
-        "test": test_size,
-        "seed": seed,
-        "cleaning": asdict(cleaning),
-    }
+    options = {"pair": list(languages), "data": source.name, **sizes, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
     report = run_stage(folder, options, [*source.files, *models, *map(Path, cleaning.exclude)], build)
     say(folder, languages, report)
     return report
+
+
+def _report(counts: np.ndarray, dropped: Counter) -> dict:
+    """Numbers of pairs by split, and of those dropped by reason; `counts` are those of each fate."""
+    for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
+        dropped[reason] += int(counts[fate])
+    return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:

@@ -43,21 +43,7 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
                 shutil.copyfile(path, work / path.name)
         held = [excluded_keys(list(map(str, held_files[language]))) for language in languages]
         report = json.loads((cleaned / MANIFEST).read_text(encoding="utf-8"))["report"]
-        source, target = (cleaned / f"train.{language}" for language in languages)
-        pairs = read_parallel(source, target, max_words=None)
-        kept = 0
-        with ExitStack() as stack:
-            outputs = [
-                stack.enter_context(open(work / f"train.{language}", "w", encoding="utf-8", newline="\n"))
-                for language in languages
-            ]
-            drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
-            for block, leaks in ordered_map(_split_leaks, blocks(pairs), workers, _start_held, (held,)):
-                kept += len(block)
-                for side, output in enumerate(outputs):
-                    output.writelines(f"{pair[side]}\n" for pair in block)
-                if drops:
-                    drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in leaks)
+        kept = _write_without(held, cleaned, work, languages, workers)
         dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
         return {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
 
@@ -67,6 +53,26 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
     )
     say(folder, languages, report)
     return report
+
+
+def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, languages: Pair, workers: int) -> int:
+    """Write the training text but for the pairs of which a side is held out; returns how many pairs are left."""
+    source, target = (cleaned / f"train.{language}" for language in languages)
+    pairs = read_parallel(source, target, max_words=None)
+    kept = 0
+    with ExitStack() as stack:
+        outputs = [
+            stack.enter_context(open(work / f"train.{language}", "w", encoding="utf-8", newline="\n"))
+            for language in languages
+        ]
+        drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
+        for block, leaks in ordered_map(_split_leaks, blocks(pairs), workers, _start_held, (held,)):
+            kept += len(block)
+            for side, output in enumerate(outputs):
+                output.writelines(f"{pair[side]}\n" for pair in block)
+            if drops:
+                drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in leaks)
+    return kept
 
 
 def check_leaks(corpora: Mapping[Pair, Path]) -> None:

@@ -89,20 +89,23 @@ def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
     except InputError:
         raise
     except (RuntimeError, OSError, ValueError) as error:
-        most = re.search(r"<= (\d+)", str(error))
-        if most:
-            raise InputError(
-                f"--vocab-size {how.vocab_size:,}: this text gives at most {int(most[1]):,} pieces; choose a smaller "
-                "size"
-            ) from None
-        least = re.search(r"smaller than required_chars\S*\s+\d+ vs (\d+)", str(error))
-        if least or "required_chars" in str(error):
-            raise InputError(
-                f"--vocab-size {how.vocab_size:,}: too small for the characters of this text; choose a larger size or "
-                "a lower --character-coverage"
-            ) from None
-        raise InputError(f"SentencePiece could not be trained: {str(error).strip().splitlines()[-1]}") from None
+        raise InputError(_in_words(str(error), how)) from None
     return model.getvalue()
+
+
+def _in_words(error: str, how: SubwordOptions) -> str:
+    """What SentencePiece says, for those who do not know its code."""
+    most = re.search(r"<= (\d+)", error)
+    if most:
+        return (
+            f"--vocab-size {how.vocab_size:,}: this text gives at most {int(most[1]):,} pieces; choose a smaller size"
+        )
+    if "required_chars" in error:
+        return (
+            f"--vocab-size {how.vocab_size:,}: too small for the characters of this text; choose a larger size or a "
+            "lower --character-coverage"
+        )
+    return f"SentencePiece could not be trained: {error.strip().splitlines()[-1]}"
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:
