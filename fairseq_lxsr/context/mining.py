@@ -1,6 +1,7 @@
 """Similar sentences of two languages, found among random draws (Wang et al., stage 2a)."""
 
 import itertools
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from tqdm import tqdm
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines
+from fairseq_lxsr.files import Lines, naming
 from fairseq_lxsr.retrieval import csls_pairs, normalise_rows
 
 FRUITLESS = 20  # rounds of all pairs of languages without a new pair of sentences; then there are no more
@@ -32,7 +33,9 @@ class Embedded:
 
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
         self.encoder, self.sentences, self.dtype = encoder, sentences, dtype
-        self.vectors = np.memmap(file, dtype=np.float32, mode="w+", shape=(len(sentences), encoder.embed_dim))
+        with naming(file), open(file, "wb") as stream:  # a full disk is said now; later it would kill the process
+            os.posix_fallocate(stream.fileno(), 0, len(sentences) * encoder.embed_dim * np.dtype(np.float32).itemsize)
+        self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.embed_dim))
         self.known = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Both stages and all rounds, one after the other; each step is kept, and an interrupted one goes on where it was."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -119,10 +120,9 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
+        add_report(self.work / REPORT, report)  # before the pairs, as a round that has them is not mined again
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in rows(pairs, texts))
-        with (self.work / REPORT).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(report) + "\n")
         print(
             f"{output}: {len(pairs):,} pairs, mean CSLS {report['mean CSLS']:.3f}, mean cosine "
             f"{report['mean cosine']:.3f}"
@@ -215,6 +215,17 @@ def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
         places = [str(value) for side in sides for value in side]
         said = [texts[language][number] for language, number in sides]
         yield "\t".join([f"{pair.score:.6f}", f"{pair.cosine:.6f}", *places, *said])
+
+
+def add_report(path: Path, report: dict[str, Any]) -> None:
+    """Write a round's line into the file of reports, in place of one from a run that was killed."""
+    lines = list(read_lines(path, max_words=None)) if path.is_file() else []
+    with atomic_write(path) as stream:
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a line that was cut off
+                if parse_json(line).get("round") != report["round"]:
+                    stream.write(f"{line}\n")
+        stream.write(json.dumps(report) + "\n")
 
 
 def hash_source(path: Path) -> str:

@@ -1,9 +1,11 @@
 """The record of a work folder of `lxsr train-context`."""
 
+import json
+
 import pytest
 
 from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import RECORD, Rounds
+from fairseq_lxsr.context.rounds import RECORD, REPORT, Rounds, add_report
 from fairseq_lxsr.errors import InputError
 
 
@@ -13,3 +15,15 @@ def test_what_is_no_record_is_named(tmp_path, content):
     (tmp_path / RECORD).write_text(content)
     with pytest.raises(InputError, match=rf"{RECORD}: not the options of an earlier run"):
         Rounds(ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path)), lambda: pytest.fail("prepared")).run()
+
+
+def test_a_round_is_reported_once(tmp_path):
+    """Also where a run was killed between the report and the pairs, or while an older version wrote a line."""
+    path = tmp_path / REPORT
+    for pairs in (5, 7):
+        add_report(path, {"round": "round1", "pairs": pairs})
+    with path.open("a") as stream:
+        stream.write('{"round": "rou')
+    add_report(path, {"round": "round2", "pairs": 9})
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows == [{"round": "round1", "pairs": 7}, {"round": "round2", "pairs": 9}]
