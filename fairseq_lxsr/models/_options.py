@@ -10,9 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 
 from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
-from fairseq_lxsr.ranges import at_least, below
-
-WIDTH, LAYERS, PROBABILITY = at_least(1, 65_536), at_least(0, 1_000), below(1)
+from fairseq_lxsr.modules.sizes import LAYERS, PROBABILITY, WIDTH
 
 
 @dataclass

@@ -7,10 +7,11 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor, nn
 
-from fairseq_lxsr.models._options import LAYERS, WIDTH, TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.models._options import TransformerOptions, register_presets, transformer_sizes
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.pooling import POOLINGS
+from fairseq_lxsr.modules.sizes import LAYERS, WIDTH
 
 # Wang et al.: three layers of width 512 and 8 heads; the feed-forward width is a decision taken here
 BASE = {

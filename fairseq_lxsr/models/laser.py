@@ -6,7 +6,7 @@ import torch
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from fairseq_lxsr.models._options import WIDTH, EncoderOptions, register_presets
+from fairseq_lxsr.models._options import EncoderOptions, register_presets
 from fairseq_lxsr.models._translation import (
     EncoderOut,
     SentenceDecoder,
@@ -16,7 +16,7 @@ from fairseq_lxsr.models._translation import (
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import uniform_
-from fairseq_lxsr.ranges import at_least
+from fairseq_lxsr.modules.sizes import SOME_LAYERS, WIDTH
 
 # Artetxe and Schwenk 2019; layers and number of parameters after Li and Mak 2020
 LASER_1 = {
@@ -46,7 +46,7 @@ class LaserModelConfig(EncoderOptions):
     )
     encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction", "range": WIDTH})
     encoder_layers: int = field(
-        default=1, metadata={"help": "number of bidirectional LSTM layers", "range": at_least(1, 1_000)}
+        default=1, metadata={"help": "number of bidirectional LSTM layers", "range": SOME_LAYERS}
     )
     decoder_embed_dim: int = field(
         default=1024, metadata={"help": "width of the decoder's token embeddings", "range": WIDTH}

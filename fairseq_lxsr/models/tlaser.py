@@ -9,8 +9,6 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_lxsr.models._options import (
-    PROBABILITY,
-    WIDTH,
     TransformerOptions,
     register_presets,
     transformer_sizes,
@@ -23,8 +21,8 @@ from fairseq_lxsr.models._translation import (
 )
 from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH
 from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
-from fairseq_lxsr.ranges import at_least
 
 # Li and Mak 2020
 BASE = {
@@ -48,7 +46,7 @@ class TLaserModelConfig(TransformerOptions):
         default=4096, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
     )
     encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads", "range": WIDTH})
-    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers", "range": at_least(1, 1_000)})
+    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers", "range": SOME_LAYERS})
     decoder_lang_embed_dim: int = field(
         default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
     )

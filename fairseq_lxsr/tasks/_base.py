@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -16,17 +16,16 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, DictConfig
 
 from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable, read_checkpoint
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.cpu import tune_cpu
-from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
-from fairseq_lxsr.tasks._checks import check_run
+from fairseq_lxsr.tasks._checks import check_run, spelling
 from fairseq_lxsr.tasks._foreign import report_in_one_line
 from fairseq_lxsr.tasks._memory import check_memory
 from fairseq_lxsr.tasks._saving import check_space, hold, reached
 from fairseq_lxsr.text import hash_symbols
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as it is
-POSITIONS = at_least(1, 1_000_000)
 
 logger = logging.getLogger(__name__)
 report_in_one_line()
@@ -104,6 +103,14 @@ class LxsrTask(FairseqTask):
         if not self.cfg.no_save:
             self.get_checkpoint_dict()
         return model
+
+    def post_validate(self, model, stats: dict[str, Any], agg) -> None:
+        """fairseq calls this after every validation, before it looks for the figure that decides which is the best."""
+        options = self.cfg._get_parent()
+        metric = options.checkpoint.best_checkpoint_metric if options is not None else "loss"
+        if metric not in stats:
+            name = spelling("checkpoint", "best_checkpoint_metric")
+            raise InputError(f"{name} {metric}; expected one of {', '.join(stats)}, as validation has them")
 
     def end_if_finished(self, checkpoint: Path, options: DictConfig) -> None:
         """Leave, with exit status 0, where there is nothing to train: fairseq would make one update more.

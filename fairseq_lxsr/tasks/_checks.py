@@ -2,7 +2,7 @@
 
 import ast
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ OR_OFF = at_least(-1)  # -1 stands for never, or for all
 LEARNING_RATE = Range(0, 1_000)
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
-        "seed": at_least(0, 2**32 - 1),
+        "seed": COUNT,  # below what numpy takes, as fairseq adds to it
         "log_interval": SIZE,
         "empty_cache_freq": COUNT,
         "fp16_init_scale": SIZE,
@@ -51,7 +51,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
         "validate_interval": SIZE,
         "validate_interval_updates": COUNT,
         "validate_after_updates": COUNT,
-        "fixed_validation_seed": at_least(0, 2**32 - 1),
+        "fixed_validation_seed": COUNT,
         "max_valid_steps": COUNT,
         "curriculum": COUNT,
         "num_shards": SIZE,
@@ -76,7 +76,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
         "patience": OR_OFF,
     },
     "ema": {"ema_decay": below(1), "ema_start_update": COUNT, "ema_update_freq": SIZE},
-    "optimizer": {"weight_decay": NOT_NEGATIVE, "adam_eps": positive(), "momentum": below(1)},
+    "optimizer": {"weight_decay": between(0, 1_000), "adam_eps": Range(1e-20, 1), "momentum": below(1)},
     "lr_scheduler": {
         "warmup_updates": COUNT,
         "warmup_init_lr": Range(-1, LEARNING_RATE.most),
@@ -135,7 +135,11 @@ def check_options(cfg: DictConfig) -> None:
     for group, registry in registries.items():
         check_group(cfg[group], registry.get(cfg[group]._name), group)
     _check_precision(cfg.common)
-    _check_betas(getattr(cfg.optimizer, "adam_betas", None))
+    _check_schedule(cfg)
+    _check_literal("optimizer", "adam_betas", getattr(cfg.optimizer, "adam_betas", (0, 0)), _are_betas, "(0.9, 0.999)")
+    _check_literal(
+        "checkpoint", "optimizer_overrides", cfg.checkpoint.optimizer_overrides, _is_mapping, "{'adam_eps': 1e-6}"
+    )
 
 
 def check_group(values: Any, kind: type | None, group: str) -> None:
@@ -177,13 +181,30 @@ def _check_precision(common: DictConfig) -> None:
         raise InputError(f"{option} is for TPUs in fairseq, and there is none; on a GPU expected --fp16 or --amp")
 
 
-def _check_betas(betas: Any) -> None:
-    """fairseq evaluates them as Python, whatever they say."""
+def _check_schedule(cfg: DictConfig) -> None:
+    """The schedule that divides by the number of warm-up updates, and those that take one learning rate only."""
+    name = cfg.lr_scheduler._name
+    if name == "inverse_sqrt" and not cfg.lr_scheduler.warmup_updates:
+        option = spelling("lr_scheduler", "warmup_updates")
+        raise InputError(f"{option} 0 with --lr-scheduler inverse_sqrt; expected {SIZE}")
+    if len(cfg.optimization.lr) > 1 and name in ("inverse_sqrt", "cosine", "tri_stage"):
+        rates = ", ".join(f"{rate:g}" for rate in cfg.optimization.lr)
+        raise InputError(f"{spelling('optimization', 'lr')} {rates} with --lr-scheduler {name}; expected one, or fixed")
+
+
+def _check_literal(group: str, name: str, value: Any, fits: Callable[[Any], bool], example: str) -> None:
+    """An option that fairseq evaluates as Python, whatever it says."""
     try:
-        values = ast.literal_eval(betas) if isinstance(betas, str) else betas
-        fits = values is None or (len(values) == 2 and all(beta in below(1) for beta in values))
-    except (ValueError, TypeError, SyntaxError):
-        fits = False
-    if not fits:
-        name = spelling("optimizer", "adam_betas")
-        raise InputError(f"{name} {shown(betas)}; expected two numbers below 1, for example (0.9, 0.999)")
+        good = fits(ast.literal_eval(value) if isinstance(value, str) else value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        good = False
+    if not good:
+        raise InputError(f"{spelling(group, name)} {shown(value)}; expected for example {example}")
+
+
+def _are_betas(value: Any) -> bool:
+    return len(value) == 2 and all(beta in below(1) for beta in value)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, dict)

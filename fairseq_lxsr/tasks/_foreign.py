@@ -31,6 +31,7 @@ EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
             f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
         ),
     ),
+    (ImportError, r"(?s).*(pip install \w+)", "an option asks for what is not installed; leave it out, or {0}"),
     (
         AssertionError,
         r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)$",
@@ -47,8 +48,10 @@ EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
 
 def explain(error: BaseException) -> str | None:
     """What to tell the user; None for an error that keeps its traceback."""
+    # fairseq looks for the first number that is not finite, and that may fail
+    cause = error.__context__ if isinstance(error.__context__, FloatingPointError) else error
     for kind, pattern, message in EXPLAINED:
-        match = re.match(pattern, str(error)) if isinstance(error, kind) else None
+        match = re.match(pattern, str(cause)) if isinstance(cause, kind) else None
         if match:
             return message.format(*match.groups())
     return one_line(error)

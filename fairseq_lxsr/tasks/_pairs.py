@@ -10,8 +10,9 @@ from fairseq.data import Dictionary
 from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.ranges import below, positive
-from fairseq_lxsr.tasks._base import POSITIONS, LxsrTask, LxsrTaskConfig
+from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
 from fairseq_lxsr.tasks._corpora import joined_dictionary, language_pairs, read_corpus
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from fairseq_lxsr.criterions import xling_translation_loss  # noqa: F401  --user
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.datasets.translation import TranslationDataset
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.ranges import positive
-from fairseq_lxsr.tasks._base import POSITIONS
 from fairseq_lxsr.tasks._corpora import language_pairs
 from fairseq_lxsr.tasks._pairs import PairTask, PairTaskConfig
 

@@ -81,7 +81,8 @@ def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
         ("optimization.lr", [], "--lr is empty"),
         ("optimizer.weight_decay", -1.0, "--weight-decay -1.0"),
         ("optimizer.adam_betas", "__import__('os')", "--adam-betas"),
-        ("optimizer.adam_betas", [0.9, 1.0], "--adam-betas [0.9, 1.0]; expected two numbers below 1"),
+        ("optimizer.adam_betas", [0.9, 1.0], "--adam-betas [0.9, 1.0]; expected for example (0.9, 0.999)"),
+        ("checkpoint.optimizer_overrides", "x", "--optimizer-overrides 'x'; expected for example {'adam_eps': 1e-6}"),
         ("lr_scheduler.warmup_updates", -5, "--warmup-updates -5"),
         ("dataset.batch_size", 0, "--batch-size 0; expected a whole number of at least 1"),
         ("dataset.max_tokens", 0, "--max-tokens 0"),
@@ -129,6 +130,9 @@ OF_FAIRSEQ = [
     ((), {"seed": "-1"}, "--seed: expected a whole number of at least 0"),
     ((), {"update_freq": "0"}, "--update-freq 0; expected a whole number of at least 1"),
     ((), {"lr": "1e30"}, "--lr 1e+30; expected"),
+    ((), {"warmup_updates": "0"}, "--warmup-updates 0 with --lr-scheduler inverse_sqrt"),
+    ((), {"lr": "0.1,0.01"}, "--lr 0.1, 0.01 with --lr-scheduler inverse_sqrt; expected one, or fixed"),
+    (("--best-checkpoint-metric", "acc", "--max-update", "1"), {}, "--best-checkpoint-metric acc; expected one of"),
     ((), {"criterion": "cross_entropy"}, "--criterion cross_entropy with --task xling_sent; expected xling_sent_loss"),
     ((), {"arch": "laser_1"}, "--arch laser_1 with --task xling_sent; expected lxsr, lxsr_base"),
     ((), {"criterion": "sent_context_loss"}, "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or "),
@@ -141,13 +145,17 @@ OF_FAIRSEQ = [
 
 @pytest.mark.parametrize(("flags", "given", "expected"), OF_FAIRSEQ, ids=[str(case[:2]) for case in OF_FAIRSEQ])
 def test_fairseq_train_ends_in_one_line(tmp_path, toy_work, flags, given, expected):
-    done = train_here(toy_work / "data-bin", tmp_path / "save", "--disable-validation", *flags, **given)
-    refused(done, expected)
+    refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, **given), expected)
     assert not list(tmp_path.rglob("*.pt"))
 
 
 def test_what_fairseq_says_of_mendable_errors_is_one_line():
-    assert "training diverged" in explain(FloatingPointError("gradients are Nan/Inf"))
+    diverged, looking = FloatingPointError("gradients are Nan/Inf"), StopIteration()
+    looking.__context__ = diverged
+    assert "training diverged" in explain(diverged)
+    assert "training diverged" in explain(looking)
+    missing = ImportError("\n\nPlease install the fairscale package:\n\n  pip install fairscale")
+    assert explain(missing) == "an option asks for what is not installed; leave it out, or pip install fairscale"
     found = explain(AssertionError("Optimizer does not match; please reset it (--reset-optimizer). FairseqAdam vs SGD"))
     assert found.startswith("Optimizer of the checkpoint: FairseqAdam, and now SGD; ")
     relayed = "\n-- Process 0 terminated:\nTraceback:\n  line\nfairseq_lxsr.errors.InputError: --lr -1; expected more\n"
