@@ -1,7 +1,6 @@
 """fairseq checkpoints: read without running code, checked before a run is resumed, exported to a model folder."""
 
 import contextlib
-import os
 import pickle
 import re
 from argparse import Namespace
@@ -15,17 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_lxsr.data_folder import count_pairs
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.model_folder import NETWORKS, save_folder
-from fairseq_lxsr.text import (
-    DICTIONARY_FILE,
-    SENTENCEPIECE_FILE,
-    TEXT_FILE,
-    TextOptions,
-    Tokenizer,
-    hash_symbols,
-    read_dictionary,
-)
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.model_folder import NETWORKS, build_network, check_training, save_folder
+from fairseq_lxsr.text import Tokenizer, hash_symbols, read_dictionary
+from fairseq_lxsr.text_folder import find_shards, find_text, kept_text
 
 # under these names a task keeps the hash of its dictionary and its target languages in every checkpoint
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
@@ -63,19 +55,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:
         state = _load(path)
-        if not isinstance(state, dict) or "model" not in state or not isinstance(state.get("cfg"), dict):
-            raise InputError(f"{path}: no fairseq checkpoint, it has no model and cfg; choose another file")
-        # options of fairseq's older models and tasks
-        parts = {name: vars(part) if isinstance(part, Namespace) else part for name, part in state["cfg"].items()}
-        return {**state, "cfg": parts}
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL (\S+)", str(error))
         what = f"it calls {name[1]}" if name else "its pickle holds more than tensors and plain values"
         raise InputError(f"{path}: refused, {what}, which could run code{_other_checkpoint(path)}") from None
-    except (RuntimeError, EOFError, ValueError) as error:
-        if isinstance(error, InputError):
+    except Exception as error:  # torch raises errors of many kinds for a file that is something else
+        if isinstance(error, OSError) and error.filename:
             raise
         raise InputError(f"{path}: cut off or damaged, not a whole checkpoint{_other_checkpoint(path)}") from None
+    return _checked(state, path)
 
 
 def _load(path: Path) -> Any:
@@ -84,12 +72,49 @@ def _load(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
+def _checked(state: Any, path: Path) -> dict[str, Any]:
+    """The parts of a checkpoint that we read, each of its type; empty where one may be missing.
+
+    Raises: InputError for anything that fairseq-train did not write.
+    """
+    if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
+        raise InputError(f"{path}: no checkpoint of fairseq-train, it has no model and cfg; choose another file")
+    # options of fairseq's older models and tasks
+    cfg = {name: vars(part) if isinstance(part, Namespace) else part for name, part in state["cfg"].items()}
+    parts = {name: cfg.get(name) for name in ("model", "task")}
+    parts |= {name: _or(cfg.get(name), {}) for name in ("criterion", "common", "ema")}
+    more = {name: _or(state.get(name), {}) for name in ("task_state", "extra_state")}
+    history = _or(state.get("optimizer_history"), [])
+    weights = state.get("model")
+    found: dict[str, Any] = {f"cfg.{name}": part for name, part in parts.items()} | more
+    wrong = next((name for name, part in found.items() if not _is_plain(part)), None)
+    if not (isinstance(history, list) and all(isinstance(part, dict) for part in history)):
+        wrong = "optimizer_history"
+    if not (isinstance(weights, dict) and weights and all(map(_is_weight, *zip(*weights.items(), strict=True)))):
+        wrong = "model"
+    if wrong:
+        raise InputError(f"{path}: its {wrong} is none that fairseq-train writes; choose another file")
+    return {**state, **more, "optimizer_history": history or [{}], "cfg": cfg | parts}
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _is_plain(part: Any) -> bool:
+    return isinstance(part, dict) and not any(isinstance(value, Tensor) for value in part.values())
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, Tensor)
+
+
 def newest_other(path: Path) -> Path | None:
     """The newest other checkpoint of the folder that can be read."""
     others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
     for other in others:
-        with contextlib.suppress(pickle.UnpicklingError, RuntimeError, EOFError, ValueError):
-            if other.name != path.name and "model" in _load(other):
+        with contextlib.suppress(Exception):
+            if other.name != path.name and _checked(_load(other), other):
                 return other
     return None
 
@@ -117,7 +142,7 @@ def check_resumable(
     trained_by = options.get("_name") or options.get("task")
     if trained_by != task:
         raise InputError(f"{path}: trained by --task {trained_by}, not {task}; choose another --save-dir")
-    entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS)]
+    entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS) and value.dim()]
     other = next((count for count in entries if count != vocab_size), None)
     found = state.get("task_state", {})
     if other or found.get(DICTIONARY_HASH, task_state[DICTIONARY_HASH]) != task_state[DICTIONARY_HASH]:
@@ -156,7 +181,8 @@ def export_checkpoint(
     """Turn a fairseq checkpoint of this plugin into a model folder.
 
     Args:
-        data: folder that fairseq-preprocess wrote, for the dictionary; default: the one the checkpoint names.
+        data: folder that fairseq-preprocess wrote, for the dictionary; default: what training kept beside the
+            checkpoint, then the folder that the checkpoint names.
         sentencepiece_model, lowercase: how the data was made; default: what `lxsr prepare` left beside the dictionary.
         dtype: of the weights on disk.
         ema: the moving average of the weights that fairseq-train --store-ema kept, not those of the last update.
@@ -166,30 +192,28 @@ def export_checkpoint(
     state = read_checkpoint(checkpoint)
     if ema:
         state = averaged(state, checkpoint)
-    cfg = state["cfg"]
-    shards = [Path(data)] if data else [Path(shard) for shard in cfg["task"]["data"].split(os.pathsep)]
-    data = shards[0]
-    dictionary = find_dictionary(data)
-    model = encoder_of(state, dictionary, checkpoint)
-    spm = Path(sentencepiece_model or data / SENTENCEPIECE_FILE)
-    if not spm.is_file():
-        raise InputError(f"{spm}: no such file; name the SentencePiece model with --sentencepiece-model")
-    if lowercase is not None:
-        text = TextOptions(lowercase=lowercase)
-    elif (data / TEXT_FILE).is_file():
-        text = TextOptions.load(data / TEXT_FILE)
-    else:
-        raise InputError(f"{data / TEXT_FILE}: no such file; say --lowercase or --no-lowercase, as the data was made")
-    Tokenizer(spm, text, read_dictionary(dictionary))  # refuses a model that does not go with the dictionary
-    training = how_trained(state, shards) | ({"ema_decay": cfg["ema"]["ema_decay"]} if ema else {})
-    save_folder(output, model, dictionary, spm, text, training, dtype)
+    named = state["cfg"]["task"].get("data")
+    if not data and not (named and isinstance(named, str)):
+        raise InputError(f"{checkpoint}: names no data folder; name it with --data")
+    shards = [Path(data)] if data else find_shards(Path(checkpoint), named)
+    kept = [] if data else kept_text(Path(checkpoint), state["task_state"].get(DICTIONARY_HASH))
+    text = find_text([*kept, shards[0]], sentencepiece_model, lowercase)
+    symbols = read_dictionary(text.dictionary)
+    model = encoder_of(state, symbols, text.dictionary, checkpoint)
+    Tokenizer(text.sentencepiece_model, text.options, symbols)  # refuses one that does not go with the dictionary
+    training = how_trained(state, shards) | ({"ema_decay": state["cfg"]["ema"].get("ema_decay")} if ema else {})
+    try:
+        check_training(training)
+    except InputError as error:
+        raise InputError(f"{checkpoint}: {error}; choose another file") from None
+    save_folder(output, model, text.dictionary, text.sentencepiece_model, text.options, training, dtype)
     return Path(output)
 
 
 def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
     """The checkpoint with the moving average of its weights in their place."""
-    average = state.get("extra_state", {}).get("ema")
-    if average is None:
+    average = state["extra_state"].get("ema")
+    if not (isinstance(average, dict) and average):
         raise InputError(
             f"{checkpoint}: has no moving average of its weights; train with --store-ema, or export without"
         )
@@ -205,30 +229,20 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
     wanted = cfg["task"].get("lang_pairs")
     pairs: Counter[str] = Counter()
     for shard in shards:
-        pairs.update(count_pairs(shard, wanted))
+        pairs.update(count_pairs(shard, wanted if isinstance(wanted, str) else None))
     return {
         "lang_pairs": wanted,
         "pairs": dict(sorted(pairs.items())),
         "objective": cfg["task"].get("objective"),
         # of the loss: the criterion's until version 0.1, the task's since then
         "options": {k: v for k, v in (cfg["criterion"] | cfg["task"]).items() if k not in OF_ONE_RUN},
-        "updates": state["optimizer_history"][-1]["num_updates"],
-        "seed": cfg["common"]["seed"],
+        "updates": state["optimizer_history"][-1].get("num_updates"),
+        "seed": cfg["common"].get("seed"),
     }
 
 
-def find_dictionary(data: Path) -> Path:
-    """dict.txt, or the first of the dict.LANG.txt files (they are equal: the dictionary is joined)."""
-    if not data.is_dir():
-        raise InputError(f"{data}: no such data folder; name the output of fairseq-preprocess with --data")
-    found = [path for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))) if path.is_file()]
-    if not found:
-        raise InputError(f"{data}: has no dict.txt or dict.LANG.txt; expected the output of fairseq-preprocess")
-    return found[0]
-
-
-def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) -> nn.Module:
-    """The encoder of a checkpoint, after checking that the dictionary is its own."""
+def encoder_of(state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path) -> nn.Module:
+    """The encoder of a checkpoint, after checking that the symbols of a dictionary are its own."""
     weights = {
         name.removeprefix(ENCODER).removeprefix(NETWORK): value
         for name, value in state["model"].items()
@@ -239,19 +253,30 @@ def encoder_of(state: dict[str, Any], dictionary: Path, checkpoint: str | Path) 
     if kind == "transformer" and task not in TRANSFORMER_TASKS:
         known = "lxsr*, laser*, tlaser* or context_transformer*"
         arch = cfg.get("_name") or cfg.get("arch")
-        raise InputError(f"{checkpoint}: a checkpoint of {arch!r}; expected one of --arch {known}")
-    vocab_size, embed_dim = weights[TOKEN_EMBEDDINGS].shape
-    symbols = read_dictionary(dictionary)
+        raise InputError(f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of --arch {known}")
+    vocab_size, embed_dim = _embedding_sizes(weights, checkpoint)
     expected = len(symbols) + (task == "xling_sent")  # and <mask>
-    trained = state.get("task_state", {}).get(DICTIONARY_HASH)
+    trained = state["task_state"].get(DICTIONARY_HASH)
     if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
         raise InputError(
             f"{dictionary}: {expected:,} entries{' with <mask>' if expected > len(symbols) else ''}, not the "
             f"dictionary that {checkpoint} was trained with ({vocab_size:,}); name the right folder with --data"
         )
-    config_class, network_class = NETWORKS[kind]
+    config_class, _ = NETWORKS[kind]
     names = {field.name for field in fields(config_class)}
     sizes = {name: cfg[option] for name, option in OPTIONS.items() if name in names and option in cfg}
-    model = network_class(config_class(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes))
-    model.load_state_dict(weights)
-    return model.eval()
+    try:
+        size = config_class(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes)
+    except InputError as error:
+        raise InputError(f"{checkpoint}: {error}; choose another file") from None
+    return build_network(kind, size, weights, checkpoint).eval()
+
+
+def _embedding_sizes(weights: dict[str, Tensor], checkpoint: str | Path) -> list[int]:
+    """Entries of the dictionary, and width."""
+    sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
+    if len(sizes) != 2:
+        raise InputError(
+            f"{checkpoint}: its token embeddings have the sizes {sizes}; expected two, choose another file"
+        )
+    return sizes

@@ -42,7 +42,7 @@ class TextOptions:
     def load(cls, path: str | Path) -> "TextOptions":
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})") from None
 
     def dumps(self) -> str:

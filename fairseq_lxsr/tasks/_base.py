@@ -24,6 +24,7 @@ from fairseq_lxsr.tasks._foreign import report_in_one_line
 from fairseq_lxsr.tasks._memory import check_memory
 from fairseq_lxsr.tasks._saving import check_space, hold, reached
 from fairseq_lxsr.text import hash_symbols
+from fairseq_lxsr.text_folder import keep_text
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as it is
 
@@ -88,7 +89,8 @@ class LxsrTask(FairseqTask):
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
         options = self.cfg._get_parent()  # of the whole run; None for a task that is made alone
-        if options is not None and not self.cfg.no_save and is_master(options.distributed_training):
+        saves = options is not None and not self.cfg.no_save and is_master(options.distributed_training)
+        if saves:
             hold(Path(self.cfg.save_dir))
         check_memory(lambda: super(LxsrTask, self).build_model(cfg))
         model = super().build_model(cfg)
@@ -102,6 +104,8 @@ class LxsrTask(FairseqTask):
         self.num_parameters = sum(p.numel() for p in model.parameters())
         if not self.cfg.no_save:
             self.get_checkpoint_dict()
+        if saves:
+            keep_text(self.shards[0], Path(self.cfg.save_dir))
         return model
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:

@@ -294,7 +294,7 @@ def test_disk_that_fills_up_during_training(tmp_path, toy_work):
         names = {path.name for path in small.iterdir()}
         assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= names
         assert "checkpoint9.pt" not in names
-        for path in small.iterdir():
+        for path in small.glob("*.pt"):
             read_checkpoint(path)
     finally:
         subprocess.run(["umount", "-l", small], check=True)

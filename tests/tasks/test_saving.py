@@ -1,10 +1,14 @@
 """One run saves in a folder at a time, and one that is finished changes nothing."""
 
+import os
+import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import refused, train_here
+from conftest import ROOT, lxsr_here, refused, train_here
+
+from fairseq_lxsr import SentenceEncoder
 
 HOLD = """
 import sys, time
@@ -37,6 +41,18 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path, toy_work, limit):
     more = train_here(toy_work / "data-bin", tmp_path, *flags, **{name: str(int(value) + 1)})
     assert "is reached" not in more.stdout
     assert contents(tmp_path)["checkpoint_last.pt"] != before["checkpoint_last.pt"]
+
+
+def test_a_checkpoint_is_exported_anywhere_without_its_data(tmp_path, toy_work):
+    data = shutil.copytree(toy_work / "data-bin", tmp_path / "data")
+    named = os.path.relpath(data, ROOT)
+    flags = ("--disable-validation", "--no-epoch-checkpoints")
+    assert not train_here(named, tmp_path / "save", *flags, max_update="1").returncode
+    shutil.rmtree(data)
+    shutil.move(tmp_path / "save", tmp_path / "moved")
+    checkpoint = tmp_path / "moved" / "checkpoint_last.pt"
+    lxsr_here("export-model", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
 
 
 def test_what_is_reset_is_not_finished(tmp_path, toy_work):
