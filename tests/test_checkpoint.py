@@ -86,7 +86,16 @@ def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, tmp_
 def test_another_sentencepiece_model_is_refused(run, tmp_path):
     other = small_model.write_pieces(tmp_path / "other", 99) / "sentencepiece.model"
     checkpoint = run / "save" / "checkpoint_best.pt"
-    given = ("export-model", "--checkpoint", checkpoint, "--output", tmp_path / "model", "--sentencepiece-model", other)
+    given = (
+        "export",
+        "folder",
+        "--checkpoint",
+        checkpoint,
+        "--output",
+        tmp_path / "model",
+        "--sentencepiece-model",
+        other,
+    )
     refused(lxsr_here(*given, check=False), other, "another one than", run / "data" / "sentencepiece.model")
     (run / "data" / "sentencepiece.model").unlink()  # then only its pieces can tell
     other = small_model.write_pieces(tmp_path / "other", 60) / "sentencepiece.model"
@@ -150,7 +159,7 @@ def test_weights_beyond_half_precision_are_named(run, tmp_path):
     state = torch.load(path, weights_only=True)
     state["model"]["encoder.layers.0.fc1.bias"][3] = 1e5
     torch.save(state, path)
-    export = ("export-model", "--checkpoint", path, "--output", tmp_path / "model", "--dtype")
+    export = ("export", "folder", "--checkpoint", path, "--output", tmp_path / "model", "--dtype")
     refused(lxsr_here(*export, "float16", check=False), "layers.0.fc1.bias has numbers as large as 1e+05")
     lxsr_here(*export, "bfloat16")
 

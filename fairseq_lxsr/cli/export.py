@@ -64,7 +64,10 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
         "--ema", action="store_true", help="take the moving average of the weights, of fairseq-train --store-ema"
     )
     parser.add_argument(
-        "--data", type=FILE_NAME, metavar="FOLDER", help="fairseq-preprocess folder (default: the one trained on)"
+        "--data",
+        type=FILE_NAME,
+        metavar="FOLDER",
+        help="fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)",
     )
     parser.add_argument(
         "--sentencepiece-model", type=FILE_NAME, metavar="FILE", help="default: sentencepiece.model of the data folder"

@@ -51,7 +51,7 @@ def test_a_checkpoint_is_exported_anywhere_without_its_data(tmp_path, toy_work):
     shutil.rmtree(data)
     shutil.move(tmp_path / "save", tmp_path / "moved")
     checkpoint = tmp_path / "moved" / "checkpoint_last.pt"
-    lxsr_here("export-model", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
 
 
