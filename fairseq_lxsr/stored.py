@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,9 @@ def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
     from numpy.lib.format import open_memmap  # here, as the command line imports this module before it needs numpy
 
     try:
-        return open_memmap(path, mode)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a header that Python 2 may have written
+            return open_memmap(path, mode)
     except OSError:
         raise
     except Exception as error:  # numpy reads the header with Python's parser, which raises errors of many kinds

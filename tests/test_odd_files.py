@@ -20,6 +20,7 @@ from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.search.corpus_index import FILES, CorpusIndex
 from fairseq_lxsr.search.resumable import Rows, resumable_array
 
+pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no line for people
 hypothesis = pytest.importorskip("hypothesis")
 from odd_files import odd_bytes, odd_json  # noqa: E402 (needs hypothesis)
 
@@ -151,7 +152,7 @@ def test_stored_embeddings(folder, data):
     spoil(data.draw(hypothesis.strategies.sampled_from(sorted(stored.iterdir()))), data)
     encoder = StoredEmbeddings(stored, raw_width=3)
     assert encoder.fingerprint
-    with refused(), np.errstate(over="ignore"):
+    with refused():
         assert embed(encoder, Text(LINES, "en", "text")).shape[0] == 25
 
 
@@ -174,7 +175,6 @@ ODD_ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ODD_ARRAYS, ids=lambda array: f"{array.dtype}-{array.shape}")
-@pytest.mark.filterwarnings("ignore:overflow")
 def test_arrays_of_another_type_or_shape(tmp_path, array):
     np.save(tmp_path / "text.npy", array)
     with pytest.raises(InputError, match=r"text"):

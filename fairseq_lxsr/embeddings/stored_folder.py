@@ -59,7 +59,9 @@ class StoredEmbeddings:
             raise InputError(
                 f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
             )
-        return count_zeros(np.asarray(stored[rows], dtype=np.float32), counts)
+        with np.errstate(over="ignore"):  # infinity is refused where vectors are used
+            vectors = np.asarray(stored[rows], dtype=np.float32)
+        return count_zeros(vectors, counts)
 
     def _check_model(self, path: Path, model: str) -> None:
         for other, known in self.model_of.items():

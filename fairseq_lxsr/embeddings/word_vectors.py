@@ -77,7 +77,8 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
         words += 1
         word, values = fields[0], fields[1:]
         try:
-            vector = np.array(values, dtype=np.float32)
+            with np.errstate(over="ignore"):  # infinity is refused below
+                vector = np.array(values, dtype=np.float32)
         except ValueError:
             vector = np.empty(0, dtype=np.float32)
         if not len(vector) or (vectors and len(vector) != len(vectors[0])) or not np.isfinite(vector).all():

@@ -45,7 +45,8 @@ def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> Non
     Raises:
         InputError: naming the first row that is zero, or has NaN or infinity.
     """
-    norms = np.linalg.norm(embeddings, axis=1)
+    with np.errstate(over="ignore"):  # what is too large to be squared is refused as infinity is
+        norms = np.linalg.norm(embeddings, axis=1)
     for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
         if bad.any():
             what = where(int(bad.argmax()))
