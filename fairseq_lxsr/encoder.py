@@ -17,11 +17,7 @@ from tqdm import tqdm
 from fairseq_lxsr.choices import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_folder import read_config, read_model
-from fairseq_lxsr.modules import (
-    LaserSentenceEncoder,
-    TransformerSentenceEncoder,
-)
-from fairseq_lxsr.modules.packing import padded_batches, row_batches
+from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.text import Tokenizer
 
 NO_LIMIT = np.iinfo(np.int64).max
@@ -34,7 +30,7 @@ class SentenceEncoder:
         embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
 
     Args:
-        model: the encoder network, one of `model_folder.NETWORKS`.
+        model: the encoder network.
         tokenizer: text to dictionary ids.
         config: the content of config.json.
         device: where to compute, `cuda` or `cpu`; None takes CUDA where there is one.
@@ -43,7 +39,7 @@ class SentenceEncoder:
 
     def __init__(
         self,
-        model: Any,
+        model: SentenceNetwork,
         tokenizer: Tokenizer,
         config: dict[str, Any],
         device: str | None = None,
@@ -188,27 +184,23 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Embeddings [N, D] of the sentences ids[start : start + length]."""
         model = self._model(device, dtype)
-        batches = row_batches if isinstance(model, TransformerSentenceEncoder) else padded_batches
         target = model.embed_tokens.weight.device
         embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
         with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
-            for sentences, inputs in batches(ids, starts, lengths, batch_size, model.config.padding_idx):
-                run = model.forward_rows if len(inputs) > 1 else model
-                vectors = run(*(torch.from_numpy(values).to(target) for values in inputs))
+            for sentences, inputs in model.batches(ids, starts, lengths, batch_size):
+                vectors = model.embed_batch(*(torch.from_numpy(values).to(target) for values in inputs))
                 embeddings[sentences] = vectors.float().cpu().numpy()
                 bar.update(len(sentences))
             bar.update(len(lengths) - bar.n)  # empty ones stay zero
         return embeddings
 
-    def _model(self, device: str | None, dtype: str) -> Any:
+    def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
         """The network on a device in a precision; copies are made once and kept."""
         key = (torch.device(device) if device else self.device, dtype)
         if dtype == "int8" and key[0].type != "cpu":
             raise InputError(f"dtype int8 on {key[0]}; expected cpu, or float16 or bfloat16")
-        if dtype == "int8" and isinstance(self.model, LaserSentenceEncoder):
-            raise InputError(
-                "dtype int8 of a LASER encoder, whose LSTMs it does not cover; expected bfloat16 or float32"
-            )
+        if dtype not in self.model.dtypes:
+            raise InputError(f"dtype {dtype} of a {self.model.name} encoder; expected {', '.join(self.model.dtypes)}")
         if key == (self.device, "float32"):
             return self.model
         with self._lock:

@@ -9,19 +9,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
-from fairseq_lxsr.modules import (
-    LaserConfig,
-    LaserSentenceEncoder,
-    TLaserConfig,
-    TLaserSentenceEncoder,
-    TransformerConfig,
-    TransformerSentenceEncoder,
-)
+from fairseq_lxsr.modules import SentenceNetwork, all_networks
 from fairseq_lxsr.ranges import describe, fits
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
@@ -30,12 +23,6 @@ TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
 FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 FORMAT_VERSION = 1
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")
-# what config.json calls an architecture; each network has a config with padding_idx, output_dim and max_positions
-NETWORKS: dict[str, tuple[Any, Any]] = {
-    "transformer": (TransformerConfig, TransformerSentenceEncoder),
-    "laser": (LaserConfig, LaserSentenceEncoder),
-    "tlaser": (TLaserConfig, TLaserSentenceEncoder),
-}
 DEFAULT_ARCHITECTURE = "transformer"  # of folders that do not say
 TRAINING = {  # what config.json may say of the training, for the card
     "lang_pairs": str,
@@ -60,8 +47,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         version, files = config["format_version"], dict(config["files"])
         if version != FORMAT_VERSION:
             raise InputError(f"format {version!r:.60}; this version reads format {FORMAT_VERSION}")
-        config_class, _ = NETWORKS[config.setdefault("architecture", DEFAULT_ARCHITECTURE)]
-        config_class(**config["encoder"])
+        network = all_networks()[config.setdefault("architecture", DEFAULT_ARCHITECTURE)]
+        network.Config(**config["encoder"])
         TextOptions(**config["text"])
         check_training(config["training"])
     except InputError as error:
@@ -86,7 +73,7 @@ def check_training(training: Any) -> None:
             raise InputError(f"training: {name} {shown(value)}; expected {describe(kind)}")
 
 
-def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[nn.Module, Tokenizer]:
+def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
     """Network and tokenizer of a model folder, after checking that all its files go together.
 
     Args:
@@ -104,15 +91,15 @@ def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) ->
     for name in TEXT_FILES:
         if made_with.get(name, files[name]) != files[name]:
             raise InputError(f"{folder / name}: another one than that of {path}; {AGAIN}")
-    config_class, _ = NETWORKS[config["architecture"]]
-    size = config_class(**config["encoder"])
+    network = all_networks()[config["architecture"]]
+    size = network.Config(**config["encoder"])
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     if size.vocab_size - len(symbols) not in (0, 1):  # training may have added <mask>
         raise InputError(
             f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {size.vocab_size:,}; {AGAIN}"
         )
     tokenizer = Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
-    return build_network(config["architecture"], size, weights, path, untrained), tokenizer
+    return build_network(network, size, weights, path, untrained), tokenizer
 
 
 class _ShapesOnly(TorchFunctionMode):
@@ -129,25 +116,29 @@ class _ShapesOnly(TorchFunctionMode):
 
 
 def build_network(
-    architecture: str, size: Any, weights: Mapping[str, Tensor], where: str | Path, untrained: bool = False
-) -> nn.Module:
+    kind: type[SentenceNetwork],
+    size: Any,
+    weights: Mapping[str, Tensor],
+    where: str | Path,
+    untrained: bool = False,
+) -> SentenceNetwork:
     """A network of these sizes with these weights; memory is taken only when they go together.
 
     Args:
-        architecture, size: of `NETWORKS`, and its config.
+        kind: one of `all_networks`.
+        size: its config.
         where: the file of the weights, for messages.
         untrained: keep the random weights, of seed 1, that the network begins with.
     Raises: InputError naming the weight that is missing, of other sizes or no finite number.
     """
-    network_class = NETWORKS[architecture][1]
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
     with torch.device("meta"), _ShapesOnly():
-        expected = {name: list(value.shape) for name, value in network_class(size).state_dict().items()}
+        expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
     check_weights(weights, expected, where)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        network = network_class(size)
+        network = kind(size)
     if not untrained:
         network.load_state_dict(weights)
     return network
@@ -172,7 +163,7 @@ def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, list[int
 
 def save_folder(
     folder: str | Path,
-    model: Any,
+    model: SentenceNetwork,
     dictionary: Path,
     sentencepiece_model: Path,
     text: TextOptions,
@@ -192,7 +183,7 @@ def save_folder(
         (work / WEIGHTS_FILE).write_bytes(serialized(weights, {"format": "pt", **made_with}))
         config = {
             "format_version": FORMAT_VERSION,
-            "architecture": next(name for name, (_, network) in NETWORKS.items() if isinstance(model, network)),
+            "architecture": model.name,
             "encoder": asdict(model.config),
             "text": asdict(text),
             "training": training,

@@ -4,6 +4,7 @@ Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1, LASER_5 and LASER
 """
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.pooling import max_pool
 from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
 from fairseq_lxsr.ranges import limited
@@ -67,8 +69,12 @@ def _taken(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
-class LaserSentenceEncoder(nn.Module):
+class LaserSentenceEncoder(SentenceNetwork):
     """Token ids to sentence embeddings."""
+
+    name, Config, marker = "laser", LaserConfig, "layers.0.ahead.weight_hh_l0"
+    options = MappingProxyType({"hidden_size": "encoder_hidden_size", "num_layers": "encoder_layers"})
+    dtypes = ("float32", "bfloat16", "float16")  # int8 does not cover LSTMs
 
     def __init__(self, config: LaserConfig):
         super().__init__()

@@ -5,6 +5,7 @@ Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS, PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
 from fairseq_lxsr.modules.transformer import attention_kernel
 from fairseq_lxsr.ranges import limited
@@ -110,9 +112,18 @@ class PreNormLayer(nn.Module):
         return x + self.dropout(self.fc2(hidden))
 
 
-class TLaserSentenceEncoder(nn.Module):
+class TLaserSentenceEncoder(SentenceNetwork):
     """Token ids to sentence embeddings."""
 
+    name, Config, marker = "tlaser", TLaserConfig, "tag"
+    options = MappingProxyType(
+        {
+            "ffn_embed_dim": "encoder_ffn_embed_dim",
+            "num_heads": "encoder_attention_heads",
+            "num_layers": "encoder_layers",
+            "max_positions": "max_positions",
+        }
+    )
     positions: Tensor
 
     def __init__(self, config: TLaserConfig):

@@ -5,13 +5,17 @@ encoder for all languages, no language tag, no BOS, no EOS.
 """
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.network import SentenceNetwork
+from fairseq_lxsr.modules.packing import Batches, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import COEFFICIENTS, LAYERS, POSITIONS, PROBABILITY, WIDTH, EncoderSize
 from fairseq_lxsr.ranges import limited
@@ -139,8 +143,21 @@ class GatedLayer(LayerParts):
         return x + feed_forward * self.dropout(self.fc2(hidden))
 
 
-class TransformerSentenceEncoder(nn.Module):
+class TransformerSentenceEncoder(SentenceNetwork):
     """Token ids to sentence embeddings."""
+
+    name, Config = "transformer", TransformerConfig
+    options = MappingProxyType(
+        {
+            "ffn_embed_dim": "encoder_ffn_embed_dim",
+            "num_heads": "encoder_attention_heads",
+            "num_layers": "encoder_layers",
+            "max_positions": "max_positions",
+            "pooling": "pooling",
+            "gated": "gated",
+            "order_coefficients": "order_coefficients",
+        }
+    )
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -231,6 +248,13 @@ class TransformerSentenceEncoder(nn.Module):
         for layer in self.layers:
             x = layer(x, attends, self.embed_positions.weight[places])
         return x
+
+    def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
+        """Sentences packed into rows, for `forward_rows`."""
+        return row_batches(ids, starts, lengths, batch_size, self.config.padding_idx)
+
+    def embed_batch(self, *inputs: Tensor) -> Tensor:
+        return self.forward_rows(*inputs)
 
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
