@@ -6,37 +6,27 @@ import re
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_lxsr.data_folder import count_pairs
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.model_folder import NETWORKS, build_network, check_training, save_folder
+from fairseq_lxsr.model_folder import DEFAULT_ARCHITECTURE, build_network, check_training, save_folder
+from fairseq_lxsr.modules import SentenceNetwork, all_networks
 from fairseq_lxsr.text import Tokenizer, hash_symbols, read_dictionary
 from fairseq_lxsr.text_folder import find_shards, find_text, kept_text
 
 # under these names a task keeps the hash of its dictionary and its target languages in every checkpoint
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
+ARCHITECTURE = "architecture"  # and the name of its network, of `all_networks`
 
 ENCODER, NETWORK = "encoder.", "network."  # in front of the names of the encoder's weights; the second of (T-)LASER's
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
-# a weight that only this kind of encoder has, or the tasks that train no other; and where fairseq keeps its sizes
-MARKERS = {"tag": "tlaser", "layers.0.ahead.weight_hh_l0": "laser"}
+# of version 0.1, whose checkpoints do not name their network, these tasks trained no other
 TRANSFORMER_TASKS = ("xling_sent", "sent_context")
-OPTIONS = {
-    "ffn_embed_dim": "encoder_ffn_embed_dim",
-    "hidden_size": "encoder_hidden_size",
-    "num_heads": "encoder_attention_heads",
-    "num_layers": "encoder_layers",
-    "max_positions": "max_positions",
-    "pooling": "pooling",
-    "gated": "gated",
-    "order_coefficients": "order_coefficients",
-}
 # options that say where and how long a run was, or that stand beside the others in config.json
 OF_ONE_RUN = (
     *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
@@ -241,7 +231,9 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
     }
 
 
-def encoder_of(state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path) -> nn.Module:
+def encoder_of(
+    state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path
+) -> SentenceNetwork:
     """The encoder of a checkpoint, after checking that the symbols of a dictionary are its own."""
     weights = {
         name.removeprefix(ENCODER).removeprefix(NETWORK): value
@@ -249,11 +241,7 @@ def encoder_of(state: dict[str, Any], symbols: Sequence[str], dictionary: Path, 
         if name.startswith(ENCODER)
     }
     cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
-    kind = next((kind for marker, kind in MARKERS.items() if marker in weights), "transformer")
-    if kind == "transformer" and task not in TRANSFORMER_TASKS:
-        known = "lxsr*, laser*, tlaser* or context_transformer*"
-        arch = cfg.get("_name") or cfg.get("arch")
-        raise InputError(f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of --arch {known}")
+    network = network_of(state, weights, checkpoint)
     vocab_size, embed_dim = _embedding_sizes(weights, checkpoint)
     expected = len(symbols) + (task == "xling_sent")  # and <mask>
     trained = state["task_state"].get(DICTIONARY_HASH)
@@ -262,14 +250,26 @@ def encoder_of(state: dict[str, Any], symbols: Sequence[str], dictionary: Path, 
             f"{dictionary}: {expected:,} entries{' with <mask>' if expected > len(symbols) else ''}, not the "
             f"dictionary that {checkpoint} was trained with ({vocab_size:,}); name the right folder with --data"
         )
-    config_class, _ = NETWORKS[kind]
-    names = {field.name for field in fields(config_class)}
-    sizes = {name: cfg[option] for name, option in OPTIONS.items() if name in names and option in cfg}
+    sizes = {name: cfg[option] for name, option in network.options.items() if option in cfg}
     try:
-        size = config_class(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes)
+        size = network.Config(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes)
     except InputError as error:
         raise InputError(f"{checkpoint}: {error}; choose another file") from None
-    return build_network(kind, size, weights, checkpoint).eval()
+    return build_network(network, size, weights, checkpoint).eval()
+
+
+def network_of(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:
+    """The kind of network: as the task's state says, or in checkpoints of version 0.1 as its weights do."""
+    networks, options = all_networks(), state["cfg"]
+    name = state["task_state"].get(ARCHITECTURE)
+    if name is None:
+        name = next((known for known, network in networks.items() if network.marker in weights), None)
+    if name is None and options["task"].get("_name") in TRANSFORMER_TASKS:
+        name = DEFAULT_ARCHITECTURE
+    if not isinstance(name, str) or name not in networks:
+        arch = name or options["model"].get("_name") or options["model"].get("arch")
+        raise InputError(f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of {', '.join(sorted(networks))}")
+    return networks[name]
 
 
 def _embedding_sizes(weights: dict[str, Tensor], checkpoint: str | Path) -> list[int]:

@@ -47,7 +47,7 @@ class SentenceEncoder:
     ):
         self.untrained = untrained
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model = model.to(self.device).eval()
+        self.model: Any = model.to(self.device).eval()  # what a kind of network has of its own, exports know
         self.tokenizer = tokenizer
         self.config = config
         self._copies: dict[tuple[torch.device, str], Any] = {}

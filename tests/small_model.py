@@ -9,7 +9,8 @@ import sentencepiece
 import torch
 import toy
 
-from fairseq_lxsr.model_folder import NETWORKS, save_folder
+from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, read_dictionary
 
 TEXT = TextOptions(lowercase=True)
@@ -41,11 +42,11 @@ def write_pieces(folder: Path, vocab_size: int = 100) -> Path:
 
 def network(data: Path, architecture: str = "transformer", mask: bool = True, **sizes) -> torch.nn.Module:
     """Random weights for the dictionary of a data folder; `mask`: with the <mask> of xling_sent."""
-    config_class, network_class = NETWORKS[architecture]
+    kind = all_networks()[architecture]
     vocab_size = len(read_dictionary(data / DICTIONARY_FILE)) + mask
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return network_class(config_class(vocab_size, 1, **SIZES[architecture] | sizes)).eval()
+        return kind(kind.Config(vocab_size, 1, **SIZES[architecture] | sizes)).eval()
 
 
 def write_folder(folder: Path, architecture: str = "transformer", **sizes) -> Path:

@@ -20,13 +20,14 @@ from safetensors.torch import save_file
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import sha256
-from fairseq_lxsr.model_folder import FILES, NETWORKS, save_folder
+from fairseq_lxsr.model_folder import FILES, save_folder
+from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text import TextOptions
 
 COMPATIBILITY = Path(__file__).parent / "golden" / "compatibility"
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+@pytest.fixture(scope="module", params=sorted(all_networks()))
 def plain(request, tmp_path_factory):
     """A folder of random weights; tests spoil copies of it."""
     return small_model.write_folder(tmp_path_factory.mktemp("small") / "model", request.param)

@@ -31,6 +31,7 @@ class SentenceNetwork(nn.Module):
     marker: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
     config: Any
+    embed_tokens: nn.Embedding
 
     def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
         """Batches of the sentences ids[start : start + length], as `embed_batch` takes them.

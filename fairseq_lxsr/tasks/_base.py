@@ -15,8 +15,9 @@ from fairseq.distributed.utils import is_master
 from fairseq.tasks import FairseqTask
 from omegaconf import II, DictConfig
 
-from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable, read_checkpoint
+from fairseq_lxsr.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_resumable, read_checkpoint
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import tune_cpu
 from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
 from fairseq_lxsr.tasks._checks import check_run, spelling
@@ -101,6 +102,9 @@ class LxsrTask(FairseqTask):
             check_resumable(path, self.cfg._name, *found, exact=resumes and not self.cfg.reset_optimizer)
             if resumes and options is not None:
                 self.end_if_finished(path, options)
+        for module in model.modules():
+            if isinstance(module, SentenceNetwork):
+                self.state.merge_state_dict({ARCHITECTURE: module.name})
         self.num_parameters = sum(p.numel() for p in model.parameters())
         if not self.cfg.no_save:
             self.get_checkpoint_dict()

@@ -1,0 +1,70 @@
+"""The contract of the networks, and that a new one is one module."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_lxsr import modules
+from fairseq_lxsr.choices import DTYPES
+from fairseq_lxsr.modules import all_networks
+
+NETWORK = """
+from dataclasses import dataclass
+
+from torch import nn
+
+from fairseq_lxsr.modules.network import SentenceNetwork
+from fairseq_lxsr.modules.sizes import EncoderSize
+
+
+@dataclass(frozen=True)
+class FirstConfig(EncoderSize):
+    embed_dim: int = 4
+    num_layers: int = 0
+    max_positions: int = 9
+
+    @property
+    def output_dim(self):
+        return self.embed_dim
+
+
+class FirstPiece(SentenceNetwork):
+    name, Config, dtypes = "first", FirstConfig, ("float32",)
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embed_dim)
+
+    def forward(self, tokens):
+        return self.embed_tokens(tokens[:, 0])
+"""
+
+
+@pytest.mark.parametrize("name", ["transformer", "laser", "tlaser"])
+def test_every_network_declares_what_it_is(name):
+    network = all_networks()[name]
+    assert network.name == name
+    assert set(network.dtypes) <= set(DTYPES)
+    fields = set(network.Config.__dataclass_fields__)
+    assert set(network.options) <= fields
+    assert {"vocab_size", "padding_idx", "embed_dim", "num_layers"} <= fields
+    built = network(network.Config(20, 1, embed_dim=8, **({"num_heads": 2} if "num_heads" in fields else {}))).eval()
+    ids, starts, lengths = np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2])
+    for sentences, inputs in built.batches(ids, starts, lengths, 4):
+        vectors = built.embed_batch(*map(torch.from_numpy, inputs))
+        assert vectors.shape == (len(sentences), built.config.output_dim)
+
+
+def test_a_file_in_the_folder_is_a_network(tmp_path, monkeypatch):
+    (tmp_path / "first.py").write_text(NETWORK)
+    monkeypatch.setattr(modules, "__path__", [*modules.__path__, str(tmp_path)])
+    all_networks.cache_clear()
+    try:
+        network = all_networks()["first"]
+        assert network(network.Config(20, 1)).embed_batch(torch.tensor([[3, 4]])).shape == (1, 4)
+    finally:
+        sys.modules.pop("fairseq_lxsr.modules.first")
+        all_networks.cache_clear()
