@@ -38,7 +38,8 @@ PADDING_IDX = 1  # of every fairseq dictionary
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Load a checkpoint with weights_only; tensors stay on disk until they are used.
 
-    Raises: InputError for a missing file, one that is cut off, or one whose pickle would call code.
+    Raises:
+        InputError: for a missing file, one that is cut off, or one whose pickle would call code.
     """
     path = Path(path)
     if not path.is_file():
@@ -65,7 +66,8 @@ def _load(path: Path) -> Any:
 def _checked(state: Any, path: Path) -> dict[str, Any]:
     """The parts of a checkpoint that we read, each of its type; empty where one may be missing.
 
-    Raises: InputError for anything that fairseq-train did not write.
+    Raises:
+        InputError: for anything that fairseq-train did not write.
     """
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise InputError(f"{path}: no checkpoint of fairseq-train, it has no model and cfg; choose another file")
@@ -125,7 +127,9 @@ def check_resumable(
     Args:
         weights: of the model that goes on.
         exact: the optimizer goes on as well, where its state is kept, and needs the very same weights.
-    Raises: InputError as `read_checkpoint`, and for a checkpoint of another task, dictionary, languages or weights.
+
+    Raises:
+        InputError: as `read_checkpoint`, and for a checkpoint of another task, dictionary, languages or weights.
     """
     state = read_checkpoint(path)
     options = state["cfg"]["task"]
@@ -173,11 +177,16 @@ def export_checkpoint(
     Args:
         data: folder that fairseq-preprocess wrote, for the dictionary; default: what training kept beside the
             checkpoint, then the folder that the checkpoint names.
-        sentencepiece_model, lowercase: how the data was made; default: what `lxsr prepare` left beside the dictionary.
+        sentencepiece_model: how the data was made; default: what `lxsr prepare` left beside the dictionary.
+        lowercase: how the data was made; default: what `lxsr prepare` left beside the dictionary.
         dtype: of the weights on disk.
         ema: the moving average of the weights that fairseq-train --store-ema kept, not those of the last update.
-    Returns: the model folder.
-    Raises: InputError for anything missing or not fitting the checkpoint.
+
+    Returns:
+        the model folder.
+
+    Raises:
+        InputError: for anything missing or not fitting the checkpoint.
     """
     state = read_checkpoint(checkpoint)
     if ema:
@@ -213,7 +222,8 @@ def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
 def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
     """For config.json: the text, the options of the loss and how long.
 
-    Args: shards: the data folders that were trained on; what is not there any more is not counted.
+    Args:
+        shards: the data folders that were trained on; what is not there any more is not counted.
     """
     cfg = state["cfg"]
     wanted = cfg["task"].get("lang_pairs")

@@ -16,6 +16,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
 
     Args:
         kind: the dataclass; it checks its values itself, see `ranges.check_fields`.
+
     Raises:
         InputError: naming the file, for anything unknown, missing or of another type.
     """
@@ -48,6 +49,7 @@ def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
 
     Args:
         where: what stands for the mapping in messages.
+
     Raises:
         InputError: for a name that is no field, a field without a value, and what the dataclass refuses.
     """

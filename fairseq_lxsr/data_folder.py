@@ -10,7 +10,9 @@ def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
 
     Args:
         lang_pairs: language pairs with commas between them, in either order; None for all.
-    Returns: number of pairs by SRC-TGT; empty for a folder that is not there.
+
+    Returns:
+        number of pairs by SRC-TGT; empty for a folder that is not there.
     """
     wanted = {frozenset(name.strip().split("-")) for name in lang_pairs.split(",")} if lang_pairs else None
     counts = {path.name.split(".")[1]: count_sentences(path) for path in sorted(folder.glob("train.*-*.*.idx"))}

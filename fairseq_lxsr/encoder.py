@@ -66,7 +66,9 @@ class SentenceEncoder:
 
         Args:
             untrained: take fresh random weights (seed 1) of the same shape: what training is measured against.
-        Raises: InputError naming the file that is missing, changed or of another kind.
+
+        Raises:
+            InputError: naming the file that is missing, changed or of another kind.
         """
         folder = Path(folder)
         config = read_config(folder)
@@ -116,9 +118,13 @@ class SentenceEncoder:
                 `split-mean` all of it, in parts whose mean is taken by their lengths; `error` refuses it. LASER has no
                 such limit.
             counts: where given, `empty` and `long` sentences are added to it.
-        Returns: float32 [N, D], or [N, truncate_dim].
-        Raises: InputError for an unknown option, for a long sentence with `error`, and for an embedding that is no
-            finite number.
+
+        Returns:
+            float32 [N, D], or [N, truncate_dim].
+
+        Raises:
+            InputError: for an unknown option, for a long sentence with `error`, and for an embedding that is no finite
+                number.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str; expected a list of sentences")

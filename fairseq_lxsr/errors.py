@@ -81,7 +81,8 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
 def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = one_line) -> None:
     """The same for a program whose main function is not ours: fairseq-train with this plugin.
 
-    Args: explain: what to tell the user of an error; None for one that keeps its traceback.
+    Args:
+        explain: what to tell the user of an error; None for one that keeps its traceback.
     """
     previous = sys.excepthook
 

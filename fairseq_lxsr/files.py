@@ -72,7 +72,11 @@ class Budget:
         self.left = free + MAX_RATIO * self.size if stat.S_ISREG(about.st_mode) else sys.maxsize
 
     def spend(self, count: int) -> None:
-        """Raises: InputError where nothing is left."""
+        """Take `count` bytes from the budget.
+
+        Raises:
+            InputError: where nothing is left.
+        """
         self.left -= count
         if self.left < 0:
             raise InputError(
@@ -118,8 +122,10 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
 
     Args:
         max_words: of a line; more is no text with one sentence a line. None where lines are no sentences: any number.
-    Raises: InputError naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of
-        more words or of more than 1 MiB (32 MiB where `max_words` is None).
+
+    Raises:
+        InputError: naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of more
+            words or of more than 1 MiB (32 MiB where `max_words` is None).
     """
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
@@ -198,7 +204,8 @@ def read_parallel(
 ) -> Iterator[tuple[str, str]]:
     """Aligned lines of two files.
 
-    Raises: InputError where one ends before the other or either is empty, and as `read_lines`.
+    Raises:
+        InputError: where one ends before the other or either is empty, and as `read_lines`.
     """
     left, right = read_lines(source, max_words), read_lines(target, max_words)
     count = 0
@@ -243,7 +250,11 @@ def sha256(path: str | Path) -> str:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises: InputError where a file of this name would take the place of a folder or a device."""
+    """Check that a file of this name would not replace a folder or a device.
+
+    Raises:
+        InputError: where it would.
+    """
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: exists and is no file, so it is not replaced; choose another name")
 
@@ -254,6 +265,7 @@ def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | 
     Args:
         outputs: files and folders that will be written or removed, those beside an output too; None for none.
         inputs: files and folders that are read; a folder stands for all that is in it, `-` for standard input.
+
     Raises:
         InputError: for an output that is an input under this or another name, lies in one or holds one, or stands
             twice.
@@ -320,7 +332,9 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
 
     Args:
         markers: names of files that every such folder has; an existing folder without one is not replaced.
-    Raises: InputError where `path` exists and is something else.
+
+    Raises:
+        InputError: where `path` exists and is something else.
     """
     path = Path(path).resolve() if Path(path).is_symlink() or ".." in Path(path).parts else Path(path)
     if Path.cwd().is_relative_to(path.resolve()):
@@ -376,8 +390,12 @@ def locked(path: str | Path, of: str | Path) -> Iterator[int]:
     Args:
         path: the file of the lock, made with its folder, removed at the end; it says who holds the lock.
         of: what the message names: the folder or the output that only one process may write.
-    Returns: the lock's file descriptor; a process that inherits it over exec holds the lock too.
-    Raises: InputError saying which process of which machine holds the lock.
+
+    Returns:
+        the lock's file descriptor; a process that inherits it over exec holds the lock too.
+
+    Raises:
+        InputError: saying which process of which machine holds the lock.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,11 @@ CODE = re.compile(r"\w[\w@]{0,31}")  # it becomes a part of file names
 
 
 def check_language(text: str) -> None:
-    """Raises: InputError for what is no code of a language."""
+    """Check that a text is a language code.
+
+    Raises:
+        InputError: for anything else.
+    """
     if not CODE.fullmatch(text):
         raise InputError(f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin")
 
@@ -19,6 +23,7 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
     Args:
         text: SRC-TGT, for example `en-fr`; blanks around it do not matter.
         distinct: refuse a language paired with itself.
+
     Raises:
         InputError: for anything else.
     """

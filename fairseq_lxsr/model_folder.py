@@ -64,7 +64,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_training(training: Any) -> None:
-    """Raises: InputError for values of other types than `TRAINING` has; anything may be missing."""
+    """Check the types of what config.json says of the training; any field may be missing.
+
+    Raises:
+        InputError: for values of other types than `TRAINING` has.
+    """
     if not isinstance(training, dict):
         raise InputError(f"training {shown(training)}; expected an object")
     for name, kind in TRAINING.items():
@@ -79,7 +83,9 @@ def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) ->
     Args:
         config: of `read_config`.
         untrained: fresh random weights, seed 1.
-    Raises: InputError naming the file, and the weight, that is not as the others have it.
+
+    Raises:
+        InputError: naming the file, and the weight, that is not as the others have it.
     """
     path, files = folder / WEIGHTS_FILE, config["files"]
     try:
@@ -129,7 +135,9 @@ def build_network(
         size: its config.
         where: the file of the weights, for messages.
         untrained: keep the random weights, of seed 1, that the network begins with.
-    Raises: InputError naming the weight that is missing, of other sizes or no finite number.
+
+    Raises:
+        InputError: naming the weight that is missing, of other sizes or no finite number.
     """
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
@@ -145,7 +153,11 @@ def build_network(
 
 
 def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, list[int]], where: str | Path) -> None:
-    """Compare names and shapes, look for integers, NaN and infinity. Raises: InputError naming the first weight."""
+    """Compare names and shapes of weights, and look for integers, NaN and infinity.
+
+    Raises:
+        InputError: naming the first weight that does not fit.
+    """
     for name in sorted(weights.keys() ^ expected.keys()):
         what = "has no" if name in expected else "has an unknown"
         raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {AGAIN}")
@@ -172,8 +184,11 @@ def save_folder(
 ) -> None:
     """Write a model folder; it appears under its name only when it is complete.
 
-    Args: dtype: of the weights on disk, one of `WEIGHT_TYPES`; an encoder computes in float32 all the same.
-    Raises: InputError for a weight that is no finite number, or none any more in `dtype`.
+    Args:
+        dtype: of the weights on disk, one of `WEIGHT_TYPES`; an encoder computes in float32 all the same.
+
+    Raises:
+        InputError: for a weight that is no finite number, or none any more in `dtype`.
     """
     weights = {name: rounded(name, value.detach(), dtype) for name, value in model.state_dict().items()}
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
@@ -203,7 +218,11 @@ def serialized(weights: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
-    """A weight in another precision. Raises: InputError where it has no such number."""
+    """Convert a weight to another precision.
+
+    Raises:
+        InputError: where a value has no finite number in that precision.
+    """
     result = value.to(getattr(torch, dtype)).contiguous()
     if not result.isfinite().all():
         raise InputError(

@@ -12,6 +12,7 @@ def require(module: str, extra: str, what: str) -> None:
         module: the name that is imported.
         extra: of fairseq-lxsr, which brings it.
         what: needs it, for the message.
+
     Raises:
         InputError: naming the command that installs it.
     """

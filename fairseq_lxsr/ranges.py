@@ -22,9 +22,11 @@ class Range:
         dropout: float = field(default=0.1, metadata={"help": "...", "range": below(1)})
 
     Args:
-        least, most: the ends, both allowed.
+        least: the ends, both allowed.
+        most: the ends, both allowed.
         whole: whole numbers only.
-        open_least, open_most: the end itself is not allowed.
+        open_least: the end itself is not allowed.
+        open_most: the end itself is not allowed.
         infinite: infinity is allowed.
     """
 
@@ -58,7 +60,11 @@ class Range:
         return " ".join((kind, " and ".join(filter(None, (low, high))))).strip()
 
     def check(self, name: str, value: Any) -> None:
-        """Raises: InputError naming the option, its value and this range."""
+        """Check a value.
+
+        Raises:
+            InputError: naming the option, its value and this range.
+        """
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
@@ -121,7 +127,11 @@ class FileName:
         return self.what
 
     def check(self, name: str, value: Any) -> None:
-        """Raises: InputError naming the option and its value."""
+        """Check a value.
+
+        Raises:
+            InputError: naming the option and its value.
+        """
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
@@ -172,7 +182,9 @@ def check_fields(
         spell: the name of a field as the user writes it, for example `--align-weight`.
         where: what stands before the name in the message, for example a file.
         optional: None is as good as any value.
-    Raises: InputError naming the first field whose value does not fit.
+
+    Raises:
+        InputError: naming the first field whose value does not fit.
     """
     kind = kind or type(values)
     hints = get_type_hints(kind)

@@ -22,7 +22,8 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def parse_json(text: str) -> dict[str, Any]:
     """One JSON object, of any origin, that is safe to print and to write as UTF-8.
 
-    Raises: ValueError for anything else; whoever reads it says what was expected.
+    Raises:
+        ValueError: for anything else; whoever reads it says what was expected.
     """
     try:
         read = json.loads(text)
@@ -53,8 +54,12 @@ def is_count(value: Any) -> bool:
 def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
     """A memory-mapped .npy of numbers; nothing in it can run code.
 
-    Args: mode: `r`, or `r+` to write to it.
-    Raises: OSError for a file that cannot be read, ValueError for one that is something else or cut off.
+    Args:
+        mode: `r`, or `r+` to write to it.
+
+    Raises:
+        OSError: for a file that cannot be read.
+        ValueError: for one that is something else or cut off.
     """
     from numpy.lib.format import open_memmap  # here, as the command line imports this module before it needs numpy
 
@@ -86,7 +91,8 @@ class Record:
     def read(cls, path: Path) -> "Record | None":
         """The record, or None where there is none.
 
-        Raises: InputError for a file that is something else.
+        Raises:
+            InputError: for a file that is something else.
         """
         if not path.exists():
             return None

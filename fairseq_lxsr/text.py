@@ -68,7 +68,8 @@ def is_punctuation(piece: str) -> bool:
 def read_dictionary(path: str | Path) -> list[str]:
     """Symbols of a fairseq dictionary file in the order of their ids, specials first.
 
-    Raises: InputError for a line that is not `symbol count`, or a symbol that stands twice.
+    Raises:
+        InputError: for a line that is not `symbol count`, or a symbol that stands twice.
     """
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
@@ -93,7 +94,9 @@ class Tokenizer:
     Args:
         model: a SentencePiece model file.
         symbols: the dictionary in the order of its ids (see `read_dictionary`); only `encode` needs it.
-    Raises: InputError for a file that is no SentencePiece model, or one that shares no piece with the dictionary.
+
+    Raises:
+        InputError: for a file that is no SentencePiece model, or one that shares no piece with the dictionary.
     """
 
     def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):

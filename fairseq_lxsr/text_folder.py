@@ -54,8 +54,11 @@ def find_text(
     """Each file from the first folder that has it.
 
     Args:
-        sentencepiece_model, lowercase: what the user says of the data.
-    Raises: InputError for what is missing, and for another SentencePiece model than that of the folders.
+        sentencepiece_model: what the user says of the data.
+        lowercase: what the user says of the data.
+
+    Raises:
+        InputError: for what is missing, and for another SentencePiece model than that of the folders.
     """
     dictionary = find_dictionary(folders[0])
     own, options = (

@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> None:
 def load_embedder(args: argparse.Namespace) -> "Encoder":
     """What --model names, told how to compute.
 
-    Raises: InputError for options that a model does not take.
+    Raises:
+        InputError: for options that a model does not take.
     """
     from fairseq_lxsr.embeddings import ModelFolder
 
@@ -110,7 +111,9 @@ def embedder(
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
     """Windows of lines to embeddings as the options want them.
 
-    Args: first: number of the first line, from 0; total: lines of the input, where they are known.
+    Args:
+        first: number of the first line, from 0.
+        total: lines of the input, where they are known.
     """
     import numpy as np
 

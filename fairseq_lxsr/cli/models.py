@@ -55,7 +55,11 @@ def model_name(text: str) -> str:
 
 
 def check_device(args: argparse.Namespace) -> None:
-    """Raises: InputError for a --device that is not there."""
+    """Check that --device names a device of this machine.
+
+    Raises:
+        InputError: for a --device that is not there.
+    """
     import torch
 
     if args.device is not None:
@@ -70,7 +74,8 @@ def check_device(args: argparse.Namespace) -> None:
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     """What --model names, once or for several languages.
 
-    Args: options: of `SentenceEncoder.encode`, for model folders of ours.
+    Args:
+        options: of `SentenceEncoder.encode`, for model folders of ours.
     """
     from fairseq_lxsr.embeddings import ByLanguage
 

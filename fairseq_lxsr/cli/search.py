@@ -129,7 +129,8 @@ def run_search(args: argparse.Namespace) -> None:
 def index_model(index: "CorpusIndex", folder: Path) -> str:
     """The model that an index was made with.
 
-    Raises: InputError where it is no longer there.
+    Raises:
+        InputError: where it is no longer there.
     """
     model = index.config["model_folder"]
     if not model or not Path(model).exists():

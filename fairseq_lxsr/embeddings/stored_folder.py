@@ -88,7 +88,8 @@ class StoredEmbeddings:
 def read_description(path: Path) -> dict[str, Any]:
     """What `lxsr embed` wrote beside a file of embeddings: model, dimension, dtype; empty where there is nothing.
 
-    Raises: InputError for a description that is something else.
+    Raises:
+        InputError: for a description that is something else.
     """
     beside = _description_of(path)
     if not beside.is_file():
@@ -108,8 +109,11 @@ def read_description(path: Path) -> dict[str, Any]:
 def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any]:
     """Embeddings [N, D] of a file, memory-mapped where its format allows that.
 
-    Args: raw_width: D of a LASER-raw file that nothing describes, which is one of float32.
-    Raises: InputError where there is none, or the file is something else.
+    Args:
+        raw_width: D of a LASER-raw file that nothing describes, which is one of float32.
+
+    Raises:
+        InputError: where there is none, or the file is something else.
     """
     path = Path(path)
     if not path.is_file():

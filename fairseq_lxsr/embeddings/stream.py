@@ -56,10 +56,14 @@ def embed_lines(
         settings: everything else that the bytes depend on, written into the index.
         resume: go on with what an interrupted run left, or leave a complete file as it is.
         total: number of lines, for the progress bar.
-    Returns: the index: count, dimension, dtype, format, counts, settings, hash of the text, checksum; it is also in
-        OUTPUT.json.
-    Raises: InputError where what was left is of other settings or text, for input without lines, where `output` is no
-        file, and while another process writes it.
+
+    Returns:
+        the index: count, dimension, dtype, format, counts, settings, hash of the text, checksum; it is also in
+            OUTPUT.json.
+
+    Raises:
+        InputError: where what was left is of other settings or text, for input without lines, where `output` is no
+            file, and while another process writes it.
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
     check_replaceable(output)

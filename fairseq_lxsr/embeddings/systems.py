@@ -17,7 +17,8 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray
 class ModelFolder:
     """A model folder of ours.
 
-    Args: options: of `SentenceEncoder.encode`.
+    Args:
+        options: of `SentenceEncoder.encode`.
     """
 
     def __init__(self, encoder: SentenceEncoder, **options: Any):
@@ -38,7 +39,8 @@ class ModelFolder:
 class LibraryModel:
     """A model of another library with `encode(sentences) -> [N, D]`.
 
-    Args: options: passed on to `encode`.
+    Args:
+        options: passed on to `encode`.
     """
 
     def __init__(self, model: Any, fingerprint: str, width: int, **options: Any):

@@ -64,7 +64,9 @@ class Encoder(Protocol):
 
         Args:
             counts: where given, the numbers of `empty` and of `long` sentences are added to it.
-        Returns: float32 [N, D].
+
+        Returns:
+            float32 [N, D].
         """
 
 

@@ -63,7 +63,8 @@ class WordVectors:
 def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str, int], FloatArray]:
     """Words and their vectors [V, D]; of a word that stands there twice the first.
 
-    Raises: InputError naming the line that is no word vector.
+    Raises:
+        InputError: naming the line that is no word vector.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []

@@ -32,7 +32,8 @@ class MiningSet:
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
     """Source, target and gold of a part.
 
-    Raises: InputError naming the file that is missing.
+    Raises:
+        InputError: naming the file that is missing.
     """
     source, target = (find_file(f"{template}.{part}.{{lang}}", language, pair) for language in split_pair(pair))
     return source, target, find_file(f"{template}.{part}.gold", pair=pair)
@@ -41,8 +42,12 @@ def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
 def read_set(template: str, pair: str, part: str) -> MiningSet:
     """Files TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), as BUCC has them.
 
-    Args: template: {pair} in it stands for the pair, for example bucc2018/{pair}/{pair}; part: training or test.
-    Raises: InputError naming line and identifier that do not fit.
+    Args:
+        template: {pair} in it stands for the pair, for example bucc2018/{pair}/{pair}.
+        part: training or test.
+
+    Raises:
+        InputError: naming line and identifier that do not fit.
     """
     *texts, gold = find_files(template, pair, part)
     sides = []
@@ -135,7 +140,8 @@ def evaluate(
 ) -> tuple[Score, MinedPairs]:
     """F1 on the test part at the threshold of largest F1 on the training part.
 
-    Returns: the score (F1, precision, recall, the training part's F1, the threshold as such), and the mined test pairs.
+    Returns:
+        the score (F1, precision, recall, the training part's F1, the threshold as such), and the mined test pairs.
     """
     mined_train, mined_test = (
         mine(embed(encoder, part.source), embed(encoder, part.target), k, margin, retrieval, **search)

@@ -28,7 +28,8 @@ class ClassifierConfig:
 
     Args:
         hidden: widths of the hidden layers (tanh); () for a linear classifier.
-        dropout: on hidden layers; input_dropout: on the embeddings.
+        dropout: on hidden layers.
+        input_dropout: on the embeddings.
         epochs: the one of largest accuracy on dev is kept, of equal ones the first.
         l2: strengths of the penalty to choose from on dev, each times the sum of squared weights (biases without).
         normalise: embeddings to length one.
@@ -106,7 +107,9 @@ def train_classifiers(
 ) -> Classifiers:
     """Train a classifier for every seed; of several strengths of L2 each seed keeps the one best on dev.
 
-    Args: features: [N, F]; labels: [N], 0 to classes - 1; the same for dev.
+    Args:
+        features: [N, F].
+        labels: [N], 0 to classes - 1; the same for dev.
     """
     check_training_set(features, labels, dev_features, dev_labels)
     x, y = prepare(features, config.normalise), torch.from_numpy(labels)
@@ -189,7 +192,11 @@ def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) ->
 
 
 def check_training_set(features: NDArray, labels: NDArray, dev_features: NDArray, dev_labels: NDArray) -> None:
-    """Raises: InputError where there is nothing to learn or the parts do not fit."""
+    """Check that there is something to learn and that features and labels fit together.
+
+    Raises:
+        InputError: where there is nothing to learn or the parts do not fit.
+    """
     for name, rows, values in (("training", features, labels), ("dev", dev_features, dev_labels)):
         if rows.ndim != 2 or len(rows) != len(values) or not len(rows):
             raise InputError(f"{name} set of {rows.shape} features and {len(values)} labels; expected one label a row")

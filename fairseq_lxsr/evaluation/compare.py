@@ -41,7 +41,8 @@ def paired_bootstrap(
     p: two-sided, how often the draws' difference, shifted to mean zero, is at least as far from zero as the one
     observed (with one added above and below).
 
-    Raises: InputError where the two were not measured on the same units.
+    Raises:
+        InputError: where the two were not measured on the same units.
     """
     one, two = (_ratio_parts(outcomes) for outcomes in (first, second))
     if one.shape != two.shape:

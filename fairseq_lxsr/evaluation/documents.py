@@ -44,7 +44,8 @@ class Labelled:
 def read_part(data: str, language: str, part: str) -> Labelled | None:
     """A part of a language: DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, with .tsv and .gz or not; None: no file.
 
-    Raises: InputError naming a line without label or text.
+    Raises:
+        InputError: naming a line without label or text.
     """
     for name in PARTS[part]:
         for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):

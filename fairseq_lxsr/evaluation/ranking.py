@@ -21,7 +21,8 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
     `nn`: by cosine. `csls`: by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018). `margin`: the
     100 nearest by cosine, by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
 
-    Raises: InputError where there are too few candidates or queries for it.
+    Raises:
+        InputError: where there are too few candidates or queries for it.
     """
     if metric not in METRICS:
         raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
@@ -53,7 +54,10 @@ def found_at(
 ) -> dict[str, Outcomes]:
     """P@k: whether the gold candidate, or one identical to it, is among the first k found.
 
-    Args: found: [Q, K] indices in order; gold: [Q]; same: [M], from `identities`.
+    Args:
+        found: [Q, K] indices in order.
+        gold: [Q].
+        same: [M], from `identities`.
     """
     hits = found == gold[:, None] if same is None else same[found] == same[gold][:, None]
     return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}

@@ -128,7 +128,8 @@ def check_scores_file(path: str | Path) -> None:
 def read_scores(path: str | Path) -> list[Score]:
     """The scores of a file of JSON lines.
 
-    Raises: InputError naming the line that is not a score.
+    Raises:
+        InputError: naming the line that is not a score.
     """
     scores = []
     for number, line in enumerate(read_lines(path, max_words=None), start=1):
@@ -144,7 +145,12 @@ def read_scores(path: str | Path) -> list[Score]:
 
 
 def _score(read: dict[str, Any]) -> Score:
-    """Raises: KeyError or TypeError saying what does not fit."""
+    """Make a score of a JSON object.
+
+    Raises:
+        KeyError: for a field that is missing.
+        TypeError: for a value that does not fit.
+    """
     for kind, names in ((str, ("protocol", "task", "version")), (dict, ("values", "settings", "outcomes"))):
         for name in names:
             if not isinstance(read[name], kind):

@@ -23,7 +23,11 @@ def error_rate(
 ) -> Outcomes:
     """Share of source sentences whose first neighbour is neither their translation nor identical to it.
 
-    Args: source, target: [N, D], aligned; protocol: `tatoeba` or `xsim`; same: [N], `ranking.identities` of the target.
+    Args:
+        source: [N, D], aligned.
+        target: [N, D], aligned.
+        protocol: `tatoeba` or `xsim`.
+        same: [N], `ranking.identities` of the target.
     """
     check_pair(source, target)
     if len(source) != len(target):

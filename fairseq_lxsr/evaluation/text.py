@@ -12,7 +12,11 @@ SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def check_pair(source: FloatArray, target: FloatArray) -> None:
-    """Raises: InputError where the two sides cannot be of one model, or a row has no direction."""
+    """Check that two sides can come from one model, and that no row is zero or not finite.
+
+    Raises:
+        InputError: where the widths differ, or a row has no direction.
+    """
     check_directions(source, "row {} of the source embeddings".format)
     check_directions(target, "row {} of the target embeddings".format)
     if source.shape[1] != target.shape[1]:
@@ -24,7 +28,8 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
     """The file that a template names: {lang} and {pair} filled in, an ending such as .txt.gz added where needed.
 
-    Raises: InputError naming what was looked for.
+    Raises:
+        InputError: naming what was looked for.
     """
     name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
     base = name.replace("{lang}", language).replace("{pair}", pair)
@@ -37,7 +42,8 @@ def find_file(template: str, language: str = "", pair: str = "") -> Path:
 def read_text(path: str | Path, language: str = "") -> Text:
     """All lines of a file.
 
-    Raises: InputError where it is empty.
+    Raises:
+        InputError: where it is empty.
     """
     lines = list(read_lines(path))
     if not lines:

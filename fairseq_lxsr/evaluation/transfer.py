@@ -40,8 +40,11 @@ def transfer_scores(
 ) -> list[Score]:
     """One score for every train language and test language: accuracy, its deviation over seeds, macro F1.
 
-    Args: fingerprint: of the encoder.
-    Raises: InputError for labels in dev or test that are not in train, one class only, missing parts.
+    Args:
+        fingerprint: of the encoder.
+
+    Raises:
+        InputError: for labels in dev or test that are not in train, one class only, missing parts.
     """
     scores = []
     for learnt in train_languages:
@@ -83,7 +86,8 @@ def transfer_scores(
 def class_numbers(part: Part, classes: Sequence[str]) -> IntArray:
     """Labels as numbers [N].
 
-    Raises: InputError naming a label that is not among the classes.
+    Raises:
+        InputError: naming a label that is not among the classes.
     """
     number = {label: index for index, label in enumerate(classes)}
     for row, label in enumerate(part.labels, start=1):

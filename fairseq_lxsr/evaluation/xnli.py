@@ -55,7 +55,8 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
 def read_pairs(data: str, language: str, part: str) -> Pairs:
     """A part of a language.
 
-    Raises: InputError naming the files looked for, or the line that does not fit.
+    Raises:
+        InputError: naming the files looked for, or the line that does not fit.
     """
     for suffix in ("", ".gz"):
         path = Path(data) / f"{language}.{part}.tsv{suffix}"
@@ -131,7 +132,8 @@ def evaluate(
 ) -> list[Score]:
     """Accuracy in every test language of a classifier learnt and chosen in one.
 
-    Args: config: in place of that of the preset.
+    Args:
+        config: in place of that of the preset.
     """
     config = config or PRESETS[preset]
     normalise = preset in NORMALISED

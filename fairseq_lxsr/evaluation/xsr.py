@@ -33,8 +33,12 @@ def select(
 ) -> RetrievalSet:
     """The protocol's text: lower-cased, pairs with an empty or repeated side dropped, shuffled, cut to 200,000.
 
-    Args: languages, files: of the two sides, see `Text`.
-    Raises: InputError where fewer than 10 pairs are left (P@10 would have no meaning).
+    Args:
+        languages: of the two sides, see `Text`.
+        files: of the two sides, see `Text`.
+
+    Raises:
+        InputError: where fewer than 10 pairs are left (P@10 would have no meaning).
     """
     kept: list[tuple[str, str, int]] = []
     row = -1
@@ -64,7 +68,11 @@ def precision_at(
 
     Equal candidates are found in a random order, so that standing among the first does not help a translation.
 
-    Args: queries: [Q, D]; candidates: [M, D], M >= Q; metric: see `ranking.rank`; seed: of that order.
+    Args:
+        queries: [Q, D].
+        candidates: [M, D], M >= Q.
+        metric: see `ranking.rank`.
+        seed: of that order.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     found = rank(queries, candidates[order], max(RANKS), metric, **search)

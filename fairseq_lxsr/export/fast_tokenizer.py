@@ -29,7 +29,11 @@ TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicode
 
 
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
-    """Raises: InputError for an encoder that is not a transformer with the mean over pieces, or that splits Chinese."""
+    """Check that another program can run this encoder.
+
+    Raises:
+        InputError: for an encoder that is not a transformer with mean pooling, or that splits Chinese.
+    """
     kind = encoder.config["architecture"]
     if isinstance(encoder.model, TransformerSentenceEncoder):
         pooling, split_han = encoder.model.config.pooling, encoder.tokenizer.options.split_han
@@ -51,7 +55,8 @@ def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
     """SentencePiece's normalisation, pieces and algorithm as a tokenizer of the library tokenizers, with our ids.
 
-    Args: symbols: see `extended_symbols`.
+    Args:
+        symbols: see `extended_symbols`.
     """
     from sentencepiece import sentencepiece_model_pb2
     from tokenizers import Regex, normalizers, pre_tokenizers

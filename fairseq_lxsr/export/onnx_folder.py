@@ -82,8 +82,12 @@ def export_onnx(
         normalize: embeddings of length one.
         int8: weights of the matrix products as 8-bit integers, activations when they come.
         sample: sentences to compare on, beside a few of every kind.
-    Returns: the largest difference of a coordinate; with int8 the smallest cosine.
-    Raises: InputError where libraries are missing, or the embeddings differ by more than rounding.
+
+    Returns:
+        the largest difference of a coordinate; with int8 the smallest cosine.
+
+    Raises:
+        InputError: where libraries are missing, or the embeddings differ by more than rounding.
     """
     require_transformer(encoder, "onnx")
     for library in ("onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf"):

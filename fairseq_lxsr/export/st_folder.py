@@ -38,8 +38,12 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     Args:
         encoder: a model folder, loaded.
         sample: sentences to compare on, beside a few of every kind.
-    Returns: the largest difference of a coordinate between the two, over all sentences.
-    Raises: InputError where the libraries are missing, or the vectors differ.
+
+    Returns:
+        the largest difference of a coordinate between the two, over all sentences.
+
+    Raises:
+        InputError: where the libraries are missing, or the vectors differ.
     """
     require_transformer(encoder, "sentence-transformers")
     if encoder.model.config.gated:

@@ -21,7 +21,8 @@ def alphabets() -> dict[str, str]:
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
     """A function that finds the first letter or mark of a text that none of the languages is written with.
 
-    Raises: InputError for a language without a known alphabet.
+    Raises:
+        InputError: for a language without a known alphabet.
     """
     unknown = [language for language in languages if language not in alphabets()]
     if unknown:

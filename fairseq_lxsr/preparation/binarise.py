@@ -151,7 +151,9 @@ def binarise_file(
         places: shards; the lines are distributed over them.
         shard_of_lines: from the number of the first line, of lines and of shards, the shard of each; without it
             `shard_numbers`.
-    Returns: the per cent of unknown pieces.
+
+    Returns:
+        the per cent of unknown pieces.
     """
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]

@@ -155,6 +155,7 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair
     Args:
         chosen: options of each, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
         languages: of the two sides.
+
     Raises:
         InputError: for an unknown filter or option, and a language that a filter does not know.
     """
@@ -171,7 +172,11 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair
 
 
 def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Raises: InputError for an unknown filter or option, and for a value that an option does not take."""
+    """Check names and options of filters.
+
+    Raises:
+        InputError: for an unknown filter or option, and for a value that an option does not take.
+    """
     for name, options in chosen.items():
         if name not in FILTERS:
             raise InputError(f"filter {shown(name)}; expected some of {', '.join(FILTERS)}")

@@ -90,7 +90,8 @@ class PrepareConfig:
         work: folder that gets corpus/SRC-TGT, subwords and data-bin.
         cleaning: see `Cleaning`.
         subwords: see `SubwordOptions`.
-        valid_size, test_size: pairs held out for validation and testing.
+        valid_size: pairs held out for validation and testing.
+        test_size: pairs held out for validation and testing.
         seed: of the draw of held-out pairs.
         workers: processes.
         shards: parts of the training data, see `binarise.binarise`.

@@ -98,8 +98,12 @@ def make_corpus(
 
     Args:
         workers: processes; the result does not depend on it.
-    Returns: a report with the size of every split and how many pairs were dropped, by reason.
-    Raises: InputError where less text is left for training than is held out.
+
+    Returns:
+        a report with the size of every split and how many pairs were dropped, by reason.
+
+    Raises:
+        InputError: where less text is left for training than is held out.
     """
     cleaning = cleaning.suited(source.is_messages)
     filters = cleaning.filters or {}

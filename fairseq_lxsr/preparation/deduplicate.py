@@ -18,7 +18,9 @@ def repeated(keys: Path, what: str) -> np.ndarray:
         keys: file of `KEY` rows, one a pair.
         what: `pair`: an earlier pair has the same keys; `side`: an earlier pair has the same source or the same target
             (whether or not that one is kept); `keep`: nothing is a repetition.
-    Returns: bool [N].
+
+    Returns:
+        bool [N].
     """
     count = keys.stat().st_size // KEY.itemsize
     marked = np.zeros(count, dtype=bool)

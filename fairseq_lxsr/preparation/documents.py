@@ -27,7 +27,8 @@ def read_documents(path: Path, language: str) -> Iterator[list[str]]:
     A file is text, one sentence a line and an empty line between documents, or what WikiExtractor --json writes, one
     object with `text` a line, whose sentences are found by sentencex; packed or not.
 
-    Raises: InputError for a missing or empty file, and for one that is neither.
+    Raises:
+        InputError: for a missing or empty file, and for one that is neither.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; expected documents in {language}")
@@ -85,7 +86,11 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
 
 
 def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
-    """Raises: InputError where sentencex is not installed."""
+    """Return a function that splits text of a language into sentences.
+
+    Raises:
+        InputError: where sentencex is not installed.
+    """
     require("sentencex", "documents", "text of WikiExtractor")
     import sentencex
 
@@ -107,7 +112,9 @@ def prepare_documents(
     Args:
         documents: file or folder of each language.
         subwords: fields of `SubwordOptions`.
-    Returns: the data folder or its shards, the folder of the text.
+
+    Returns:
+        the data folder or its shards, the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text, pieces, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
@@ -124,7 +131,9 @@ def make_documents(
 
     Args:
         valid_documents: of each language, drawn by the seed, are held out.
-    Returns: numbers of documents and sentences by split and language.
+
+    Returns:
+        numbers of documents and sentences by split and language.
     """
     inputs = [
         file
@@ -182,7 +191,9 @@ def binarise_documents(
     Args:
         shards: with several, `folder` gets subfolders 0, 1, ... with whole documents of every language, one after the
             other, about the same number of sentences in each; the first has the documents for validation.
-    Raises: InputError for more shards than documents.
+
+    Raises:
+        InputError: for more shards than documents.
     """
     texts = [documents / f"{split}.{language}" for language in languages for split in SPLITS]
 

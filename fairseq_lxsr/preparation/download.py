@@ -28,8 +28,11 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
     """Fetch a file, unless it is there; what an earlier run left in PATH.part is gone on from.
 
     Args:
-        size, checksum: bytes and SHA-256 that the file must have, where they are known.
-    Raises: InputError for an address that does not exist, for no answer to several attempts, another size or checksum.
+        size: bytes and SHA-256 that the file must have, where they are known.
+        checksum: bytes and SHA-256 that the file must have, where they are known.
+
+    Raises:
+        InputError: for an address that does not exist, for no answer to several attempts, another size or checksum.
     """
     if path.is_file():
         return

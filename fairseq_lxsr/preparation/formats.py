@@ -40,9 +40,11 @@ def find_source(data: str | None, source: str, target: str, locale_folders: Sequ
     """What a name stands for.
 
     Args:
-        data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each
-            file may end in .gz, .xz or .zst. None for the catalogues of this machine.
-    Raises: InputError where it stands for nothing.
+        data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may
+            end in .gz, .xz or .zst. None for the catalogues of this machine.
+
+    Raises:
+        InputError: where it stands for nothing.
     """
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
@@ -80,7 +82,8 @@ def _one_side(prefix: str, language: str, source: str, target: str) -> Path:
 def read_tsv(path: Path) -> Iterator[Pair]:
     """Two tab-separated columns; further columns are left out.
 
-    Raises: InputError for a line with fewer, and as `read_lines`.
+    Raises:
+        InputError: for a line with fewer, and as `read_lines`.
     """
     count = 0
     for count, line in enumerate(read_lines(path, max_words=None), start=1):
@@ -96,7 +99,9 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
     """Translation units of a TMX file (ISO 639 codes; en stands for en-US too), one at a time; mark-up inside is text.
 
     Units without both languages are counted.
-    Raises: InputError for a file that is no XML, or defines entities (they could fill the memory).
+
+    Raises:
+        InputError: for a file that is no XML, or defines entities (they could fill the memory).
     """
     require("defusedxml", "prepare", f"{path}: TMX")
     from defusedxml.common import DefusedXmlException

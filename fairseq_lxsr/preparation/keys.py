@@ -20,7 +20,8 @@ def sentence_key(text: str) -> int:
 def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
     """Keys of the lines of text files, and of their columns where there are tabs.
 
-    Raises: InputError for files that are no lines of text.
+    Raises:
+        InputError: for files that are no lines of text.
     """
     for path in paths:
         plain = Path(path).with_suffix("") if Path(path).suffix in PACKED else Path(path)

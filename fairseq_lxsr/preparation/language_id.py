@@ -83,7 +83,8 @@ def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
 def language_check(method: str) -> LanguageCheck:
     """The check (text, its language, the other language of the pair) -> is it in its language.
 
-    Raises: InputError for an unknown method, a package that is not installed, a file that is no model.
+    Raises:
+        InputError: for an unknown method, a package that is not installed, a file that is no model.
     """
     package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
     if package == "fasttext" and not Path(method).is_file():

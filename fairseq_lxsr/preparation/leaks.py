@@ -78,7 +78,8 @@ def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, langua
 def check_leaks(corpora: Mapping[Pair, Path]) -> None:
     """Whether the corpora that are to train together were cleaned together; those made elsewhere are not looked at.
 
-    Raises: InputError for one that was cleaned without what another holds out now.
+    Raises:
+        InputError: for one that was cleaned without what another holds out now.
     """
     manifests = {pair: read_manifest(folder / MANIFEST) for pair, folder in corpora.items()}
     for (pair, own), (other, theirs) in itertools.permutations(manifests.items(), 2):

@@ -24,7 +24,8 @@ PATTERNS = ("{0}/LC_MESSAGES/*.mo", "{0}.po", "**/{0}/LC_MESSAGES/*.[mp]o", "**/
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
     """The catalogues of a language by program name; of a program with several, the first found.
 
-    Raises: InputError where the folders have none, with the languages of the installed ones.
+    Raises:
+        InputError: where the folders have none, with the languages of the installed ones.
     """
     found: dict[str, Path] = {}
     for folder in folders:

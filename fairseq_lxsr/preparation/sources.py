@@ -22,10 +22,13 @@ class Corpus:
     Args:
         name: of the corpus, with its version where there are several.
         format: `moses.zip`, `moses.tgz` (a file a language), `tsv.zip`; others are local and have no url.
-        url, member: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order,
-            {other} is the one that is not English, {other3} its three letters, {language} the one wanted.
+        url: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order, {other} is
+            the one that is not English, {other3} its three letters, {language} the one wanted.
+        member: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order, {other} is
+            the one that is not English, {other3} its three letters, {language} the one wanted.
         languages: all pairs of them, or of them with `partner` only.
-        size, sha256: of the archive of a pair, by SRC-TGT or TGT-SRC, where its publisher tells.
+        size: of the archive of a pair, by SRC-TGT or TGT-SRC, where its publisher tells.
+        sha256: of the archive of a pair, by SRC-TGT or TGT-SRC, where its publisher tells.
     """
 
     name: str
@@ -64,7 +67,8 @@ def registry(path: Path = REGISTRY_FILE) -> dict[str, Corpus]:
 def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] | None = None) -> Corpus:
     """A corpus to download.
 
-    Raises: InputError for an unknown one, or one without the language pair, naming what there is.
+    Raises:
+        InputError: for an unknown one, or one without the language pair, naming what there is.
     """
     corpora = registry() if corpora is None else corpora
     corpus = corpora.get(name)
@@ -82,9 +86,14 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] 
 def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
     """Download and unpack the text of a language pair; an interrupted download goes on where it was.
 
-    Args: corpus: one with a url; see `find_corpus`.
-    Returns: the files as `formats.find_source` takes them: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
-    Raises: InputError where the server gives something else than the registry or the archive promises.
+    Args:
+        corpus: one with a url; see `find_corpus`.
+
+    Returns:
+        the files as `formats.find_source` takes them: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
+
+    Raises:
+        InputError: where the server gives something else than the registry or the archive promises.
     """
     if corpus.format.startswith("tsv") and source != corpus.partner:
         source, target = target, source  # its columns stand in one order

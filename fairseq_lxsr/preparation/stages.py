@@ -26,7 +26,9 @@ def run_stage(
     Args:
         options: everything but the files that the result depends on.
         build: fills the folder it is given and returns a report of plain values.
-    Returns: the report, also when the stage was skipped.
+
+    Returns:
+        the report, also when the stage was skipped.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)
@@ -51,6 +53,7 @@ def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
 
     Args:
         command: what makes the folder.
+
     Raises:
         InputError: naming the file that was changed or is missing.
     """

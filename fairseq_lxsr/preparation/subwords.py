@@ -24,7 +24,9 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
 
     Args:
         corpora: folders with files train.LANGUAGE.
-    Returns: a report with the size of the dictionary.
+
+    Returns:
+        a report with the size of the dictionary.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     if not files:
@@ -62,9 +64,12 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
 def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
     """Train a SentencePiece model on the text of files LINES.LANGUAGE.
 
-    Returns: the content of the model file.
-    Raises: InputError for files without text, and with the largest possible size where the text cannot give so many
-        pieces.
+    Returns:
+        the content of the model file.
+
+    Raises:
+        InputError: for files without text, and with the largest possible size where the text cannot give so many
+            pieces.
     """
     text = TextOptions(how.lowercase, how.split_han)
     lines = filter(None, (normalise(line, text) for line in sample(files, how.max_sentences)))

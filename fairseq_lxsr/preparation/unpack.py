@@ -37,7 +37,9 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
 
     Args:
         wanted: where the file of each name goes; folders inside the archive do not matter.
-    Raises: InputError where one is missing, the archive is spoilt, or unfolds to more than any text would.
+
+    Raises:
+        InputError: where one is missing, the archive is spoilt, or unfolds to more than any text would.
     """
     missing = dict(wanted)
     with _removed_unless_whole(wanted.values()), _opening(archive) as members:

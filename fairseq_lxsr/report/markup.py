@@ -14,7 +14,8 @@ class Chart:
 
     Args:
         summary: what the drawing shows, one or two sentences.
-        head, rows: the same as a table; the first cell of a row names it.
+        head: the same as a table; the first cell of a row names it.
+        rows: the same as a table; the first cell of a row names it.
         digits: of the floats in the table.
     """
 

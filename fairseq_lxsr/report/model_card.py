@@ -25,7 +25,9 @@ def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -
     Args:
         encoder: the `SentenceEncoder` of that folder.
         scores: what `lxsr eval --output` wrote of this model.
-    Raises: InputError for scores of another model.
+
+    Raises:
+        InputError: for scores of another model.
     """
     for score in scores:
         if score.settings.get("model") != encoder.fingerprint:
@@ -42,7 +44,8 @@ def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
     """Speed of `encode` on this machine, from text to embeddings; one run, after a short one.
 
-    Args: symbols: a dictionary, for sentences of random pieces.
+    Args:
+        symbols: a dictionary, for sentences of random pieces.
     """
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
     drawn = np.random.default_rng(1).choice(len(pieces), (SENTENCES, PIECES))

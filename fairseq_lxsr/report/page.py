@@ -52,7 +52,8 @@ def write_report(
 ) -> None:
     """Write the page; what there is nothing of is left out.
 
-    Raises: InputError where there is nothing at all, or the libraries that draw are missing.
+    Raises:
+        InputError: where there is nothing at all, or the libraries that draw are missing.
     """
     if not (logs or scores or samples):
         raise InputError("nothing to report: no training log, no scores, no model with text to look at")
@@ -92,7 +93,11 @@ def content_policy(*scripts: str) -> str:
 
 
 def require_libraries() -> None:
-    """Raises: InputError where one that draws is missing."""
+    """Check that the libraries that draw the charts are installed.
+
+    Raises:
+        InputError: where one is missing.
+    """
     for module in ("plotly", "sklearn"):
         require(module, "report", "a report")
 

@@ -63,7 +63,8 @@ def look_at(
 ) -> Sample:
     """Measure aligned sentences and their embeddings [N, D] of the model with that fingerprint.
 
-    Raises: InputError for fewer than 10 pairs.
+    Raises:
+        InputError: for fewer than 10 pairs.
     """
     if len(source) < MIN_PAIRS:
         raise InputError(f"{len(source)} sentence pairs; a report expects at least {MIN_PAIRS}: give more text")

@@ -28,7 +28,8 @@ class Curves:
 def read_log(path: Path, name: str = "") -> Curves | None:
     """Curves of what fairseq-train printed or wrote with --log-file; None where a file holds none.
 
-    Raises: InputError naming the line whose number of updates is none, and as `read_lines`.
+    Raises:
+        InputError: naming the line whose number of updates is none, and as `read_lines`.
     """
     curves = Curves(name or path.name)
     for number, line in enumerate(read_lines(path, max_words=None), start=1):

@@ -26,7 +26,8 @@ def default_lists(count: int) -> int:
 def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
     """Whether `build_index` can make this of `count` vectors of a width; None where their number is not known yet.
 
-    Raises: InputError for an unknown kind, a number of lists or a width that do not go with it, too few vectors.
+    Raises:
+        InputError: for an unknown kind, a number of lists or a width that do not go with it, too few vectors.
     """
     if kind not in INDEX_KINDS:
         raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
@@ -53,7 +54,9 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
             are compared; `ivf-pq` the same with D/8 bytes a vector.
         lists: inverted lists; None for 4 sqrt(M).
         seed: of the rows that the lists are learnt from.
-    Raises: InputError as `check_kind`, and for NaN.
+
+    Raises:
+        InputError: as `check_kind`, and for NaN.
     """
     count, width = embeddings.shape
     check_kind(kind, lists, width, count)
@@ -80,7 +83,9 @@ def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int 
 
     Args:
         probes: inverted lists to look at for a query; more is slower and finds more.
-    Raises: InputError for queries of another width, fewer vectors than k.
+
+    Raises:
+        InputError: for queries of another width, fewer vectors than k.
     """
     if queries.ndim != 2 or queries.shape[1] != index.d:
         raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
@@ -94,7 +99,11 @@ def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int 
 
 
 def write_index(index: faiss.Index, path: Path) -> None:
-    """Raises: InputError where there is no room for it."""
+    """Write a faiss index.
+
+    Raises:
+        InputError: where the disk has no room for it.
+    """
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:
@@ -103,7 +112,11 @@ def write_index(index: faiss.Index, path: Path) -> None:
 
 
 def read_index(path: Path) -> faiss.Index:
-    """Raises: InputError where the file is not an index of faiss."""
+    """Read a faiss index.
+
+    Raises:
+        InputError: where the file is not an index of faiss.
+    """
     try:
         return faiss.read_index(str(path))
     except RuntimeError as error:

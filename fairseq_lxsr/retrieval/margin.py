@@ -20,7 +20,8 @@ def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: F
     3.1: with k neighbours each, m is their sum over 2k). A ratio whose m is not above zero has no meaning: its pair
     has no neighbourhood to stand out from, and gets the cosine's sign times infinity, or 0 for a cosine of 0.
 
-    Raises: InputError for an unknown margin.
+    Raises:
+        InputError: for an unknown margin.
     """
     mean = (source_means + target_means) / 2
     if margin == "absolute":
@@ -48,7 +49,9 @@ def margin_neighbours(
         k: size of the neighbourhoods, 4 in LASER's tools.
         depth: how many of the nearest are scored and returned; 0 for k, as in LASER's xsim.
         search: options of `nearest_neighbours`.
-    Returns: margins [N, depth] in falling order (of equal ones the one of larger cosine first) and indices.
+
+    Returns:
+        margins [N, depth] in falling order (of equal ones the one of larger cosine first) and indices.
     """
     cosines, found = nearest_neighbours(queries, candidates, max(k, depth or k), **search)
     back, _ = nearest_neighbours(candidates, queries, k, **search)
@@ -67,7 +70,9 @@ def csls_neighbours(
     Args:
         neighbours: size of the neighbourhoods, 10 in MUSE; at most N and M.
         search: options of `nearest_neighbours`.
-    Returns: CSLS [N, k] in falling order, and indices.
+
+    Returns:
+        CSLS [N, k] in falling order, and indices.
     """
     to_queries, _ = nearest_neighbours(candidates, queries, neighbours, **search)
     to_candidates, _ = nearest_neighbours(queries, candidates, neighbours, **search)

@@ -47,13 +47,16 @@ def mine(
     """Find the pairs of two sets of embeddings that stand out from their neighbourhoods.
 
     Args:
-        source: [N, D]; target: [M, D]; in memory or memory-mapped.
+        source: [N, D].
+        target: [M, D]; in memory or memory-mapped.
         k: neighbours of a sentence that are its possible translations and make up its neighbourhood.
         margin: `ratio`, `distance` or `absolute`.
         retrieval: `fwd` every source sentence with its best target, `bwd` the reverse, `intersect` the pairs in both,
             `max` the pairs in either, greedily by score, each sentence once.
         search: options of `nearest_neighbours`.
-    Raises: InputError as `nearest_neighbours`, so for fewer than k sentences on a side.
+
+    Raises:
+        InputError: as `nearest_neighbours`, so for fewer than k sentences on a side.
     """
     forward = nearest_neighbours(source, target, k, **search)
     backward = nearest_neighbours(target, source, k, **search)
@@ -119,10 +122,15 @@ def csls_pairs(
     """The `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) among all of N x M, in falling order.
 
     Args:
-        queries: [N, D]; candidates: [M, D].
+        queries: [N, D].
+        candidates: [M, D].
         neighbours: size of the neighbourhoods r, at most N and M.
-    Returns: CSLS, rows of the queries and of the candidates, each [count]; equal ones in any order.
-    Raises: InputError as `nearest_neighbours`.
+
+    Returns:
+        CSLS, rows of the queries and of the candidates, each [count]; equal ones in any order.
+
+    Raises:
+        InputError: as `nearest_neighbours`.
     """
     to_candidates = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
     to_queries = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])

@@ -30,7 +30,8 @@ FLOAT32_ROUNDING = 2.0**-23
 def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
     """Rows of length one, float32 [N, D]; a zero row stays zero.
 
-    Raises: InputError for NaN or infinity, with the row.
+    Raises:
+        InputError: for NaN or infinity, with the row.
     """
     _check_matrix(embeddings)
     return _unit_rows(embeddings, 0, len(embeddings), "embeddings").clone().numpy()
@@ -42,6 +43,7 @@ def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> Non
     Args:
         embeddings: [N, D].
         where: row -> what it is the embedding of, for the message.
+
     Raises:
         InputError: naming the first row that is zero, or has NaN or infinity.
     """
@@ -69,14 +71,19 @@ def nearest_neighbours(
     query for which the rounding could have hidden a better one is searched again in float32.
 
     Args:
-        queries: [N, D]; candidates: [M, D]; of any length, float32 or float16, in memory or memory-mapped.
+        queries: [N, D].
+        candidates: [M, D]; of any length, float32 or float16, in memory or memory-mapped.
         k: at most M.
         penalty: [M], taken from every candidate's cosine (CSLS).
         precision: of the products: float32, or bfloat16 (2 to 3 times as fast where the processor has it).
         memory_mb: megabytes for the queries at hand and their products, beside arguments and result; at least those of
             2,048 queries.
-    Returns: cosines minus penalty, float32 [N, k], in falling order; indices into the candidates [N, k].
-    Raises: InputError for embeddings of different width, fewer candidates than k, NaN, an unknown precision.
+
+    Returns:
+        cosines minus penalty, float32 [N, k], in falling order; indices into the candidates [N, k].
+
+    Raises:
+        InputError: for embeddings of different width, fewer candidates than k, NaN, an unknown precision.
     """
     _check(queries, candidates, k, penalty, precision)
     found_scores = np.empty((len(queries), k), dtype=np.float32)
@@ -171,7 +178,10 @@ def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: Flo
     With x', y' rounded: |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; then the result is
     rounded, and before it the penalty.
 
-    Args: units, rounded: queries [n, D]; rounding: largest |y - y'| of the candidates.
+    Args:
+        units: queries [n, D].
+        rounded: queries [n, D].
+        rounding: largest |y - y'| of the candidates.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING

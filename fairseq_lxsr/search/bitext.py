@@ -42,9 +42,13 @@ class Mining:
     """How pairs are looked for, and which of them are kept.
 
     Args:
-        k, margin, retrieval: as in `retrieval.mine`.
-        threshold: least score of a pair; top: largest number of pairs. None for no limit.
-        precision, memory_mb: as in `retrieval.nearest_neighbours`.
+        k: as in `retrieval.mine`.
+        margin: as in `retrieval.mine`.
+        retrieval: as in `retrieval.mine`.
+        threshold: least score of a pair.
+        top: largest number of pairs. None for no limit.
+        precision: as in `retrieval.nearest_neighbours`.
+        memory_mb: as in `retrieval.nearest_neighbours`.
     """
 
     k: int = 4
@@ -95,7 +99,9 @@ def mine_files(
         work: folder that keeps embeddings and neighbours; a run that was interrupted goes on from it, and one with
             other options takes what does not depend on them. None: OUTPUT.work, removed at the end.
         options: None for the default ones.
-    Raises: InputError for a folder of something else, while another process works in it, and as `retrieval.mine`.
+
+    Raises:
+        InputError: for a folder of something else, while another process works in it, and as `retrieval.mine`.
     """
     options = options or Mining()
     left, right = (distinct_lines(side) for side in (source, target))

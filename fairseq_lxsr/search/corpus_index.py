@@ -74,8 +74,10 @@ class CorpusIndex:
 
         Args:
             sentences: of any number; empty ones are left out.
-            encode: sentences, with the numbers of their lines, to embeddings [n, D]; fingerprint: of that model.
-            kind, lists: as in `retrieval.build_index`.
+            encode: sentences, with the numbers of their lines, to embeddings [n, D].
+            fingerprint: of that model.
+            kind: as in `retrieval.build_index`.
+            lists: as in `retrieval.build_index`.
             model_folder: where the model lies, for whoever searches.
         """
         with atomic_folder(folder, CONFIG_FILE) as work:
@@ -101,7 +103,11 @@ class CorpusIndex:
 
     @classmethod
     def load(cls, folder: str | Path) -> "CorpusIndex":
-        """Raises: InputError naming the file that is missing, changed or of another kind."""
+        """Load an index folder.
+
+        Raises:
+            InputError: naming the file that is missing, changed or of another kind.
+        """
         folder = Path(folder)
         restore_folder(folder)
         config = _read_config(folder)
@@ -124,7 +130,9 @@ class CorpusIndex:
         Args:
             encode: as in `build`, of the same model.
             probes: see `retrieval.search_index`.
-        Raises: InputError for a query without a direction (no known piece in it).
+
+        Raises:
+            InputError: for a query without a direction (no known piece in it).
         """
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)

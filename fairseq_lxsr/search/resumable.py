@@ -105,8 +105,11 @@ def _opened(path: Path, mode: str, rows: Rows) -> np.memmap | None:
 def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
     """Inside this, nobody else works in the folder, which is new or from an earlier run.
 
-    Args: keep: leave it when the work is done; it is always left where the work fails.
-    Raises: InputError for a folder of something else, and while another process works in it.
+    Args:
+        keep: leave it when the work is done; it is always left where the work fails.
+
+    Raises:
+        InputError: for a folder of something else, and while another process works in it.
     """
     if folder.exists() and not _is_ours(folder):
         raise InputError(f"{folder}: exists and is no work folder of this command; choose another --work")
