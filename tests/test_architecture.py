@@ -162,3 +162,15 @@ main(["prepare", "--work", {str(tmp_path)!r}, "--data", {str(toy_work / "text")!
     done = without_fairseq(code)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "data-bin" / "train.en-fr.en.bin").is_file()
+
+
+MANY_PARAMETERS = {"encode"}  # SentenceEncoder.encode has the options of sentence-transformers
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_take_at_most_eight_parameters_and_fit_on_a_screen(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            assert len(set(names) - {"self", "cls"}) <= 8 or node.name in MANY_PARAMETERS, node.name
+            assert node.end_lineno - node.lineno < 70, node.name

@@ -1,5 +1,7 @@
 """Contrastive alignment: each sentence must find its translation among those of the batch."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,56 +11,80 @@ from fairseq_lxsr.losses.precision import in_float32
 ALIGN_SIMILARITIES = ("inner", "cosine")
 
 
+class Candidates(NamedTuple):
+    """Candidates of all workers, where they are more than the batch.
+
+    Args:
+        u: [C, D] embeddings of one side.
+        v: [C, D] embeddings of the other.
+        first: row of the first pair of the batch; pair i is row `first + i`.
+        is_candidate: [C] False for rows that are padding.
+    """
+
+    u: Tensor
+    v: Tensor
+    first: int
+    is_candidate: Tensor
+
+
+class Negatives(NamedTuple):
+    """One more candidate for each pair, for no other.
+
+    Args:
+        embeddings: [B, D].
+        of: [B, 2] bool, whether it is a candidate for u, for v.
+    """
+
+    embeddings: Tensor
+    of: Tensor
+
+
 @in_float32
 def alignment_loss(
     u: Tensor,
     v: Tensor,
-    all_u: Tensor | None = None,
-    all_v: Tensor | None = None,
     *,
     similarity: str = "inner",
     scale: float = 1.0,
-    first: int = 0,
-    is_candidate: Tensor | None = None,
+    candidates: Candidates | None = None,
     same_text: Tensor | None = None,
-    negative: Tensor | None = None,
-    negative_of: Tensor | None = None,
+    negatives: Negatives | None = None,
 ) -> Tensor:
     """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over the pairs.
 
     Source: Mao et al. 2021, Eq. 6 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
 
     Args:
-        u, v: [B, D] embeddings of the two sides of the pairs.
-        all_u, all_v: [C, D] candidates when they are more than the batch (gathered over devices); pair i of the batch
-            is their row `first + i`.
+        u: [B, D] embeddings of one side of the pairs.
+        v: [B, D] embeddings of the other side.
+        similarity: one of `ALIGN_SIMILARITIES`.
         scale: factor on the similarities (1 / temperature).
-        is_candidate: [C] False for rows of the candidates that are padding.
+        candidates: of all workers; None for those of the batch.
         same_text: [2, B, C] True where a candidate, of v and of u, is not the true one but has its text: no candidate.
-        negative: [B, D] one more candidate for each pair, for no other; negative_of: [B, 2] bool, for u, for v.
-    Returns: scalar, in nats.
+        negatives: one more candidate for each pair.
+    Returns:
+        Scalar, in nats.
     """
     if similarity not in ALIGN_SIMILARITIES:
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
-    in_batch = all_u is None and all_v is None
-    all_u, all_v = (u if all_u is None else all_u), (v if all_v is None else all_v)
-    if similarity == "cosine":
-        u, v, all_u, all_v = (F.normalize(x, dim=1) for x in (u, v, all_u, all_v))
-        negative = None if negative is None else F.normalize(negative, dim=1)
-    rows = torch.arange(len(u), device=u.device)
+    unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
+    u, v = unit(u), unit(v)
+    to_v, first = u @ (v if candidates is None else unit(candidates.v)).T, 0  # [B, C]
+    to_u = to_v.T if candidates is None else v @ unit(candidates.u).T
+    if candidates is not None:
+        first = candidates.first
+        to_v, to_u = (part.masked_fill(~candidates.is_candidate, float("-inf")) for part in (to_v, to_u))
+    true = torch.arange(len(u), device=u.device) + first
     loss = u.new_zeros(())
-    to_v = u @ all_v.T  # [B, C]
-    to_u = to_v.T if in_batch else v @ all_u.T
     for side, (queries, similarities) in enumerate(((u, to_v), (v, to_u))):
         similarities = similarities * scale
-        if is_candidate is not None:
-            similarities = similarities.masked_fill(~is_candidate, float("-inf"))
         if same_text is not None:
             similarities = similarities.masked_fill(same_text[side], float("-inf"))
-        if negative is not None and negative_of is not None:
-            own = ((queries * negative).sum(dim=1) * scale).masked_fill(~negative_of[:, side], float("-inf"))
+        if negatives is not None:
+            own = (queries * unit(negatives.embeddings)).sum(dim=1) * scale
+            own = own.masked_fill(~negatives.of[:, side], float("-inf"))
             similarities = torch.cat((similarities, own[:, None]), dim=1)  # [B, C + 1]
-        loss = loss + F.cross_entropy(similarities, rows + first, reduction="sum")
+        loss = loss + F.cross_entropy(similarities, true, reduction="sum")
     return loss
 
 

@@ -16,7 +16,7 @@ OBJECTIVES = ("ugt", "xtr", "smlm", "mlm", "mlm_xtr")
 def sentence_targets(
     objective: str,
     tokens: tuple[Tensor, Tensor],
-    hidden: tuple[Tensor, Tensor],
+    masked_ids: tuple[Tensor, Tensor],
     padding_idx: int,
     weighting: str = "types",
 ) -> tuple[Target, Target]:
@@ -27,12 +27,12 @@ def sentence_targets(
             `ugt` and `mlm_xtr`: the words of the translation, half of the mass on the pass's own masked pieces where
             it has any (they differ in how many are masked).
         tokens: unmasked source and target [B, T], [B, T'].
-        hidden: masked pieces of source and target [B, M], [B, M'], `padding_idx` at unused places.
+        masked_ids: masked pieces of source and target [B, M], [B, M'], `padding_idx` at unused positions.
     Returns: targets for the source pass and the target pass.
     """
-    own = [spread(pieces, padding_idx) for pieces in hidden]
+    own = [spread(pieces, padding_idx) for pieces in masked_ids]
     if objective == "smlm":
-        masked = spread(torch.cat(hidden, dim=1), padding_idx)
+        masked = spread(torch.cat(masked_ids, dim=1), padding_idx)
         return masked, masked
     translation = [bag_of_pieces(other, padding_idx, weighting) for other in reversed(tokens)]
     if objective == "xtr":
@@ -56,7 +56,7 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
 
 
 def token_loss(
-    logits: Tensor, hidden: tuple[Tensor, Tensor], places: tuple[Tensor, Tensor], padding_idx: int
+    logits: Tensor, masked_ids: tuple[Tensor, Tensor], masked_index: tuple[Tensor, Tensor], padding_idx: int
 ) -> Tensor:
     """Cross-entropy of each masked piece from its own state (`mlm`): mean within a sentence, summed over sentences.
 
@@ -64,10 +64,11 @@ def token_loss(
 
     Args:
         logits: [K + K', V], source pieces first.
-        hidden: [B, M], [B, M'] masked pieces; places: [K], [K'] the real ones in `hidden` read as one row.
+        masked_ids: [B, M], [B, M'] masked pieces.
+        masked_index: [K], [K'] where the real ones are in `masked_ids` read as one row.
     """
     ids, weights = (
-        torch.cat([part.flatten()[place] for part, place in zip(parts, places, strict=True)])  # [K + K']
-        for parts in zip(*(spread(pieces, padding_idx) for pieces in hidden), strict=True)
+        torch.cat([part.flatten()[index] for part, index in zip(parts, masked_index, strict=True)])  # [K + K']
+        for parts in zip(*(spread(pieces, padding_idx) for pieces in masked_ids), strict=True)
     )
     return (kl_divergence(logits, ids[:, None], torch.ones_like(weights)[:, None]) * weights).sum()

@@ -17,6 +17,8 @@ def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
             return value.float()
+        if isinstance(value, tuple):  # several tensors that go together, by name
+            return type(value)(*map(widen, value))
         return value
 
     @functools.wraps(loss)

@@ -4,6 +4,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fairseq_lxsr.losses import Candidates
+
 
 class _AllGather(torch.autograd.Function):
     @staticmethod
@@ -20,16 +22,17 @@ class _AllGather(torch.autograd.Function):
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
 
 
-def gather_rows(u: Tensor, v: Tensor, capacity: int) -> tuple[Tensor, Tensor, int, Tensor]:
+def gather_rows(u: Tensor, v: Tensor, capacity: int) -> Candidates:
     """Gather u and v [B, D] of all W workers, each padded to `capacity` rows so that no size need be exchanged.
 
-    Returns: all_u, all_v [W * capacity, D]; the row at which this worker's own begin; [W * capacity] False at padding.
+    Returns:
+        W * capacity candidates.
     """
     missing = capacity - len(u)
     padded = torch.nn.functional.pad(torch.cat((u, v), dim=1).float(), (0, 0, 0, missing))  # [capacity, 2D]
     everything = _AllGather.apply(torch.cat((padded, _is_row(padded, len(u))), dim=1))
     all_u, all_v, is_row = everything.split([u.shape[1], v.shape[1], 1], dim=1)
-    return all_u, all_v, dist.get_rank() * capacity, is_row.squeeze(1).gt(0)
+    return Candidates(all_u, all_v, dist.get_rank() * capacity, is_row.squeeze(1).gt(0))
 
 
 def _is_row(padded: Tensor, count: int) -> Tensor:

@@ -82,17 +82,15 @@ class AlignmentTerm(Term):
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
         embeddings = encoded["embeddings"]
-        u, v = embeddings["source"], embeddings["target"]
+        u, v, negative = embeddings["source"], embeddings["target"], embeddings.get("negative")
         options: dict[str, Any] = {
             "similarity": self.similarity,
             "scale": self.scale,
-            "negative": embeddings.get("negative"),
-            "negative_of": batch.get("negative_of"),
+            "negatives": None if negative is None else losses.Negatives(negative, batch["negative_of"]),
             "same_text": same_text(batch["text_number"]) if self.mask_same_text else None,
         }
         if self.gathered_rows and torch.distributed.is_initialized():
-            all_u, all_v, first, is_candidate = gather_rows(u, v, capacity=self.gathered_rows)
-            return losses.alignment_loss(u, v, all_u, all_v, first=first, is_candidate=is_candidate, **options)
+            options["candidates"] = gather_rows(u, v, capacity=self.gathered_rows)
         return losses.alignment_loss(u, v, **options)
 
 

@@ -21,8 +21,7 @@ torch.manual_seed(0)
 u, v = torch.randn(5, 4), torch.randn(5, 4)
 rows = [slice(0, 3), slice(3, 5)][rank]  # batches of unequal size
 mine = [x[rows].clone().requires_grad_() for x in (u, v)]
-all_u, all_v, first, is_candidate = gather_rows(*mine, capacity=3)
-loss = alignment_loss(*mine, all_u, all_v, first=first, is_candidate=is_candidate)
+loss = alignment_loss(*mine, candidates=gather_rows(*mine, capacity=3))
 loss.backward()
 torch.save([loss.detach(), mine[0].grad, mine[1].grad], sys.argv[3])
 dist.barrier()

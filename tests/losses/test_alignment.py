@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_lxsr.losses import alignment_loss, in_batch_accuracy
+from fairseq_lxsr.losses import Candidates, Negatives, alignment_loss, in_batch_accuracy
 
 
 def slow_alignment(u, v, similarity, scale):
@@ -53,7 +53,7 @@ def test_a_negative_of_its_own_is_one_more_candidate_for_one_sentence(similarity
     u, v, negative = (torch.randn(4, 3, dtype=torch.double, requires_grad=True) for _ in range(3))
     negative_of = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
     options = {"similarity": similarity, "scale": 3.0}
-    result = alignment_loss(u, v, negative=negative, negative_of=negative_of, **options)
+    result = alignment_loss(u, v, negatives=Negatives(negative, negative_of), **options)
     cut = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
     expected = u.new_zeros(())
     for side, (queries, candidates) in enumerate(((u, v), (v, u))):
@@ -93,7 +93,7 @@ def test_gathered_candidates_equal_the_whole_batch():
     pad = F.pad(u, (0, 0, 0, 2)), F.pad(v, (0, 0, 0, 2))
     is_candidate = torch.arange(8) < 6
     parts = [
-        alignment_loss(u[rows], v[rows], *pad, first=rows.start, is_candidate=is_candidate)
+        alignment_loss(u[rows], v[rows], candidates=Candidates(*pad, rows.start, is_candidate))
         for rows in (slice(0, 2), slice(2, 6))
     ]
     torch.testing.assert_close(sum(parts), alignment_loss(u, v))
