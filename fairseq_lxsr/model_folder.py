@@ -10,11 +10,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
+from fairseq_lxsr.modules.shapes import shapes_only
 from fairseq_lxsr.ranges import describe, fits
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
@@ -108,19 +108,6 @@ def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) ->
     return build_network(network, size, weights, path, untrained), tokenizer
 
 
-class _ShapesOnly(TorchFunctionMode):
-    """Tensors without memory need no values; for some, torch would load its compiler, which takes seconds."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Any function as it is, but random numbers, and products with a plain number."""
-        given, name = kwargs or {}, func.__name__
-        if name == "randn":
-            return torch.empty(*args, **given)
-        if name.endswith(("normal_", "uniform_")) or (name == "mul" and not isinstance(args[1], Tensor)):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
-
-
 def build_network(
     kind: type[SentenceNetwork],
     size: Any,
@@ -141,7 +128,7 @@ def build_network(
     """
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
-    with torch.device("meta"), _ShapesOnly():
+    with shapes_only():
         expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
     check_weights(weights, expected, where)
     with torch.random.fork_rng(devices=[]):
