@@ -127,7 +127,9 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
 def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
     before = text.read_bytes()
     refused(embed(toy_model, "--input", text, "--output", text, check=False), text, "which is read")
-    refused(embed(toy_model, "--input", text, "--output", tmp_path, check=False), tmp_path, "exists and is no file")
+    (tmp_path / "folder").mkdir()
+    refused(embed(toy_model, "--input", text, "--output", tmp_path / "folder", check=False), "exists and is no file")
+    refused(embed(toy_model, "--input", text, "--output", tmp_path, check=False), "written over", text)
     refused(embed(toy_model, "--input", text, "--output", "/dev/null", check=False), "/dev/null", "is no file")
     assert text.read_bytes() == before
     options = ("--input", text, "--output", tmp_path / "o.npy", "--dtype", "int8")
@@ -139,8 +141,8 @@ def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
-        (("--shard", "4/3"), ("--shard 4/3", "2/4")),
-        (("--truncate-dim", 99), ("truncate_dim 99", "1 to 32")),
+        (("--shard", "4/3"), ("--shard", "4/3", "2/4")),
+        (("--truncate-dim", 99), ("--truncate-dim 99", "1 to 32")),
         (("--on-long", "error"), ("from line 1 of the input: sentence 302, 'the dog", "pieces; expected at most")),
     ],
 )
