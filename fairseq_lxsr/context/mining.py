@@ -56,8 +56,12 @@ def mine_draws(
         embedded: two languages or more; pairs of them take turns.
         draw: m sentences of either side, or all where there are fewer.
         best: pairs of a draw that are kept, at most.
-    Returns: the pairs in the order they were found, and seconds: `encode`, `search` and `draws`, their number.
-    Raises: InputError where the draws hold no more pairs.
+
+    Returns:
+        the pairs in the order they were found, and seconds: `encode`, `search` and `draws`, their number.
+
+    Raises:
+        InputError: where the draws hold no more pairs.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple, Mined] = {}

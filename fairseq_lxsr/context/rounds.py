@@ -44,7 +44,8 @@ class TrainingText:
 class Rounds:
     """Steps in folders of their own: `stage1`, `round1`, `round2`, ...
 
-    Args: prepare: makes the text, or finds it unchanged; called when nobody else works in the folder.
+    Args:
+        prepare: makes the text, or finds it unchanged; called when nobody else works in the folder.
     """
 
     text: TrainingText
@@ -56,8 +57,9 @@ class Rounds:
     def run(self) -> Path:
         """Returns: the model folder of the last step.
 
-        Raises: InputError for a work folder of other options or text, one that another run holds, and where training
-            fails.
+        Raises:
+            InputError: for a work folder of other options or text, one that another run holds, and where training
+                fails.
         """
         # training holds the lock too, also when it survives this process
         with locked(self.work / LOCK, self.work) as self.lock:

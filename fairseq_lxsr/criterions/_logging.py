@@ -12,7 +12,9 @@ def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[
     Args:
         outputs: what the criterion returned for each batch, summed or not; all with the same names.
         counts: name of each value -> name of the number it is divided by; values that were not computed are left out.
-    Returns: the sums.
+
+    Returns:
+        the sums.
     """
     totals = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for name, count in counts.items():

@@ -43,7 +43,9 @@ class DocumentCorpus:
 class MinedPairs:
     """Sentences of two languages that are taken for translations, and how similar they are.
 
-    Args: left, right: [N, 2] number of the language and of the sentence in it; labels: [N] cosines.
+    Args:
+        left, right: [N, 2] number of the language and of the sentence in it
+        labels: [N] cosines.
     """
 
     left: IntArray

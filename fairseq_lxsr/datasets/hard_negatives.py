@@ -34,8 +34,9 @@ class HardNegatives:
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
         """The negatives of a batch.
 
-        Returns: [B, T] ids, only padding where nothing changed; [B, 2] bool, whether the row is a negative of the
-            source (it is a changed target), or of the target.
+        Returns:
+            [B, T] ids, only padding where nothing changed; [B, 2] bool, whether the row is a negative of the source (it
+                is a changed target), or of the target.
         """
         data, index = pairs.dataset, pairs.index
         of_target = uniform(data.seed, data.epoch, index, SIDE) < 0.5

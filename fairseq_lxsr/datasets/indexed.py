@@ -21,9 +21,12 @@ AGAIN = "run fairseq-preprocess or `lxsr prepare` again"
 def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
     """The sentences of PREFIX.bin, PREFIX.idx.
 
-    Args: num_symbols: entries of the dictionary that their ids are of.
-    Raises: InputError naming the file, for one that is missing, cut off or of another kind, and for an id that is not
-        in the dictionary.
+    Args:
+        num_symbols: entries of the dictionary that their ids are of.
+
+    Raises:
+        InputError: naming the file, for one that is missing, cut off or of another kind, and for an id that is not in
+            the dictionary.
     """
     index, data = (Path(f"{prefix}.{ending}") for ending in ("idx", "bin"))
     for path in (index, data):

@@ -97,7 +97,8 @@ def without_pieces(
 ) -> IntArray:
     """Pieces become padding, each with some probability; the one of a row whose draw is highest stays.
 
-    Args: tokens, index, side: as `mask_tokens`; <mask> stays.
+    Args:
+        tokens, index, side: as `mask_tokens`; <mask> stays.
     """
     drawn = uniform(seed, epoch, index[:, None], DROP, side, np.arange(tokens.shape[1]))  # [B, T]
     drawn[tokens == vocabulary.padding_idx] = 0

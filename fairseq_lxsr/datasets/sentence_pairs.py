@@ -24,8 +24,9 @@ class SentencePairDataset(PairDataset):
     def collater(self, samples: list[dict]) -> Batch:
         """Pad both sides, and let each part add what is its own.
 
-        Returns: `net_input` with `source` and `target` [B, T] as the encoder reads them; `source_tokens` and
-            `target_tokens` [B, T] as they are; `id` [B]; `nsentences`; `ntokens`; and what the parts add, see `Batch`.
+        Returns:
+            `net_input` with `source` and `target` [B, T] as the encoder reads them; `source_tokens` and `target_tokens`
+                [B, T] as they are; `id` [B]; `nsentences`; `ntokens`; and what the parts add, see `Batch`.
         """
         if not samples:
             return {}

@@ -19,7 +19,8 @@ LARGEST = 1_000_000  # of a number: a loss is float32, and adds their squares
 class TeacherEmbeddings:
     """Embeddings of one or both sides of aligned text; the side that has none takes those of the other.
 
-    Args: source, target: [N, E] of any floating type, row i of sentence i.
+    Args:
+        source, target: [N, E] of any floating type, row i of sentence i.
     """
 
     def __init__(self, source: np.ndarray | None, target: np.ndarray | None):
@@ -35,7 +36,8 @@ class TeacherEmbeddings:
 class TeacherRows:
     """Part of a batch: the teacher's embeddings of its pairs.
 
-    Args: teachers: one for each corpus of the dataset.
+    Args:
+        teachers: one for each corpus of the dataset.
     """
 
     def __init__(self, teachers: Sequence[TeacherEmbeddings]):
@@ -51,8 +53,11 @@ class TeacherRows:
 def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | None = None) -> TeacherEmbeddings | None:
     """FOLDER/SPLIT.SRC-TGT.LANG.npy of either language or both; None where there is neither.
 
-    Args: count: number of pairs that the text has, where known.
-    Raises: InputError for a file that is no [N, E] array of finite numbers, or has not a row for every pair.
+    Args:
+        count: number of pairs that the text has, where known.
+
+    Raises:
+        InputError: for a file that is no [N, E] array of finite numbers, or has not a row for every pair.
     """
     paths = [folder / name for name in teacher_files(split, pair)]
     sides = [_open(path, count) if path.is_file() else None for path in paths]

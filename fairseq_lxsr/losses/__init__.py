@@ -2,7 +2,7 @@
 
 Notation, here and in the whole package: B sentence pairs in a batch, T tokens in a sentence, D width, V vocabulary,
 R rows of logits (one row per encoder pass, or per masked piece), K entries of a sparse target.
-Every loss is computed in float32 whatever the training precision, and is a sum; the caller divides by B.
+Every loss is computed in float32 whatever the training precision is, and is a sum; the caller divides by B.
 """
 
 from fairseq_lxsr.losses.alignment import Candidates, Negatives, alignment_loss, in_batch_accuracy

@@ -12,11 +12,11 @@ ALIGN_SIMILARITIES = ("inner", "cosine")
 
 
 class Candidates(NamedTuple):
-    """Candidates of all workers, where they are more than the batch.
+    """Candidates of all workers, which are more than the batch.
 
-    Args:
-        u: [C, D] embeddings of one side.
-        v: [C, D] embeddings of the other.
+    Attributes:
+        u: [C, D] embeddings of the source side.
+        v: [C, D] embeddings of the target side.
         first: row of the first pair of the batch; pair i is row `first + i`.
         is_candidate: [C] False for rows that are padding.
     """
@@ -28,10 +28,10 @@ class Candidates(NamedTuple):
 
 
 class Negatives(NamedTuple):
-    """One more candidate for each pair, for no other.
+    """One additional candidate for each pair, which other pairs do not see.
 
-    Args:
-        embeddings: [B, D].
+    Attributes:
+        embeddings: [B, D] embeddings of the candidates.
         of: [B, 2] bool, whether it is a candidate for u, for v.
     """
 
@@ -55,15 +55,17 @@ def alignment_loss(
     Source: Mao et al. 2021, Eq. 6 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
 
     Args:
-        u: [B, D] embeddings of one side of the pairs.
-        v: [B, D] embeddings of the other side.
+        u: [B, D] embeddings of the source side.
+        v: [B, D] embeddings of the target side.
         similarity: one of `ALIGN_SIMILARITIES`.
         scale: factor on the similarities (1 / temperature).
-        candidates: of all workers; None for those of the batch.
-        same_text: [2, B, C] True where a candidate, of v and of u, is not the true one but has its text: no candidate.
-        negatives: one more candidate for each pair.
+        candidates: candidates of all workers; None for those of the batch.
+        same_text: [2, B, C] True for a candidate (of v, then of u) that has the text of the true translation but is
+            not that translation; it is left out.
+        negatives: one additional candidate for each pair.
+
     Returns:
-        Scalar, in nats.
+        scalar, in nats.
     """
     if similarity not in ALIGN_SIMILARITIES:
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
@@ -91,11 +93,12 @@ def alignment_loss(
 @torch.no_grad()
 @in_float32
 def in_batch_accuracy(u: Tensor, v: Tensor) -> Tensor:
-    """How many sentences have their translation as nearest neighbour (cosine) in the batch.
+    """Count the sentences whose nearest neighbour (cosine) in the batch is their translation.
 
-    Returns: [2] counts in float32, source to target and target to source; a tie counts as not found.
+    Returns:
+        [2] counts in float32, source to target and target to source; a tie counts as not found.
     """
     similarities = F.normalize(u, dim=1) @ F.normalize(v, dim=1).T  # [B, B]
     true = similarities.diagonal().clone()
-    similarities.fill_diagonal_(float("-inf"))  # the best of the others by amax takes a third of argmax's time
+    similarities.fill_diagonal_(float("-inf"))  # amax over the others takes a third of the time of argmax
     return torch.stack([(true > similarities.amax(dim=dim)).sum() for dim in (1, 0)]).float()

@@ -1,4 +1,4 @@
-"""Distance constraint: translations nearer to each other than to other sentences of the batch, by a margin.
+"""Distance constraint: translations are nearer to each other than to other sentences of the batch, by a margin.
 
 Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER and cT-LASER).
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-SMALLEST_NORM = 1e-6  # added to the mean norm that distances are measured in
+SMALLEST_NORM = 1e-6  # added to the mean norm, the unit of distance
 LARGEST_SINE = 1 - 1e-6  # the derivative of the angle between opposite vectors is infinite
 
 
@@ -26,17 +26,21 @@ def distance_constraint(
     negatives: Tensor | None = None,
     detach_scale: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """L_pair = sum_j d(u_j, v_j) and L_neg, what negatives are nearer than that plus a margin, both ways.
+    """Compute L_pair = sum_j d(u_j, v_j) and L_neg, the hinge loss of negatives in both directions.
 
     L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same with u, v exchanged.
 
     Args:
-        u, v: [B, D] embeddings of the two sides of the pairs.
+        u: [B, D] embeddings of the source side.
+        v: [B, D] embeddings of the target side.
         metric: one of `DISTANCES`.
-        negatives: [2, N, B] permutations as `draw_negatives` makes them, N of each way; None takes every other
-            sentence of the batch, which is the mean over all draws.
-        detach_scale: no gradient through the mean norm (`norm` only).
-    Returns: L_pair and L_neg, scalars; L_neg is 0 for a batch of one pair, which has no negatives.
+        margin: distance by which negatives must be farther away than the translation, in units of the metric.
+        negatives: [2, N, B] permutations from `draw_negatives`, N in each direction; None takes every other sentence
+            of the batch, which is the mean over all draws.
+        detach_scale: whether the mean norm passes no gradient (`norm` only).
+
+    Returns:
+        L_pair and L_neg, scalars; L_neg is 0 for a batch of one pair, which has no negatives.
     """
     if metric not in DISTANCES:
         raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
@@ -55,14 +59,14 @@ def distance_constraint(
 
 
 class _Distances(torch.autograd.Function):
-    """Euclidean distances of u [B, D] and v [B', D], [B, B'], never a [B, B', D] tensor.
+    """Euclidean distances [B, B'] of u [B, D] and v [B', D] without a [B, B', D] tensor.
 
-    torch's own derivative of cdist makes one on CUDA; by products of matrices it needs none.
+    torch's own derivative of cdist allocates such a tensor on CUDA; matrix products do not need it.
     """
 
     @staticmethod
     def forward(ctx, u: Tensor, v: Tensor) -> Tensor:
-        # element by element, not by |u|^2 + |v|^2 - 2uv, which loses what is near
+        # element by element: |u|^2 + |v|^2 - 2uv loses precision for near vectors
         distances = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
         ctx.save_for_backward(u, v, distances)
         return distances
@@ -70,7 +74,7 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """d |u_i - v_j| = (u_i - v_j) / |u_i - v_j|, nothing where they are equal."""
+        """d |u_i - v_j| = (u_i - v_j) / |u_i - v_j|; the gradient is 0 where the two are equal."""
         u, v, distances = ctx.saved_tensors
         share = torch.where(distances > 0, gradient / distances, 0)
         with torch.autocast(u.device.type, enabled=False):
@@ -78,9 +82,17 @@ class _Distances(torch.autograd.Function):
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
-    """[2, draws, pairs] random permutations without fixed points: every place takes the next of a random circle.
+    """Draw random permutations without fixed points: each index is mapped to its successor in a random cycle.
 
-    Every other sentence is equally likely to be the negative of a sentence. Needs two pairs or more.
+    Every other sentence is equally likely to be the negative of a sentence.
+
+    Args:
+        draws: N, permutations in each direction.
+        pairs: B, at least 2.
+        device: where the result is allocated.
+
+    Returns:
+        [2, N, B] indices.
     """
     circle = torch.rand(2 * draws, pairs, device=device).argsort(dim=1)
     permutations = torch.empty_like(circle).scatter_(1, circle, circle.roll(1, dims=1))
@@ -88,14 +100,14 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """||x - y|| in units of the mean norm of all embeddings of the batch."""
+    """Distance ||x - y|| in units of the mean norm of all embeddings of the batch."""
     scale = torch.cat((u, v)).norm(dim=1).mean() + SMALLEST_NORM
     scale = scale.detach() if detach_scale else scale
     return u, v, lambda norms: norms / scale
 
 
 def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """The angle between x and y as a share of pi, from the chord: exact and smooth where vectors are nearly equal."""
+    """Angle between x and y as a share of pi, computed from the chord: exact and smooth for nearly equal vectors."""
 
     def angle(chord: Tensor) -> Tensor:
         return (chord / 2).clamp_max(LARGEST_SINE).asin() * (2 / math.pi)

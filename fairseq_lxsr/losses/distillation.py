@@ -1,4 +1,4 @@
-"""Distillation: embeddings as another model's, a teacher's, has them."""
+"""Distillation: the embeddings learn to be those of another model, the teacher."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,12 +12,17 @@ DISTILL_LOSSES = ("mse", "cosine", "similarity")
 def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Tensor:
     """Distance between embeddings and those of a teacher, summed over the rows.
 
-    `mse`: the squared distance (Reimers and Gurevych 2020), in units of the mean square of the teacher's, so that its
-    scale does not matter. `cosine`: 1 - cosine. `similarity`: squared differences of all cosines between rows (Tung
-    and Mori 2019), summed over the R x R cells; the widths may differ.
+    `mse` is the squared distance (Reimers and Gurevych 2020), divided by the teacher's mean squared norm, so that the
+    teacher's scale does not matter. `cosine` is 1 - cosine. `similarity` is the squared difference of all cosines
+    between rows (Tung and Mori 2019), summed over the R x R cells; the widths may differ.
 
-    Args: student [R, D], teacher [R, E]; D = E but for `similarity`.
-    Returns: scalar.
+    Args:
+        student: [R, D] embeddings to train.
+        teacher: [R, E] embeddings of the teacher; D = E except for `similarity`.
+        form: one of `DISTILL_LOSSES`.
+
+    Returns:
+        scalar.
     """
     if form not in DISTILL_LOSSES:
         raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")

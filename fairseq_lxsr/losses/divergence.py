@@ -7,20 +7,24 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.targets import merge_duplicates
 
-# float32 values worked on at a time: 24 MB stay in the cache, and malloc keeps them for the next step
+# float32 values processed at a time: 24 MB stay in the cache, and malloc keeps them for the next step
 CHUNK = 6_000_000
 
 
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     """KL(q || softmax(logits)) per row, where q need not sum to 1.
 
-    sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V] target is built, only the entries of q
-    are gathered (Mao et al. 2021, Eq. 2 and 4; the last term carries the total mass, `types` sums to less than 1).
+    It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V] target is built, only
+    the entries of q are gathered (Mao et al. 2021, Eq. 2 and 4; the last term has the total mass as its factor, because
+    `types` sums to less than 1).
 
     Args:
         logits: [R, V], any floating type; the arithmetic is at least float32.
-        ids, weights: [R, K], see `targets`.
-    Returns: [R] in float32, in nats.
+        ids: [R, K] ids of the sparse target, see `targets`.
+        weights: [R, K] their weights.
+
+    Returns:
+        [R] in float32, in nats.
     """
     ids, mass = merge_duplicates(ids, weights)
     cross_entropy, _ = _CrossEntropy.apply(logits, ids, mass, 0.0)
@@ -30,12 +34,15 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
 def label_smoothed_cross_entropy(logits: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """-sum_w q(w) log softmax(logits)(w) per row; q is 1 - smoothing at the gold piece, smoothing / (V - 1) elsewhere.
 
-    Source: Szegedy et al. 2016, section 7, shared out as fairseq does.
+    Source: Szegedy et al. 2016, section 7, with the smoothing mass distributed as in fairseq.
 
     Args:
         logits: [R, V], any floating type; the arithmetic is at least float32.
-        gold: [R] ids.
-    Returns: the loss [R], and -log softmax(logits)(gold) [R] without gradient; both in float32, in nats.
+        gold: [R] ids of the gold pieces.
+        smoothing: mass that the other pieces share, 0 to 1.
+
+    Returns:
+        the loss [R], and -log softmax(logits)(gold) [R] without gradient; both in float32, in nats.
     """
     everywhere = smoothing / (logits.shape[1] - 1)
     ids = gold[:, None]
@@ -46,9 +53,10 @@ def label_smoothed_cross_entropy(logits: Tensor, gold: Tensor, smoothing: float)
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Of q = mass at `ids` + a constant everywhere; autograd's own backward pass makes five [R, V] tensors in float32.
+    """Cross-entropy for q = mass at `ids` plus a constant everywhere.
 
-    Returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
+    autograd's own backward pass allocates five [R, V] tensors in float32; this one allocates one. `apply` returns the
+    cross-entropy [R] and, without gradient, logsumexp(logits) [R].
     """
 
     @staticmethod
@@ -67,7 +75,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _):
-        """d / d logit(w) = (sum q) softmax(w) - q(w), times the incoming gradient [R]."""
+        """d / d logit(w) = (sum q) softmax(w) - q(w), multiplied by the incoming gradient [R]."""
         logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
         total, share, everywhere = (total * grad)[:, None], -mass * grad[:, None], (ctx.everywhere * grad)[:, None]

@@ -20,15 +20,19 @@ def sentence_targets(
     padding_idx: int,
     weighting: str = "types",
 ) -> tuple[Target, Target]:
-    """What the sentence embedding of either pass must predict.
+    """Build the targets that the sentence embedding of either pass must predict.
 
     Args:
-        objective: `xtr`: the words of the translation; `smlm`: the pair's one masked piece, whichever side it is of;
-            `ugt` and `mlm_xtr`: the words of the translation, half of the mass on the pass's own masked pieces where
+        objective: `xtr`: the words of the translation; `smlm`: the pair's one masked piece, on whichever side it is;
+            `ugt` and `mlm_xtr`: the words of the translation, with half of the mass on the pass's own masked pieces if
             it has any (they differ in how many are masked).
-        tokens: unmasked source and target [B, T], [B, T'].
-        masked_ids: masked pieces of source and target [B, M], [B, M'], `padding_idx` at unused positions.
-    Returns: targets for the source pass and the target pass.
+        tokens: unmasked ids of source and target, [B, T] and [B, T'].
+        masked_ids: masked ids of source and target, [B, M] and [B, M'], `padding_idx` at unused positions.
+        padding_idx: id of padding.
+        weighting: one of `TARGET_WEIGHTS`.
+
+    Returns:
+        targets for the source pass and the target pass.
     """
     own = [spread(pieces, padding_idx) for pieces in masked_ids]
     if objective == "smlm":
@@ -45,7 +49,13 @@ def sentence_targets(
 def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
     """KL(q || softmax(logits)) summed over both passes and all pairs.
 
-    Args: logits: [2B, V], source passes first; the targets of either pass.
+    Args:
+        logits: [2B, V], source passes first.
+        source: target distribution of the source passes.
+        target: target distribution of the target passes.
+
+    Returns:
+        scalar, in nats.
     """
     width = max(source[0].shape[1], target[0].shape[1])
     ids, weights = (
@@ -60,12 +70,16 @@ def token_loss(
 ) -> Tensor:
     """Cross-entropy of each masked piece from its own state (`mlm`): mean within a sentence, summed over sentences.
 
-    The paper does not say how pieces are averaged; this way a sentence counts once, as in the other objectives.
+    The paper does not say how pieces are averaged; here a sentence counts once, as in the other objectives.
 
     Args:
         logits: [K + K', V], source pieces first.
-        masked_ids: [B, M], [B, M'] masked pieces.
-        masked_index: [K], [K'] where the real ones are in `masked_ids` read as one row.
+        masked_ids: masked ids of source and target, [B, M] and [B, M'].
+        masked_index: [K] and [K'] indices of the real ones in the flattened `masked_ids`.
+        padding_idx: id of padding.
+
+    Returns:
+        scalar, in nats.
     """
     ids, weights = (
         torch.cat([part.flatten()[index] for part, index in zip(parts, masked_index, strict=True)])  # [K + K']

@@ -12,7 +12,7 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorate a loss: floating-point arguments are cast to at least float32 and autocast is off inside."""
+    """Decorate a loss: its floating-point arguments are cast to at least float32, and it runs without autocast."""
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# reached only where |A - C| > 1 - 6.4e-7: there both softmaxes are saturated and pass no gradient anyway
+# the limit is reached only where |A - C| > 1 - 6.4e-7: both softmaxes are saturated there and pass no gradient anyway
 SMALLEST_COSINE = 1e-6
 
 
@@ -15,10 +15,15 @@ SMALLEST_COSINE = 1e-6
 def similarity_loss(u: Tensor, v: Tensor) -> Tensor:
     """Distance between the similarity matrices of the two sides, summed over the B x B cells.
 
-    A = rowsoftmax(u u^T), C = rowsoftmax(v v^T), -sum_ij log cos(pi/2 (A_ij - C_ij)) (Mao et al. 2021, Eq. 7).
+    With A = rowsoftmax(u u^T) and C = rowsoftmax(v v^T) it is -sum_ij log cos(pi/2 (A_ij - C_ij)) (Mao et al. 2021,
+    Eq. 7).
 
-    Args: u, v: [B, D].
-    Returns: scalar; loss and gradient stay finite when A - C reaches +-1.
+    Args:
+        u: [B, D] embeddings of the source side.
+        v: [B, D] embeddings of the target side.
+
+    Returns:
+        scalar; loss and gradient stay finite when A - C reaches +-1.
     """
     difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)  # [B, B]
     return -torch.cos(math.pi / 2 * difference).clamp_min(SMALLEST_COSINE).log().sum()

@@ -1,7 +1,7 @@
 """Sparse target distributions of the generative objectives.
 
-A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights whose id is w, zero
-elsewhere; entries of weight 0 are padding. No [R, V] tensor is ever built.
+A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights whose id is w, and
+zero elsewhere; entries of weight 0 are padding. No [R, V] tensor is ever built.
 
 Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-5 and footnote 4.
 """
@@ -18,10 +18,13 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
     """q(w) = n(w) / length for the pieces w of a sentence (Eq. 3), the target of `xtr`.
 
     Args:
-        tokens: [R, T] ids, `padding_idx` at unused places.
-        weighting: `counts`: n(w) is how often w occurs, so q sums to 1; `types`: n(w) is 1 for every distinct w, so q
-            sums to at most 1 (what the authors ran, footnote 4).
-    Returns: ids [R, T] and weights [R, T] in float32.
+        tokens: [R, T] ids, `padding_idx` at unused positions.
+        padding_idx: id of padding.
+        weighting: `counts`: n(w) is the number of times w occurs, so q sums to 1; `types`: n(w) is 1 for every distinct
+            w, so q sums to at most 1 (what the authors ran, footnote 4).
+
+    Returns:
+        ids [R, T] and weights [R, T] in float32.
     """
     real = tokens.ne(padding_idx)  # [R, T]
     weights = real / real.sum(dim=1, keepdim=True).clamp_min(1)
@@ -34,7 +37,7 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
 
 
 def spread(tokens: Tensor, padding_idx: int) -> Target:
-    """q spread evenly over the given pieces of each row [R, K]; a row without any has q = 0.
+    """Spread q evenly over the given pieces of each row [R, K]; a row without any has q = 0.
 
     With one masked piece per row this is the one-hot target of `smlm`.
     """
@@ -44,16 +47,18 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
 def mix(first: Target, second: Target) -> Target:
     """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else `second` (Eq. 5).
 
-    Returns ids and weights [R, K1 + K2].
+    Returns:
+        ids and weights, both [R, K1 + K2].
     """
     share = first[1].sum(dim=1, keepdim=True).gt(0) * 0.5  # [R, 1]
     return torch.cat((first[0], second[0]), dim=1), torch.cat((first[1] * share, second[1] * (1 - share)), dim=1)
 
 
 def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
-    """Move the mass of equal ids of a row to the first of them, so that q(w) itself can be read off.
+    """Merge duplicate ids of a row: the first of them gets their whole mass, which is then q(w) itself.
 
-    Returns ids sorted along each row and weights, both [R, K]; the other entries of a run get weight 0.
+    Returns:
+        ids sorted along each row and weights, both [R, K]; the other duplicates get weight 0.
     """
     ids, order = ids.sort(dim=1)
     starts = _starts_run(ids)

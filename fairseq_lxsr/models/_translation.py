@@ -39,7 +39,8 @@ class SentenceDecoder(FairseqIncrementalDecoder):
     ) -> tuple[Tensor, None]:
         """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
 
-        Args: `encoder_out`, `places` as in `SentenceTranslationModel`.
+        Args:
+            `encoder_out`, `places` as in `SentenceTranslationModel`.
         """
         states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
         if places is not None:
@@ -74,7 +75,9 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             prev_output_tokens: [B, T] the target after an EOS.
             places: [P] where, in the target read as one row, logits are wanted; None for all.
             target_tokens: [C, T - 1] targets as the encoder reads them, where their embeddings are wanted too.
-        Returns: logits [P, V] or [B, T, V]; embeddings `source` [B, E] and `target` [C, E] (or None).
+
+        Returns:
+            logits [P, V] or [B, T, V]; embeddings `source` [B, E] and `target` [C, E] (or None).
         """
         with cpu_autocast(self.cpu_dtype, src_tokens):
             network, target = self.encoder.network, None

@@ -1,4 +1,4 @@
-"""What makes training on a CPU fast: number formats and settings of the process."""
+"""Number formats and process settings that make training on a CPU fast."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
-    """The type of the matrix products for one of `CPU_PRECISIONS`."""
+    """Type of the matrix products for one of `CPU_PRECISIONS`."""
     if precision not in CPU_PRECISIONS:
         raise ValueError(f"precision is {precision!r}; expected one of {CPU_PRECISIONS}")
     wanted = precision == "bfloat16" or (precision == "auto" and cpu_has_bfloat16())
@@ -30,16 +30,16 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
 
 
 def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
-    """Matrix products of a batch in `dtype` where it lies on a CPU; on a GPU that is fairseq's to say."""
+    """Context in which a batch on a CPU has its matrix products in `dtype`; on a GPU fairseq decides the precision."""
     return torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16 and not tokens.is_cuda)
 
 
 def tune_cpu() -> None:
-    """Settings of this process for training; call it before the first parallel operation, whose threads inherit them.
+    """Tune this process for training; call it before the first parallel operation, whose threads inherit the settings.
 
-    Denormal numbers become zero: softmax gradients are full of them, and they slow a step down by up to 4 times.
-    Freed memory is kept: returned to the system and fetched again, the [V, D] gradients cost a third of a step in page
-    faults (glibc only; elsewhere nothing changes).
+    Denormal numbers become zero: softmax gradients contain many of them, and they slow a step down by up to 4 times.
+    Freed memory stays with the process: otherwise the page faults of the [V, D] gradients take a third of a step (glibc
+    only; elsewhere nothing changes).
     """
     torch.set_flush_denormal(True)
     with contextlib.suppress(OSError, AttributeError):

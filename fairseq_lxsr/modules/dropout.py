@@ -1,4 +1,4 @@
-"""Dropout that is cheap on a CPU too."""
+"""Dropout that is also fast on a CPU."""
 
 import torch
 import torch.nn.functional as F
@@ -9,10 +9,10 @@ SMALLEST = torch.iinfo(torch.int64).min
 
 
 class Dropout(nn.Module):
-    """As torch.nn.Dropout; on a CPU the probability is rounded to 1/65,536.
+    """Works like torch.nn.Dropout; on a CPU the probability is rounded to a multiple of 1/65,536.
 
-    torch draws a random number of 32 bits for each value there, 15 % of a training step of T-LASER; 16 bits are enough,
-    and four of them come at a time.
+    On a CPU torch draws a random number of 32 bits for each value, which takes 15 percent of a training step of
+    T-LASER; 16 bits are enough, and one random number of 64 bits serves four values.
     """
 
     def __init__(self, p: float):
@@ -20,7 +20,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape, values zero with probability p and the others scaled by 1 / (1 - p)."""
+        """Set values of x, of any shape, to zero with probability p and scale the others by 1 / (1 - p)."""
         if not (self.training and self.p):
             return x
         dropped = round(self.p * LEVELS)

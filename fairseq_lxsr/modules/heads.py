@@ -1,4 +1,4 @@
-"""Head of the generative losses: from a sentence (or token) state to logits over the vocabulary."""
+"""Head of the generative losses, which maps a sentence (or token) state to logits over the vocabulary."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,5 +14,5 @@ class ReconstructionHead(nn.Module):
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """states [R, E], embeddings [V, D] -> logits [R, V]."""
+        """Map states [R, E] to logits [R, V]; embeddings: [V, D] of the tokens."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

@@ -42,16 +42,17 @@ class LaserConfig(EncoderSize):
 
 
 def uniform_(module: Module) -> Module:
-    """Start all parameters of a module as LASER does."""
+    """Initialize all parameters of a module as LASER does."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -INIT, INIT)
     return module
 
 
 class BidirectionalLSTM(nn.Module):
-    """One layer. Each direction is an LSTM of its own that meets padding only after the last piece of a sentence.
+    """One layer: each direction is a separate LSTM that reads padding only after the last piece of a sentence.
 
-    So nothing is packed: lengths stay on the device, and on a CPU the padded LSTM is two to three times as fast.
+    Sequences therefore need no packing: lengths stay on the device, and on a CPU the padded LSTM is two to three times
+    as fast.
     """
 
     def __init__(self, input_size: int, hidden_size: int):
@@ -59,7 +60,15 @@ class BidirectionalLSTM(nn.Module):
         self.ahead, self.back = (uniform_(nn.LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """x [B, T, E], mirrored [B, T] the place of each piece when its sentence is read backwards -> [B, T, 2H]."""
+        """Run both directions.
+
+        Args:
+            x: [B, T, E] states.
+            mirrored: [B, T] position of each piece when its sentence is read backwards.
+
+        Returns:
+            [B, T, 2H] states.
+        """
         ahead, _ = self.ahead(x)
         back, _ = self.back(_taken(x, mirrored))
         return torch.cat((ahead, _taken(back, mirrored)), dim=2)
@@ -70,7 +79,7 @@ def _taken(x: Tensor, places: Tensor) -> Tensor:
 
 
 class LaserSentenceEncoder(SentenceNetwork):
-    """Token ids to sentence embeddings."""
+    """LASER's encoder, from token ids to sentence embeddings."""
 
     name, Config, marker = "laser", LaserConfig, "layers.0.ahead.weight_hh_l0"
     options = MappingProxyType({"hidden_size": "encoder_hidden_size", "num_layers": "encoder_layers"})
@@ -86,7 +95,7 @@ class LaserSentenceEncoder(SentenceNetwork):
         self.layers = nn.ModuleList(BidirectionalLSTM(size, config.hidden_size) for size in sizes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens [B, T] ids, `padding_idx` at the end of shorter sentences -> embeddings [B, 2H]."""
+        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as embeddings [B, 2H]."""
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
         place = torch.arange(tokens.shape[1], device=tokens.device)
         from_end = is_token.sum(dim=1, keepdim=True) - 1 - place  # [B, T]
@@ -97,7 +106,7 @@ class LaserSentenceEncoder(SentenceNetwork):
         return max_pool(x, is_token)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Two batches [B, S] and [C, T] at once, as one of the longer width: an LSTM takes a step for every place."""
+        """Encode [B, S] and [C, T] as one batch of the longer width: an LSTM takes a step for every position."""
         width = max(source.shape[1], target.shape[1])
         tokens = torch.cat(
             [F.pad(side, (0, width - side.shape[1]), value=self.config.padding_idx) for side in (source, target)]

@@ -1,4 +1,4 @@
-"""The contract of every encoder network, and where they are found."""
+"""The contract of every encoder network, and the registry of all networks."""
 
 import functools
 import importlib
@@ -14,15 +14,17 @@ from fairseq_lxsr.modules.packing import Batches, padded_batches
 
 
 class SentenceNetwork(nn.Module):
-    """Piece ids to sentence embeddings.
+    """Base class of the networks that map piece ids to sentence embeddings.
 
-    A network is one module of this folder. Sub-classes set:
-        name: what config.json and the state of a training task call it.
+    A network is one module of this folder. Sub-classes set the attributes.
+
+    Attributes:
+        name: name of the network in config.json and in the state of a training task.
         Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`, `output_dim` (E, the
-            width of an embedding) and `max_positions` (None for any length); every field with its range.
-        options: field of `Config` -> option of fairseq-train that states it in a checkpoint.
-        marker: a weight that no other network has, by which checkpoints of version 0.1 are told.
-        dtypes: precisions that it computes in, of `choices.DTYPES`.
+            width of an embedding) and `max_positions` (None for any length); every field declares its range.
+        options: maps a field of `Config` to the option of fairseq-train that states it in a checkpoint.
+        marker: a weight that no other network has; it identifies the network of a checkpoint of version 0.1.
+        dtypes: precisions that it computes in, from `choices.DTYPES`.
     """
 
     name: ClassVar[str]
@@ -34,20 +36,27 @@ class SentenceNetwork(nn.Module):
     embed_tokens: nn.Embedding
 
     def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
-        """Batches of the sentences ids[start : start + length], as `embed_batch` takes them.
+        """Make batches of the sentences ids[start : start + length] for `embed_batch`.
 
-        Returns: numbers of the sentences, and the arrays.
+        Args:
+            ids: [P] ids of all sentences.
+            starts: [N] index of the first piece of each sentence.
+            lengths: [N] pieces of each sentence.
+            batch_size: maximum number of sentences in a batch.
+
+        Returns:
+            numbers of the sentences of each batch, and the arrays that `embed_batch` takes.
         """
         return padded_batches(ids, starts, lengths, batch_size, self.config.padding_idx)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
-        """A batch of `batches` -> [S, E]."""
+        """Embed one batch of `batches` as [S, E]."""
         return self(*inputs)
 
 
 @functools.cache
 def all_networks() -> dict[str, type[SentenceNetwork]]:
-    """Every network there is, by its name."""
+    """Import and return all networks by name."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         importlib.import_module(module.name)

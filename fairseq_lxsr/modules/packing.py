@@ -1,27 +1,27 @@
-"""Sentences of many lengths in rows of few widths: next to no padding, and matrices of sizes that processors like."""
+"""Packs sentences of many lengths into rows of few widths: little padding, and matrix sizes that compute fast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-PIECES = 2048  # of a batch; more is not faster, the states of these lie in the processor's cache
-NARROW = 64  # pieces; attention over rows of a multiple of 32 takes half the time of rows of, say, 12
+PIECES = 2048  # pieces of a batch; the states of so many fit into the processor's cache, and more are not faster
+NARROW = 64  # pieces; attention over rows of a multiple of 32 takes half the time of rows of, for example, 12
 
-# numbers of sentences, and what the network takes
+# numbers of the sentences, and the arrays that the network takes
 Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one width, sentences one after the other in each.
+    """Rows of one width, each with several sentences one after the other.
 
     Args:
         width: W, pieces of a row.
         count: number of rows.
-        sentences: [n] numbers of the sentences, those of a row next to each other.
-        row: [n] the row each lies in, ascending.
-        place: [n] where in its row each begins.
+        sentences: [n] numbers of the sentences; those of a row are adjacent.
+        row: [n] row of each sentence, ascending.
+        place: [n] position in the row at which each sentence begins.
     """
 
     width: int
@@ -31,7 +31,7 @@ class Rows:
     place: np.ndarray
 
     def batches(self, rows: int, sentences: int) -> Iterator["Rows"]:
-        """Parts of at most so many rows and, where a row alone does not hold more, sentences."""
+        """Split into parts of at most `rows` rows and `sentences` sentences; a single row may hold more sentences."""
         ends = np.searchsorted(self.row, np.arange(self.count), side="right")
         start, first = 0, 0
         while start < self.count:
@@ -43,12 +43,15 @@ class Rows:
 
 
 def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Iterator[np.ndarray]:
-    """Numbers of sentences of similar length, longest first; empty ones are left out.
+    """Group sentences of similar length into batches, longest first, without empty sentences.
 
     Args:
         lengths: [N] pieces of each sentence.
-        pieces: limit on a batch, padding included; a sentence longer than that is a batch of its own.
-        sentences: another limit.
+        pieces: maximum number of pieces in a batch, padding included; a longer sentence is a batch of its own.
+        sentences: maximum number of sentences in a batch.
+
+    Yields:
+        numbers of the sentences of a batch.
     """
     order = np.argsort(-lengths, kind="stable")
     order = order[: int((lengths > 0).sum())]
@@ -60,13 +63,16 @@ def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Itera
 
 
 def pack(lengths: np.ndarray) -> list[Rows]:
-    """Best-fit-decreasing bin packing over the lengths that occur, not over the sentences; empty ones are left out.
+    """Pack by best-fit-decreasing bin packing over the lengths that occur, not over the sentences.
 
-    A row is `NARROW` wide or the smallest power of two times it that its longest sentence needs; shorter ones fill it.
+    Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence;
+    shorter sentences fill the row.
 
     Args:
         lengths: [N] pieces of each sentence.
-    Returns: the widths that occur, widest first. The same lengths always give the same rows.
+
+    Returns:
+        the rows of each width that occurs, widest first. The same lengths always give the same rows.
     """
     order = np.argsort(-lengths, kind="stable")  # longest first
     left = np.bincount(lengths[lengths > 0], minlength=1)  # [longest + 1] sentences of each length not yet in a row
@@ -93,7 +99,7 @@ def pack(lengths: np.ndarray) -> list[Rows]:
 
 
 def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
-    """(length, number of sentences) of a row, always the longest that still fits."""
+    """Fill a row, always with the longest sentence that still fits, as pairs (length, number of sentences)."""
     pattern: list[tuple[int, int]] = []
     room = width
     while room:
@@ -115,7 +121,7 @@ def _joined(width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np
 
 
 def row_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int) -> Batches:
-    """Sentences packed into rows, as `TransformerSentenceEncoder.forward_rows` takes them."""
+    """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`."""
     for rows in pack(lengths):
         for batch in rows.batches(max(1, PIECES // rows.width), batch_size):
             here = batch.sentences
@@ -123,7 +129,7 @@ def row_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_
 
 
 def padded_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int) -> Batches:
-    """Sentences of similar length, padded to the longest."""
+    """Make batches of sentences of similar length, padded to the longest."""
     for here in batches_by_length(lengths, PIECES, batch_size):
         is_token = np.arange(lengths[here].max()) < lengths[here, None]
         place = np.where(is_token, starts[here, None] + np.arange(is_token.shape[1]), 0)
@@ -133,7 +139,7 @@ def padded_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, bat
 def row_inputs(
     rows: Rows, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padding: int
 ) -> tuple[np.ndarray, ...]:
-    """What `forward_rows` takes, for the sentences ids[start : start + length]."""
+    """Build the arrays that `forward_rows` takes for the sentences ids[start : start + length]."""
     first = lengths.cumsum() - lengths
     position = np.arange(lengths.sum()) - np.repeat(first, lengths)
     pieces = np.repeat(rows.row * rows.width + rows.place, lengths) + position

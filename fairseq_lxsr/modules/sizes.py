@@ -1,4 +1,4 @@
-"""What sizes an encoder may have: more is a mistake, and would ask for memory without end."""
+"""Valid sizes of an encoder; larger values are mistakes that would exhaust the memory."""
 
 from dataclasses import dataclass, field
 
@@ -8,14 +8,14 @@ from fairseq_lxsr.ranges import at_least, below, check_fields
 WIDTH = at_least(1, 65_536)
 LAYERS, SOME_LAYERS = at_least(0, 1000), at_least(1, 1000)
 POSITIONS = at_least(1, 65_536)
-ENTRIES = at_least(1, 2**27)  # of the dictionary
+ENTRIES = at_least(1, 2**27)  # entries of the dictionary
 COEFFICIENTS = at_least(0, 1000)
 PROBABILITY = below(1)
 
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """What the configs of all encoders have, and how they are checked: each field by the range in its metadata."""
+    """Fields that the configs of all encoders share; each field is checked by the range in its metadata."""
 
     vocab_size: int = field(metadata={"range": ENTRIES})
     padding_idx: int = field(metadata={"range": at_least(0)})

@@ -1,4 +1,6 @@
-"""T-LASER's sentence encoder: a learnt tag before the sentence, pre-LayerNorm transformer layers, the tag's last state.
+"""T-LASER's sentence encoder: pre-LayerNorm transformer layers; the embedding is the last state of a learnt tag.
+
+The tag stands before the sentence.
 
 Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
 """
@@ -47,14 +49,14 @@ class TLaserConfig(EncoderSize):
 
 
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
-    """[count, D]: sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al. 2017)."""
+    """Table [count, D] of sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al. 2017)."""
     frequencies = torch.exp(torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1)))
     angles = torch.arange(count)[:, None] * frequencies
     return torch.cat((angles.sin(), angles.cos()), dim=1)
 
 
 def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
-    """Token embeddings of std D^-0.5, to be multiplied by D^0.5."""
+    """Token embeddings of standard deviation D^-0.5, which the caller multiplies by D^0.5."""
     embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
     nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
     nn.init.zeros_(embedding.weight[padding_idx])
@@ -62,7 +64,7 @@ def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Em
 
 
 class Attention(nn.Module):
-    """Multi-head attention of some places of a sentence to all of it."""
+    """Multi-head attention from the first positions of a sentence to all of its positions."""
 
     def __init__(self, config: TLaserConfig):
         super().__init__()
@@ -77,7 +79,16 @@ class Attention(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, places: int, attends: Tensor) -> Tensor:
-        """x [B, T, D], the first `places` Q of which look, attends [B, 1, 1, T] bool at what -> [B, Q, D]."""
+        """Attend from the first Q positions.
+
+        Args:
+            x: [B, T, D] states.
+            places: Q, number of positions that attend.
+            attends: [B, 1, 1, T] bool, True for positions that are attended to.
+
+        Returns:
+            [B, Q, D] states.
+        """
         query = self._heads(self.q_proj(x[:, :places]))
         key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
         kernel = attention_kernel(x, self.training)
@@ -105,7 +116,7 @@ class PreNormLayer(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, attends: Tensor, places: int) -> Tensor:
-        """x [B, T, D], attends as in `Attention` -> [B, Q, D], the new states of the first `places` Q."""
+        """Compute new states [B, Q, D] of the first `places` Q positions; x: [B, T, D], attends: see `Attention`."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), places, attends)
         x = x[:, :places] + self.dropout(mixed)
         hidden = self.activation_dropout(F.relu(self.fc1(self.final_layer_norm(x))))  # [B, Q, F]
@@ -113,7 +124,7 @@ class PreNormLayer(nn.Module):
 
 
 class TLaserSentenceEncoder(SentenceNetwork):
-    """Token ids to sentence embeddings."""
+    """T-LASER's encoder, from token ids to sentence embeddings."""
 
     name, Config, marker = "tlaser", TLaserConfig, "tag"
     options = MappingProxyType(
@@ -132,7 +143,7 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
         places = 1 + config.max_positions
-        # on the device meta only the sizes of the weights are asked for
+        # the device meta needs only the sizes of the weights
         table = torch.empty(0) if self.tag.is_meta else sinusoidal_positions(places, config.embed_dim)
         self.register_buffer("positions", table, persistent=False)
         self.dropout = Dropout(config.dropout)
@@ -140,7 +151,7 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.layer_norm = nn.LayerNorm(config.embed_dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens [B, T] ids, `padding_idx` at the end of shorter sentences -> embeddings [B, D], states of the tag."""
+        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as the tag's last states [B, D]."""
         tag = self.tag.expand(len(tokens), 1, -1)
         x = torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5  # [B, 1 + T, D]
         x = self.dropout(x + self.positions[: x.shape[1]])
@@ -150,5 +161,5 @@ class TLaserSentenceEncoder(SentenceNetwork):
         return self.layer_norm(self.layers[-1](x, attends, places=1)).squeeze(1)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Two batches [B, S] and [C, T], each in its own width: padding one to the other would only add products."""
+        """Encode [B, S] and [C, T], each in its own width: padding to a common width would only add computation."""
         return self(source), self(target)

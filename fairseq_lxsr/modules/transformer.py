@@ -1,7 +1,7 @@
 """The sentence encoder: embeddings, N transformer layers, pooling.
 
-Post-LayerNorm layers after Mao et al. 2021, section 3.1, or layers that add to plain embeddings through gates. One
-encoder for all languages, no language tag, no BOS, no EOS.
+It has post-LayerNorm layers (Mao et al. 2021, section 3.1) or layers that add to plain embeddings through gates. One
+encoder serves all languages; there is no language tag, no BOS and no EOS.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,11 @@ from fairseq_lxsr.ranges import limited
 
 @dataclass(frozen=True)
 class TransformerConfig(EncoderSize):
-    """Size of an encoder; `num_layers` 0 gives the mean of the embeddings, normalised with positions if not `gated`."""
+    """Size of an encoder.
+
+    With `num_layers` 0 an embedding is the mean of the token embeddings; without `gated`, positions are added to them
+    and they are normalized.
+    """
 
     embed_dim: int = limited(512, WIDTH)
     ffn_embed_dim: int = limited(1024, WIDTH)
@@ -50,12 +54,12 @@ class TransformerConfig(EncoderSize):
 
     @property
     def output_dim(self) -> int:
-        """Width E of an embedding: D, or 2D where mean and maximum stand side by side."""
+        """Width E of an embedding: D, or 2D where mean and maximum are concatenated."""
         return self.embed_dim * (1 if self.pooling == "mean" else 2)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:
-    """softmax(Q K^T / sqrt(D / H)) V, as `scaled_dot_product_attention`.
+    """softmax(Q K^T / sqrt(D / H)) V, the result of `scaled_dot_product_attention`.
 
     torch's own CPU kernel takes 4 times longer in its bfloat16 backward pass on sentences of 10 to 50 pieces.
     """
@@ -65,12 +69,12 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor
 
 
 def attention_kernel(x: Tensor, training: bool):
-    """The faster of the two for this device."""
+    """Choose the faster kernel for this device."""
     return plain_attention if training and not x.is_cuda else F.scaled_dot_product_attention
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention; query, key and value come from one product."""
+    """Multi-head self-attention; query, key and value come from one matrix product."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -85,7 +89,15 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """x [B, T, D], attends [B, 1, T or 1, T] bool, True where a place (first T) may look -> [B, T, D]."""
+        """Attend from all positions to all positions.
+
+        Args:
+            x: [B, T, D] states.
+            attends: [B, 1, T or 1, T] bool, True where a position (first T) attends to another (last T).
+
+        Returns:
+            [B, T, D] states.
+        """
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
@@ -96,7 +108,7 @@ class SelfAttention(nn.Module):
 
 
 class LayerParts(nn.Module):
-    """Self-attention, a swish feed-forward block, two LayerNorms; sub-classes put them together."""
+    """Self-attention, a swish feed-forward block and two LayerNorms; sub-classes combine them."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -116,18 +128,19 @@ class TransformerLayer(LayerParts):
     """LayerNorm after each residual sum."""
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """x [B, T, D], attends as in `SelfAttention` -> [B, T, D]."""
-        # in place where no gradient needs the values: fresh memory costs more than the sums themselves
+        """Compute the new states [B, T, D]; x: [B, T, D], attends: see `SelfAttention`."""
+        # in place where no gradient needs the values: allocating memory takes longer than the sums themselves
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))  # [B, T, F]
         return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
 
 
 class GatedLayer(LayerParts):
-    """LayerNorm before each part, whose result comes through a gate: zero at first, when the layer changes nothing.
+    """LayerNorm before each part, whose result is multiplied by a gate; gates are zero initially.
 
-    So an encoder starts as the mean of its embeddings, as good as any on little text, and takes from its layers what
-    helps. Source: ReZero (Bachlechner et al. 2021), a gate for each unit as LayerScale (Touvron et al. 2021).
+    An encoder therefore starts as the mean of its embeddings, which is hard to beat on little text, and learns how much
+    each layer adds. Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et
+    al. 2021).
     """
 
     def __init__(self, config: TransformerConfig):
@@ -135,7 +148,16 @@ class GatedLayer(LayerParts):
         self.gates = nn.Parameter(torch.zeros(2, config.embed_dim))
 
     def forward(self, x: Tensor, attends: Tensor, positions: Tensor) -> Tensor:
-        """x [B, T, D], attends as in `SelfAttention`, positions [T, D] or [B, T, D] -> [B, T, D]."""
+        """Compute the new states.
+
+        Args:
+            x: [B, T, D] states.
+            attends: see `SelfAttention`.
+            positions: [T, D] or [B, T, D] embeddings of the positions.
+
+        Returns:
+            [B, T, D] states.
+        """
         attention, feed_forward = self.gates
         mixed = self.self_attn(self.self_attn_layer_norm(x) + positions, attends)
         x = x + attention * self.dropout(mixed)
@@ -144,7 +166,7 @@ class GatedLayer(LayerParts):
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Token ids to sentence embeddings."""
+    """Transformer encoder, from token ids to sentence embeddings."""
 
     name, Config = "transformer", TransformerConfig
     options = MappingProxyType(
@@ -168,7 +190,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
         if config.num_layers or not config.gated:
             self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
-            # gated layers add them to normalised states, as loud as these
+            # gated layers add them to normalized states, whose standard deviation is 1
             nn.init.normal_(self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5)
         if not config.gated:
             self.layer_norm = nn.LayerNorm(config.embed_dim)
@@ -176,17 +198,20 @@ class TransformerSentenceEncoder(SentenceNetwork):
         layer = GatedLayer if config.gated else TransformerLayer
         self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
         if config.order_coefficients:
-            # how much the order of the pieces counts in each unit; zero at first, when it does not
+            # weight of the order of the pieces in each unit; zero initially
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Encode one or more batches of sentences, each padded to a length of its own.
 
         Args:
-            batches: each [B, T] ids, `padding_idx` at unused places, T at most `max_positions`.
-        Returns: for each, sentence embeddings [B, E], pooled from the last states of real pieces; states [B, T, D].
+            batches: each [B, T] ids, `padding_idx` at unused positions, T at most `max_positions`.
+
+        Returns:
+            for each batch, sentence embeddings [B, E], pooled from the last states of real pieces, and states
+                [B, T, D].
         """
-        # one look-up for all: each would have a [V, D] gradient of its own
+        # one look-up for all batches: each look-up has a [V, D] gradient of its own
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
         parts = looked_up.split([tokens.numel() for tokens in batches])
         return [
@@ -194,14 +219,14 @@ class TransformerSentenceEncoder(SentenceNetwork):
         ]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
-        """The sentence embeddings of `forward` alone, [B, E] each; without layers no state is ever made."""
+        """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states are computed."""
         if not self._is_bag:
             return [pooled for pooled, _ in self(*batches)]
         width = max(tokens.shape[1] for tokens in batches)
         padding, table = self.config.padding_idx, self.embed_tokens.weight
         tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=padding) for part in batches])  # [R, T]
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)  # [k + 1, R, T]
-        # one look-up for all: each would have a [V, D] gradient of its own
+        # one look-up for all batches: each look-up has a [V, D] gradient of its own
         sums = F.embedding_bag(
             tokens.repeat(len(weights), 1),
             table,
@@ -213,7 +238,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return list(pooled.split([len(part) for part in batches]))
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
-        """coefficients [k + 1, B, D], the mean first -> [B, D]."""
+        """Weighted sum [B, D] of the coefficients [k + 1, B, D], of which the mean is the first."""
         if not self.config.order_coefficients:
             return coefficients[0]
         return coefficients[0] + (self.order[:, None] * coefficients[1:]).sum(dim=0)
@@ -227,7 +252,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
-        # padding attends to itself, or a sentence of padding only would be 0/0
+        # in a sentence of padding only, padding attends to itself: the softmax would be 0/0
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         x = self._states(embedded, attends, slice(tokens.shape[1]))
         if not self.config.order_coefficients:
@@ -238,7 +263,13 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(coefficients).to(x.dtype), x
 
     def _states(self, embedded: Tensor, attends: Tensor, places: Tensor | slice) -> Tensor:
-        """embedded [B, T, D], attends as in `SelfAttention`, places, of all rows or [B, T] -> [B, T, D]."""
+        """Compute the last states [B, T, D].
+
+        Args:
+            embedded: [B, T, D] token embeddings.
+            attends: see `SelfAttention`.
+            places: positions of the pieces, one slice for all rows or [B, T].
+        """
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[places]))
             for layer in self.layers:
@@ -250,7 +281,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return x
 
     def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
-        """Sentences packed into rows, for `forward_rows`."""
+        """Pack sentences into rows for `forward_rows`."""
         return row_batches(ids, starts, lengths, batch_size, self.config.padding_idx)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
@@ -259,15 +290,17 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
     ) -> Tensor:
-        """Encode sentences that share rows; the same embeddings as `forward`, without padding.
+        """Encode sentences that share rows; the embeddings are those of `forward`, with little padding.
 
         Args:
             tokens: [R, W] ids.
-            positions: [R, W] of each piece in its sentence.
-            sentence: [R, W] number of the sentence of each piece, different from all others at padding.
-            pieces: [P] where in the flattened rows the pieces of the first sentence lie, then those of the second, ...
-            starts: [S] where in `pieces` each sentence begins.
-        Returns: [S, E] float32.
+            positions: [R, W] position of each piece in its sentence.
+            sentence: [R, W] number of the sentence of each piece; padding has a number that no sentence has.
+            pieces: [P] indices into the flattened rows, of the pieces of the first sentence, then of the second, ...
+            starts: [S] index into `pieces` at which each sentence begins.
+
+        Returns:
+            [S, E] float32.
         """
         attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
         x = self._states(self.embed_tokens(tokens), attends, positions)

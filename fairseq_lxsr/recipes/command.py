@@ -23,6 +23,7 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
     Args:
         data: the data folder, or several shards joined by ':'.
         own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` takes out its `--X`.
+
     Raises:
         InputError: where the learning rate needs a length of training that nobody states.
     """

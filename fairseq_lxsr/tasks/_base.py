@@ -123,7 +123,8 @@ class LxsrTask(FairseqTask):
     def end_if_finished(self, checkpoint: Path, options: DictConfig) -> None:
         """Leave, with exit status 0, where there is nothing to train: fairseq would make one update more.
 
-        Args: options: all groups.
+        Args:
+            options: all groups.
         """
         limit = reached(read_checkpoint(checkpoint), options)
         if limit:
@@ -133,7 +134,8 @@ class LxsrTask(FairseqTask):
     def starting_checkpoint(self) -> tuple[Path, bool] | None:
         """What fairseq goes on from: --restore-file, the default's where it is there, or --finetune-from-model.
 
-        Returns: the file, and whether training is resumed, with the optimizer's state; None for a new model.
+        Returns:
+            the file, and whether training is resumed, with the optimizer's state; None for a new model.
         """
         if self.cfg.restore_file != LAST:
             return Path(self.cfg.restore_file), True

@@ -101,8 +101,11 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
 def check_run(task: DictConfig) -> None:
     """Check all options, where a model is trained, and those of the task, where there is one already.
 
-    Args: task: the options of the task, as fairseq hands them over: within all the others, or alone.
-    Raises: InputError as `check_options`.
+    Args:
+        task: the options of the task, as fairseq hands them over: within all the others, or alone.
+
+    Raises:
+        InputError: as `check_options`.
     """
     everything = task._get_parent() if isinstance(task, DictConfig) else None
     # fairseq-generate and fairseq-validate name a model by its path, and have some default of fairseq's as --arch
@@ -115,8 +118,11 @@ def check_run(task: DictConfig) -> None:
 def check_options(cfg: DictConfig) -> None:
     """Check what a training run was told.
 
-    Args: cfg: all groups of options, after fairseq has filled in the defaults.
-    Raises: InputError naming the first option whose value is outside its range, or that does not go with another.
+    Args:
+        cfg: all groups of options, after fairseq has filled in the defaults.
+
+    Raises:
+        InputError: naming the first option whose value is outside its range, or that does not go with another.
     """
     _check_together(cfg)
     for group, ranges in RANGES.items():

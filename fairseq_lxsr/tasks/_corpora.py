@@ -15,7 +15,8 @@ from fairseq_lxsr.text import MASK, SPECIAL, WORD_START, is_punctuation, read_di
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
     """Pairs of languages from `--lang-pairs`, or from the names of the training files.
 
-    Raises: InputError for a missing folder, a name that is no pair, or a language without a dictionary.
+    Raises:
+        InputError: for a missing folder, a name that is no pair, or a language without a dictionary.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
@@ -43,7 +44,8 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
 def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
     """The one dictionary of all languages.
 
-    Raises: InputError where two languages have different ones.
+    Raises:
+        InputError: where two languages have different ones.
     """
     languages = list(dict.fromkeys(language for pair in pairs for language in pair))
     first = folder / f"dict.{languages[0]}.txt"
@@ -74,7 +76,8 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
 def load_dictionary(path: Path) -> Dictionary:
     """A dict.LANG.txt.
 
-    Raises: InputError for a file that fairseq cannot read, or one without an entry.
+    Raises:
+        InputError: for a file that fairseq cannot read, or one without an entry.
     """
     if len(read_dictionary(path)) == len(SPECIAL):
         raise InputError(f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary")
@@ -84,7 +87,8 @@ def load_dictionary(path: Path) -> Dictionary:
 def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols: int) -> PairCorpus | None:
     """One split of one language pair, in whichever order fairseq-preprocess was told its languages.
 
-    Args: num_symbols: entries of the dictionary that the text was made with.
+    Args:
+        num_symbols: entries of the dictionary that the text was made with.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"

@@ -14,8 +14,11 @@ from fairseq_lxsr.modules.shapes import shapes_only
 def check_memory(build: Callable[[], nn.Module]) -> None:
     """Refuse a model that this machine cannot hold.
 
-    Args: build: makes it; called on torch's device without memory.
-    Raises: InputError where weights and gradients, in float32, are more than the memory of the machine.
+    Args:
+        build: makes it; called on torch's device without memory.
+
+    Raises:
+        InputError: where weights and gradients, in float32, are more than the memory of the machine.
     """
     numbers = 0
     with contextlib.suppress(NotImplementedError, RuntimeError), shapes_only():

@@ -21,7 +21,8 @@ let_go = atexit.register(_held.close)
 def hold(save_dir: Path) -> None:
     """No other run saves here until this process ends, or begins another run.
 
-    Raises: InputError saying who saves here already.
+    Raises:
+        InputError: saying who saves here already.
     """
     let_go()
     _held.enter_context(locked(save_dir / LOCK, save_dir))

@@ -120,7 +120,8 @@ def languages_of(folder: Path, wanted: str | None) -> list[str]:
 def read_documents(folders: Sequence[Path], split: str, language: str, num_symbols: int) -> DocumentCorpus:
     """The sentences of one language, of all folders one after the other, and where its documents begin.
 
-    Args: num_symbols: entries of the dictionary that the text was made with.
+    Args:
+        num_symbols: entries of the dictionary that the text was made with.
     """
     parts = [_read_part(folder, split, language, num_symbols) for folder in folders]
     if len(parts) == 1:
@@ -155,7 +156,8 @@ def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> Doc
 def read_mined(path: Path, corpora: list[DocumentCorpus]) -> MinedPairs:
     """A file of mined pairs, tab-separated `COLUMNS`.
 
-    Raises: InputError for a line of another kind, a language or a sentence that is not there, or no line at all.
+    Raises:
+        InputError: for a line of another kind, a language or a sentence that is not there, or no line at all.
     """
     numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
     left, right, labels = [], [], []

@@ -29,7 +29,9 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     Args:
         cfg: options of the task, those of all terms among them.
         setting: what the task knows about the data.
-    Raises: InputError for options that do not go together, and where nothing is left to train.
+
+    Raises:
+        InputError: for options that do not go together, and where nothing is left to train.
     """
     terms = [term for kind in all_terms() if (term := kind.build(cfg, setting)) is not None]
     if not any(term.weight for term in terms):

@@ -26,7 +26,7 @@ def gather_rows(u: Tensor, v: Tensor, capacity: int) -> Candidates:
     """Gather u and v [B, D] of all W workers, each padded to `capacity` rows so that no size need be exchanged.
 
     Returns:
-        W * capacity candidates.
+        W * `capacity` candidates.
     """
     missing = capacity - len(u)
     padded = torch.nn.functional.pad(torch.cat((u, v), dim=1).float(), (0, 0, 0, missing))  # [capacity, 2D]

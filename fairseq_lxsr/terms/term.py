@@ -68,7 +68,8 @@ class Term:
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
         """The term as the options ask for it; None where they leave it out.
 
-        Raises: InputError for options that do not go together.
+        Raises:
+            InputError: for options that do not go together.
         """
         raise NotImplementedError
 
