@@ -19,20 +19,20 @@ from fairseq_lxsr.modules import SentenceNetwork, all_networks
 from fairseq_lxsr.text import Tokenizer, hash_symbols, read_dictionary
 from fairseq_lxsr.text_folder import find_shards, find_text, kept_text
 
-# under these names a task keeps the hash of its dictionary and its target languages in every checkpoint
+# a task stores the hash of its dictionary and its target languages in every checkpoint under these keys
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
-ARCHITECTURE = "architecture"  # and the name of its network, of `all_networks`
+ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
 
-ENCODER, NETWORK = "encoder.", "network."  # in front of the names of the encoder's weights; the second of (T-)LASER's
+ENCODER, NETWORK = "encoder.", "network."  # prefixes of the encoder's weight names; (T-)LASER has the second
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
-# of version 0.1, whose checkpoints do not name their network, these tasks trained no other
+# checkpoints of version 0.1 do not name their network; these tasks trained no other
 TRANSFORMER_TASKS = ("xling_sent", "sent_context")
-# options that say where and how long a run was, or that stand beside the others in config.json
+# options that say where and how long a run was, or that config.json stores elsewhere
 OF_ONE_RUN = (
     *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
     *("finetune_from_model", "reset_optimizer", "no_save", "persistent_workers"),
 )
-PADDING_IDX = 1  # of every fairseq dictionary
+PADDING_IDX = 1  # the same in every fairseq dictionary
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _load(path: Path) -> Any:
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """The parts of a checkpoint that we read, each of its type; empty where one may be missing.
+    """Return the parts of a checkpoint that we read, after checking their types; optional parts may be empty.
 
     Raises:
         InputError: for anything that fairseq-train did not write.
@@ -102,7 +102,7 @@ def _is_weight(name: Any, value: Any) -> bool:
 
 
 def newest_other(path: Path) -> Path | None:
-    """The newest other checkpoint of the folder that can be read."""
+    """Return the newest other checkpoint of the folder that can be read."""
     others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
     for other in others:
         with contextlib.suppress(Exception):
@@ -112,7 +112,7 @@ def newest_other(path: Path) -> Path | None:
 
 
 def _other_checkpoint(path: Path) -> str:
-    """What to take in its place, as the end of a message."""
+    """Name the checkpoint to use instead, as the end of a message."""
     other = newest_other(path)
     if other is None:
         return "; there is no other checkpoint beside it"
@@ -122,14 +122,14 @@ def _other_checkpoint(path: Path) -> str:
 def check_resumable(
     path: Path, task: str, vocab_size: int, task_state: dict[str, Any], weights: dict[str, Tensor], exact: bool = True
 ) -> None:
-    """Refuse a checkpoint that training could not go on from, before fairseq tries.
+    """Refuse a checkpoint that training cannot resume from, before fairseq tries.
 
     Args:
-        weights: of the model that goes on.
-        exact: the optimizer goes on as well, where its state is kept, and needs the very same weights.
+        weights: weights of the model that is to resume.
+        exact: require exactly the same weights, because the optimizer resumes as well where its state is kept.
 
     Raises:
-        InputError: as `read_checkpoint`, and for a checkpoint of another task, dictionary, languages or weights.
+        InputError: as `read_checkpoint`, and for another task, dictionary, other languages or other weights.
     """
     state = read_checkpoint(path)
     options = state["cfg"]["task"]
@@ -175,18 +175,20 @@ def export_checkpoint(
     """Turn a fairseq checkpoint of this plugin into a model folder.
 
     Args:
-        data: folder that fairseq-preprocess wrote, for the dictionary; default: what training kept beside the
+        checkpoint: file that fairseq-train wrote.
+        output: model folder to write.
+        data: folder with the dictionary that fairseq-preprocess wrote; by default what training kept beside the
             checkpoint, then the folder that the checkpoint names.
-        sentencepiece_model: how the data was made; default: what `lxsr prepare` left beside the dictionary.
-        lowercase: how the data was made; default: what `lxsr prepare` left beside the dictionary.
-        dtype: of the weights on disk.
-        ema: the moving average of the weights that fairseq-train --store-ema kept, not those of the last update.
+        sentencepiece_model: the model that split the data; by default what `lxsr prepare` left beside the dictionary.
+        lowercase: whether the data was lower-cased; by default what `lxsr prepare` left beside the dictionary.
+        dtype: precision of the weights on disk.
+        ema: take the moving average of the weights (fairseq-train --store-ema), not the weights of the last update.
 
     Returns:
-        the model folder.
+        Path of the model folder.
 
     Raises:
-        InputError: for anything missing or not fitting the checkpoint.
+        InputError: for anything that is missing or does not fit the checkpoint.
     """
     state = read_checkpoint(checkpoint)
     if ema:
@@ -199,7 +201,7 @@ def export_checkpoint(
     text = find_text([*kept, shards[0]], sentencepiece_model, lowercase)
     symbols = read_dictionary(text.dictionary)
     model = encoder_of(state, symbols, text.dictionary, checkpoint)
-    Tokenizer(text.sentencepiece_model, text.options, symbols)  # refuses one that does not go with the dictionary
+    Tokenizer(text.sentencepiece_model, text.options, symbols)  # refuses a model that does not fit the dictionary
     training = how_trained(state, shards) | ({"ema_decay": state["cfg"]["ema"].get("ema_decay")} if ema else {})
     try:
         check_training(training)
@@ -210,7 +212,7 @@ def export_checkpoint(
 
 
 def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
-    """The checkpoint with the moving average of its weights in their place."""
+    """Replace the weights of a checkpoint by their moving average."""
     average = state["extra_state"].get("ema")
     if not (isinstance(average, dict) and average):
         raise InputError(
@@ -220,10 +222,11 @@ def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
 
 
 def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
-    """For config.json: the text, the options of the loss and how long.
+    """Describe the training for config.json: the text, the options of the loss and the number of updates.
 
     Args:
-        shards: the data folders that were trained on; what is not there any more is not counted.
+        state: the checkpoint.
+        shards: data folders of the training; folders that no longer exist are not counted.
     """
     cfg = state["cfg"]
     wanted = cfg["task"].get("lang_pairs")
@@ -234,7 +237,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         "lang_pairs": wanted,
         "pairs": dict(sorted(pairs.items())),
         "objective": cfg["task"].get("objective"),
-        # of the loss: the criterion's until version 0.1, the task's since then
+        # options of the loss: the criterion held them until version 0.1, the task holds them since
         "options": {k: v for k, v in (cfg["criterion"] | cfg["task"]).items() if k not in OF_ONE_RUN},
         "updates": state["optimizer_history"][-1].get("num_updates"),
         "seed": cfg["common"].get("seed"),
@@ -244,7 +247,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
 def encoder_of(
     state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path
 ) -> SentenceNetwork:
-    """The encoder of a checkpoint, after checking that the symbols of a dictionary are its own."""
+    """Build the encoder of a checkpoint, after checking that the symbols are those of its dictionary."""
     weights = {
         name.removeprefix(ENCODER).removeprefix(NETWORK): value
         for name, value in state["model"].items()
@@ -253,7 +256,7 @@ def encoder_of(
     cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
     network = network_of(state, weights, checkpoint)
     vocab_size, embed_dim = _embedding_sizes(weights, checkpoint)
-    expected = len(symbols) + (task == "xling_sent")  # and <mask>
+    expected = len(symbols) + (task == "xling_sent")  # <mask> is added
     trained = state["task_state"].get(DICTIONARY_HASH)
     if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
         raise InputError(
@@ -269,7 +272,7 @@ def encoder_of(
 
 
 def network_of(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:
-    """The kind of network: as the task's state says, or in checkpoints of version 0.1 as its weights do."""
+    """Return the kind of network from the task's state, or for checkpoints of version 0.1 from the weights."""
     networks, options = all_networks(), state["cfg"]
     name = state["task_state"].get(ARCHITECTURE)
     if name is None:
@@ -283,7 +286,7 @@ def network_of(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: st
 
 
 def _embedding_sizes(weights: dict[str, Tensor], checkpoint: str | Path) -> list[int]:
-    """Entries of the dictionary, and width."""
+    """Return the number of dictionary entries and the width of the embedding table."""
     sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
     if len(sizes) != 2:
         raise InputError(

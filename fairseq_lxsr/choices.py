@@ -1,18 +1,18 @@
-"""What options choose from; here, because a parser names it and must not import torch or numpy for that."""
+"""Choices of options; they stand here so that a parser can name them without importing torch or numpy."""
 
 import pkgutil
 from pathlib import Path
 
 
 def modules_of(*folder: str, without: str = "") -> tuple[str, ...]:
-    """The modules of a folder of this package, by name; none is imported."""
+    """Return the sorted names of the modules in a folder of this package without importing them."""
     path = Path(__file__).parent.joinpath(*folder)
     return tuple(module.name for module in pkgutil.iter_modules([str(path)]) if module.name != without)
 
 
-DTYPES = ("float32", "bfloat16", "float16", "int8")  # of the computation
-CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # of training
-WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # of weights on disk
+DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the computation
+CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
+WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights on disk
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")
 
@@ -23,10 +23,10 @@ INDEX_KINDS = ("flat", "float16", "ivf", "ivf-pq")
 SEARCH_PRECISIONS = ("float32", "bfloat16")
 MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "fwd", "bwd")
-# the ways to rank candidates, as options and as signatures of scores call them
+# ways to rank candidates, as named in options and in signatures of scores
 METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 
 CLASSIFIERS = ("mlp", "linear")
 XNLI_PRESETS = ("laser", "wang")
 
-DRAWS = 1000  # of the bootstrap
+DRAWS = 1000  # draws of the bootstrap

@@ -1,4 +1,4 @@
-"""YAML files whose content are the fields of a dataclass."""
+"""Reads YAML files that hold the fields of a dataclass."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -12,13 +12,14 @@ Config = TypeVar("Config")
 
 
 def read_config(path: Path, kind: type[Config]) -> Config:
-    """Read a YAML file with the fields of a dataclass; file names in it are relative to the current folder.
+    """Read a YAML file into a dataclass; file names in it are relative to the current folder.
 
     Args:
-        kind: the dataclass; it checks its values itself, see `ranges.check_fields`.
+        path: the YAML file.
+        kind: the dataclass, which checks its own values (see `ranges.check_fields`).
 
     Raises:
-        InputError: naming the file, for anything unknown, missing or of another type.
+        InputError: naming the file, for a field that is unknown, missing or of another type.
     """
     content = read_yaml(path)
     try:
@@ -28,10 +29,10 @@ def read_config(path: Path, kind: type[Config]) -> Config:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file: plain values only, no tags that make objects.
+    """Read a YAML file of plain values; tags that create objects are refused.
 
     Raises:
-        InputError: for a file that is missing or no YAML.
+        InputError: for a file that is missing or is not YAML.
     """
     require("yaml", "train", f"{path}:")
     import yaml
@@ -45,13 +46,15 @@ def read_yaml(path: Path) -> Any:
 
 
 def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
-    """Make a dataclass of a mapping; where its fields are dataclasses or tuples, of mappings and lists in it.
+    """Create a dataclass from a mapping; nested mappings and lists become nested dataclasses and tuples.
 
     Args:
-        where: what stands for the mapping in messages.
+        content: the mapping.
+        kind: the dataclass.
+        where: name of the mapping in messages.
 
     Raises:
-        InputError: for a name that is no field, a field without a value, and what the dataclass refuses.
+        InputError: for an unknown field, a missing value, and a value that the dataclass refuses.
     """
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(content, Mapping):

@@ -1,4 +1,4 @@
-"""A model folder on disk becomes sentence embeddings; no fairseq needed."""
+"""Embeds sentences with a model folder; fairseq is not needed."""
 
 import copy
 import hashlib
@@ -24,17 +24,17 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class SentenceEncoder:
-    """Encodes sentences of any language it was trained on into one space.
+    """Encodes sentences of all its training languages into one embedding space.
 
         encoder = SentenceEncoder.from_pretrained("model")
         embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
 
     Args:
         model: the encoder network.
-        tokenizer: text to dictionary ids.
+        tokenizer: maps text to dictionary ids.
         config: the content of config.json.
-        device: where to compute, `cuda` or `cpu`; None takes CUDA where there is one.
-        untrained: the weights of the network are not those of the folder.
+        device: device of the computation, `cuda` or `cpu`; None selects CUDA where it is available.
+        untrained: whether the weights are random and not those of the folder.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class SentenceEncoder:
     ):
         self.untrained = untrained
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model: Any = model.to(self.device).eval()  # what a kind of network has of its own, exports know
+        self.model: Any = model.to(self.device).eval()  # Any: exports use attributes that only one kind of network has
         self.tokenizer = tokenizer
         self.config = config
         self._copies: dict[tuple[torch.device, str], Any] = {}
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process: neither the lock nor the copies, which that one makes itself."""
+        """Return the state to pickle, without the lock and the copies, which the other process creates itself."""
         return {name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -62,10 +62,12 @@ class SentenceEncoder:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False):
-        """Load a model folder as `lxsr export folder` writes it; nothing in it can run code.
+        """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
 
         Args:
-            untrained: take fresh random weights (seed 1) of the same shape: what training is measured against.
+            folder: the model folder.
+            device: as in `SentenceEncoder`.
+            untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
 
         Raises:
             InputError: naming the file that is missing, changed or of another kind.
@@ -82,10 +84,10 @@ class SentenceEncoder:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that two encoders share only when they give the same embeddings."""
+        """Twelve hexadecimal digits that are equal only for encoders that give the same embeddings."""
         essence = {
             name: self.config[name] for name in ("encoder", "text", "files")
-        }  # the weights tell the architecture
+        }  # the hash of the weights stands for the architecture as well
         digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
         return f"{digest}-untrained" if self.untrained else digest
 
@@ -102,29 +104,30 @@ class SentenceEncoder:
         on_long: str = "cut",
         counts: Counter[str] | None = None,
     ) -> np.ndarray:
-        """Embed sentences; several threads may call it at once, and processes that it was sent to.
+        """Embed sentences; several threads, and processes that received a copy, may call it at once.
 
-        Sentences are encoded in an order of their lengths and returned in the order given; an empty one gives zeros.
+        Sentences are sorted by length for encoding and returned in the given order; an empty one gives zeros.
 
         Args:
-            texts: N sentences: a list, a generator, an array of strings.
-            batch_size: sentences encoded together; short ones that fill a row of 64 pieces may be more.
-            device: `cpu` or `cuda`; None for the encoder's own.
-            dtype: of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8` (the matrix products; scales
-                are those of a batch, so an embedding depends a little on the sentences beside it).
-            normalize: to length one (zero vectors stay zero).
-            truncate_dim: keep the first dimensions only, before normalising.
-            on_long: what becomes of a sentence of more than `max_positions` pieces: `cut` encodes its beginning,
-                `split-mean` all of it, in parts whose mean is taken by their lengths; `error` refuses it. LASER has no
-                such limit.
-            counts: where given, `empty` and `long` sentences are added to it.
+            texts: N sentences: a list, a generator, or an array of strings.
+            batch_size: sentences encoded together; short ones that share a row of 64 pieces may be more.
+            device: `cpu` or `cuda`; None takes the encoder's own.
+            dtype: precision of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8` (matrix products
+                only; scales are computed per batch, so an embedding depends slightly on its batch).
+            normalize: scale embeddings to length one (zero vectors stay zero).
+            truncate_dim: number of leading dimensions to keep; truncation precedes normalization.
+            show_progress: show a progress bar.
+            on_long: how to treat a sentence of more than `max_positions` pieces: `cut` encodes its beginning;
+                `split-mean` encodes it in parts and takes their mean, weighted by length; `error` refuses it. LASER
+                has no such limit.
+            counts: counter to which the numbers of `empty` and `long` sentences are added.
 
         Returns:
             float32 [N, D], or [N, truncate_dim].
 
         Raises:
-            InputError: for an unknown option, for a long sentence with `error`, and for an embedding that is no finite
-                number.
+            InputError: for an unknown option, for a long sentence with `error`, and for an embedding that is not
+                finite.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str; expected a list of sentences")
@@ -167,7 +170,7 @@ class SentenceEncoder:
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
     def _encode_in_parts(self, ids, starts, lengths, longest: int, *options) -> np.ndarray:
-        """Long sentences in parts of `longest` pieces: the mean of the parts' embeddings, by their lengths."""
+        """Encode long sentences in parts of `longest` pieces; return the means of the parts, weighted by length."""
         parts = np.maximum(1, -(-lengths // longest))
         owner = np.repeat(np.arange(len(lengths)), parts)
         offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
@@ -188,7 +191,7 @@ class SentenceEncoder:
         dtype: str,
         progress: bool,
     ) -> np.ndarray:
-        """Embeddings [N, D] of the sentences ids[start : start + length]."""
+        """Return the embeddings [N, D] of the sentences ids[start : start + length]."""
         model = self._model(device, dtype)
         target = model.embed_tokens.weight.device
         embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
@@ -197,11 +200,11 @@ class SentenceEncoder:
                 vectors = model.embed_batch(*(torch.from_numpy(values).to(target) for values in inputs))
                 embeddings[sentences] = vectors.float().cpu().numpy()
                 bar.update(len(sentences))
-            bar.update(len(lengths) - bar.n)  # empty ones stay zero
+            bar.update(len(lengths) - bar.n)  # empty sentences stay zero
         return embeddings
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
-        """The network on a device in a precision; copies are made once and kept."""
+        """Return the network on a device in a precision; each copy is made once and kept."""
         key = (torch.device(device) if device else self.device, dtype)
         if dtype == "int8" and key[0].type != "cpu":
             raise InputError(f"dtype int8 on {key[0]}; expected cpu, or float16 or bfloat16")
@@ -216,13 +219,13 @@ class SentenceEncoder:
 
 
 def to_unit_length(embeddings: np.ndarray) -> np.ndarray:
-    """[N, D] with rows of length one; zero rows stay zero."""
+    """Scale the rows of [N, D] to length one; zero rows stay zero."""
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     return embeddings / np.where(norms > 0, norms, 1)
 
 
 def _converted(model: Any, device: torch.device, dtype: str) -> Any:
-    """A copy on another device or in another precision; int8: the matrix products, weights quantised by row."""
+    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row."""
     model = copy.deepcopy(model).to(device)
     if dtype != "int8":
         return model.to(getattr(torch, dtype))
@@ -230,10 +233,10 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
 
     engine = torch.backends.quantized.engine
     if "onednn" in torch.backends.quantized.supported_engines:
-        torch.backends.quantized.engine = "onednn"  # twice as fast as the others where the processor has AMX
+        torch.backends.quantized.engine = "onednn"  # twice as fast as the other engines on processors with AMX
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch announces that it will move these functions
+            warnings.simplefilter("ignore")  # torch warns that it will move these functions
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:
         torch.backends.quantized.engine = engine

@@ -1,4 +1,4 @@
-"""Bad input is reported in one line, with exit status 2 and no traceback."""
+"""Reports bad input in one line, with exit status 2 and no traceback."""
 
 import contextlib
 import re
@@ -18,21 +18,21 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 80, 80, 
 
 
 class InputError(ValueError):
-    """Something the user can mend: the message names the value, where it is, what was expected and what to do."""
+    """An error the user can fix: the message names the value, where it is, what was expected and what to do."""
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """A value as a message quotes it, in time and memory that do not depend on its size."""
+    """Quote a value for a message, in time and memory that do not depend on its size."""
     try:
         return f"{_SHORT.repr(value):.{most}}"
-    except Exception:  # for example a number of too many digits to be written
+    except Exception:  # for example an integer with more digits than Python prints
         return f"<{type(value).__name__}>"
 
 
 def one_line(error: BaseException) -> str | None:
-    """What to tell the user of an `InputError` or of a file system that refuses; None for anything else."""
+    """Return the message for an `InputError` or an error of the file system; None for any other error."""
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
-    if relayed:  # torch hands on what a worker process raised with its traceback
+    if relayed:  # torch re-raises the error of a worker process with its traceback in the message
         return relayed[-1]
     if isinstance(error, InputError):
         return str(error)
@@ -44,7 +44,7 @@ def one_line(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def exit_on_input_error(program: str) -> Iterator[None]:
-    """Inside this, bad input ends the program with `program: error: ...` and exit status 2."""
+    """End the program with `program: error: ...` and exit status 2 where the block raises for bad input."""
     try:
         yield
     except Exception as error:
@@ -56,12 +56,12 @@ def exit_on_input_error(program: str) -> Iterator[None]:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, by which a machine that shuts down or the end of a job asks a program to end."""
+    """SIGTERM was received: a shutdown or a job scheduler asks the program to end."""
 
 
 @contextlib.contextmanager
 def heeding_sigterm() -> Iterator[None]:
-    """Inside this, SIGTERM is raised as Ctrl-C is, so that what is half-written is removed; not where it is ignored."""
+    """Raise SIGTERM like Ctrl-C inside the block, so that partial files are removed; an ignored one stays ignored."""
     heeded = (
         signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     )
@@ -79,10 +79,11 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
 
 
 def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = one_line) -> None:
-    """The same for a program whose main function is not ours: fairseq-train with this plugin.
+    """Report bad input in one line in a program whose main function is not ours: fairseq-train with this plugin.
 
     Args:
-        explain: what to tell the user of an error; None for one that keeps its traceback.
+        program: name of the program in the message.
+        explain: returns the message for an error, or None to print the traceback.
     """
     previous = sys.excepthook
 

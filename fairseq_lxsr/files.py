@@ -1,4 +1,4 @@
-"""Reading text one checked line at a time, and writing so that nothing half-written is ever found."""
+"""Reads text line by line with checks, and writes files and folders atomically."""
 
 import codecs
 import contextlib
@@ -25,23 +25,23 @@ from typing import IO, Any, BinaryIO
 
 from fairseq_lxsr.errors import InputError
 
-# what fairseq-train --user-dir takes: it imports this folder under its own name, from the folder around it, and so gets
-# the package that `import fairseq_lxsr` finds, once, wherever it runs; a relative path only works in the current folder
+# value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder, and so gets the
+# package that `import fairseq_lxsr` finds, once; the path is absolute so that it works from any current folder
 PACKAGE = Path(__file__).parent.absolute()
 MAX_WORDS = 10_000
-OLD = ".old"  # ends the hidden name of a folder that is being replaced
-MAX_RATIO = 100  # of unpacked to packed bytes; text has less than 20
-FREE = 2**26  # bytes that any packed file may have: small ones may be all alike
+OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
+MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
+FREE = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
 UNPACKED_AT_ONCE = 2**17  # bytes
-SENTENCE_BYTES = 2**20  # of a line of text; a tokenizer takes 80 times as much memory
-RECORD_BYTES = 2**25  # of a line that is no sentence: scores with an outcome for every query, a document
+SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
+RECORD_BYTES = 2**25  # longest line that is not a sentence: scores with an outcome for every query, a document
 PACKED = (".gz", ".xz", ".zst")
-# fairseq-preprocess splits at white space, so no piece may hold any, and no control character either
+# fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, `-` for standard input; `.gz`, `.xz` and `.zst` are unpacked on the way."""
+    """Open a file for reading, `-` for standard input; `.gz`, `.xz` and `.zst` are decompressed."""
     if str(path) == "-":
         if sys.stdin is None:
             raise InputError("-: standard input is closed; expected text from a file or another program")
@@ -60,10 +60,10 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 
 class Budget:
-    """Bytes that a packed file may unfold to, of all that is read of it together; any number of a pipe.
+    """Limits the decompressed bytes of a compressed file over all its readers; a pipe has no limit.
 
     Args:
-        free: bytes before the ratio counts.
+        free: number of bytes that are allowed before the ratio is checked.
     """
 
     def __init__(self, path: str | Path, free: int):
@@ -85,7 +85,7 @@ class Budget:
 
 
 class Metered(io.RawIOBase):
-    """A file that is unpacked when it is read, as far as its budget goes."""
+    """A file that is decompressed while it is read, within its budget."""
 
     def __init__(self, stream: Any, budget: Budget):
         self.stream, self.budget = stream, budget
@@ -105,7 +105,7 @@ class Metered(io.RawIOBase):
 
 
 def _zstd(path: str | Path):
-    """Python's own module from 3.14 on, or the package that brings it to older ones."""
+    """Return Python's own module (3.14 and later), or the package that backports it."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
@@ -113,15 +113,16 @@ def _zstd(path: str | Path):
 
 
 def is_blank(line: str) -> bool:
-    """Whether nothing is left of a line when it is split into pieces."""
+    """Return whether a line has no pieces."""
     return re.fullmatch(BLANKS, line) is not None or not line
 
 
 def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
-    """The lines of a UTF-8 text file without their ends, split at \\n only.
+    """Yield the lines of a UTF-8 text file without line ends; lines are split at \\n only.
 
     Args:
-        max_words: of a line; more is no text with one sentence a line. None where lines are no sentences: any number.
+        path: the file, `-` for standard input.
+        max_words: largest number of words of a line that holds one sentence; None for lines that are not sentences.
 
     Raises:
         InputError: naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of more
@@ -134,7 +135,7 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
 
 
 def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Iterator[bytes]:
-    """Lines with their ends; never more of one in memory than a line may have."""
+    """Yield lines with their ends; no more of a line is held in memory than its limit."""
     limit = SENTENCE_BYTES if max_words else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) > limit:
@@ -146,15 +147,15 @@ def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Ite
 
 
 class Lines(Sequence[str]):
-    """The lines of a UTF-8 file that is not packed, by number; only where they begin is kept in memory."""
+    """Gives the lines of an uncompressed UTF-8 file by number; only their offsets are kept in memory."""
 
     def __init__(self, path: str | Path):
-        import numpy as np  # here, as every verb of the command line imports this module
+        import numpy as np  # imported here because every verb of the command line imports this module
 
         with open(path, "rb") as stream:
             lengths = np.fromiter(map(len, _raw_lines(stream, path, None)), dtype=np.int64)
         self._starts = np.concatenate(([0], lengths.cumsum()))
-        self._stream = open(path, "rb")  # noqa: SIM115 (read for as long as this object lives)
+        self._stream = open(path, "rb")  # noqa: SIM115 (open for the lifetime of this object)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -169,13 +170,13 @@ class Lines(Sequence[str]):
 
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Errors of unpacking inside this become one that names the file."""
+    """Convert decompression errors inside the block to an `InputError` that names the file."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # of a module that may not be there
+        if type(error).__name__ != "ZstdError":  # its module may not be installed
             raise
         raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
 
@@ -202,10 +203,10 @@ def _checked(raw: bytes, where: str, max_words: int | None) -> str:
 def read_parallel(
     source: str | Path, target: str | Path, max_words: int | None = MAX_WORDS
 ) -> Iterator[tuple[str, str]]:
-    """Aligned lines of two files.
+    """Yield the aligned lines of two files.
 
     Raises:
-        InputError: where one ends before the other or either is empty, and as `read_lines`.
+        InputError: where the numbers of lines differ or a file is empty, and as `read_lines`.
     """
     left, right = read_lines(source, max_words), read_lines(target, max_words)
     count = 0
@@ -232,7 +233,7 @@ def _unequal(source, source_count: int, target, target_count: int, alone: str) -
 
 
 def count_lines(path: str | Path) -> int:
-    """The number of lines of a file that is not packed, the last one with or without an end."""
+    """Count the lines of an uncompressed file; the last line may lack its end."""
     count, last = 0, b"\n"
     with open(path, "rb") as stream:
         while block := stream.read(1 << 20):
@@ -241,7 +242,7 @@ def count_lines(path: str | Path) -> int:
 
 
 def sha256(path: str | Path) -> str:
-    """Hash of a file's bytes, as hexadecimal digits."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(1 << 20):
@@ -260,14 +261,14 @@ def check_replaceable(path: Path) -> None:
 
 
 def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | Path | None]) -> None:
-    """Check that nothing which is read is written over; every verb does before it works.
+    """Check that no input is overwritten; every verb calls this before it starts.
 
     Args:
-        outputs: files and folders that will be written or removed, those beside an output too; None for none.
-        inputs: files and folders that are read; a folder stands for all that is in it, `-` for standard input.
+        outputs: files and folders that will be written or removed, with side files; None entries are ignored.
+        inputs: files and folders that are read; a folder stands for all its content, `-` for standard input.
 
     Raises:
-        InputError: for an output that is an input under this or another name, lies in one or holds one, or stands
+        InputError: for an output that is an input (also under another name), lies in one, contains one, or is given
             twice.
     """
     written = [Path(path) for path in outputs if path is not None]
@@ -280,14 +281,14 @@ def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | 
             source = Path(os.path.realpath(other))
             if str(other) != "-" and (place.is_relative_to(source) or source.is_relative_to(place)):
                 raise InputError(f"{output}: would be written over {other}, which is read; choose another name")
-            if _is_same_file(output, other):  # by a hard link, or standard input
+            if _is_same_file(output, other):  # also a hard link, or standard input
                 raise InputError(f"{output}: is the same file as {other}, which is read; choose another name")
 
 
 def _is_same_file(output: Path, other: str | Path) -> bool:
     try:
         return os.path.samestat(os.stat(output), _stat_input(other))
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False
 
 
@@ -301,9 +302,10 @@ def _stat_input(path: str | Path) -> os.stat_result:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
-    """A file that appears under its name only when it is complete; removed where the block fails.
+    """Write a file that appears under its name only when it is complete; it is removed where the block fails.
 
-    Text is UTF-8 with \\n; a name ending in .gz, .xz or .zst is packed (without a time stamp: same text, same bytes).
+    Text is UTF-8 with \\n; a name ending in .gz, .xz or .zst is compressed, without a time stamp, so that the same
+    text gives the same bytes.
     """
     path = Path(path)
     check_replaceable(path)
@@ -328,10 +330,11 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
-    """A folder that takes the place of `path` only when it is complete.
+    """Write a folder that replaces `path` only when it is complete.
 
     Args:
-        markers: names of files that every such folder has; an existing folder without one is not replaced.
+        path: the final folder.
+        markers: names of files that every such folder contains; an existing folder without one is not replaced.
 
     Raises:
         InputError: where `path` exists and is something else.
@@ -357,7 +360,7 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
 
 
 def _take_place(work: Path, path: Path) -> None:
-    """Name a complete folder `path`; until that is done the old one lies where `restore_folder` finds it."""
+    """Rename a complete folder to `path`; meanwhile the old folder lies where `restore_folder` finds it."""
     old = work.with_suffix(OLD)
     while work.exists():
         if path.exists():
@@ -366,16 +369,16 @@ def _take_place(work: Path, path: Path) -> None:
             os.replace(work, path)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or old.exists():
-                raise  # else a reader has just restored the old folder: once more
+                raise  # otherwise a reader has just restored the old folder, so try again
     if old.exists():
-        os.replace(old, work)  # not to be restored any more, even where removing it is interrupted
+        os.replace(old, work)  # so that the old folder is not restored where its removal is interrupted
         shutil.rmtree(work)
 
 
 def restore_folder(path: str | Path) -> None:
-    """Whoever reads a folder of `atomic_folder` calls this first.
+    """Restore a folder of `atomic_folder` whose replacement was interrupted; every reader calls this first.
 
-    A process that was killed between two names has left it under the hidden one; this gives it its own back.
+    A process that was killed between two renames has left the folder under its hidden name.
     """
     path = Path(path)
     left = [] if os.path.lexists(path) else sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
@@ -385,30 +388,30 @@ def restore_folder(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: str | Path, of: str | Path) -> Iterator[int]:
-    """Nobody else who asks for this lock works inside the block; it ends with the process, however that ends.
+    """Hold a lock inside the block; the system releases it when the process ends for any reason.
 
     Args:
-        path: the file of the lock, made with its folder, removed at the end; it says who holds the lock.
-        of: what the message names: the folder or the output that only one process may write.
+        path: the lock file, which names the holder; it is created with its folder, and removed at the end.
+        of: the folder or output that only one process may write, for the message.
 
     Returns:
-        the lock's file descriptor; a process that inherits it over exec holds the lock too.
+        File descriptor of the lock; a process that inherits it over exec holds the lock too.
 
     Raises:
-        InputError: saying which process of which machine holds the lock.
+        InputError: naming the process and the machine that hold the lock.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _take_lock(path, of)
     _held.add(lock)
     try:
-        with contextlib.suppress(OSError):  # on a full disk nobody learns the holder's name
+        with contextlib.suppress(OSError):  # on a full disk the file does not name the holder
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield lock
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()  # before it is let go: nobody can have taken it
+            path.unlink()  # removed before the release, while no other process can hold it
         _held.discard(lock)
         os.close(lock)
 
@@ -430,14 +433,14 @@ def _take_lock(path: Path, of: str | Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(path)):
                 return lock
-        os.close(lock)  # whoever held it removed the file in the meantime
+        os.close(lock)  # the previous holder has removed the file in the meantime
 
 
 _held: set[int] = set()
 
 
 def _let_go_in_child() -> None:
-    """A process that loads data and outlives the one that forked it for a few seconds does not hold its locks."""
+    """Close locks in a forked child, because a data loading process can outlive its parent by a few seconds."""
     for lock in _held:
         os.close(lock)
     _held.clear()
@@ -447,7 +450,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _packing(path: Path, stream: IO) -> IO:
-    """A file that packs what is written to it as the name says."""
+    """Return a stream that compresses as the ending of the name says."""
     if path.suffix == ".zst":
         return _zstd(path).ZstdFile(stream, "wb")
     if path.suffix == ".xz":
@@ -456,12 +459,12 @@ def _packing(path: Path, stream: IO) -> IO:
 
 
 def _own_prefix(path: Path) -> str:
-    """Of temporary names for `path`: they say which process of which machine they belong to."""
+    """Return the prefix for temporary files of `path`: host and process id."""
     return f".{path.name}.{socket.gethostname()}.{os.getpid()}."
 
 
 def _remove_left_behind(path: Path) -> None:
-    """What processes of this machine were working on for `path` when they were killed."""
+    """Remove temporary files for `path` of processes of this machine that were killed."""
     start = f".{path.name}.{socket.gethostname()}."
     for left in path.parent.glob(f"{glob.escape(start)}*"):
         process = left.name.removeprefix(start).partition(".")[0]
@@ -478,13 +481,13 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's
+        pass  # the process belongs to another user
     return True
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the file system inside this name the path, where the system does not (a full disk)."""
+    """Add the path to file system errors inside the block that lack it (for example a full disk)."""
     try:
         yield
     except OSError as error:
