@@ -1,10 +1,10 @@
-"""Language pairs as the user writes them: the one parser of SRC-TGT and of lists of them."""
+"""Parses language pairs: SRC-TGT, and lists of them."""
 
 import re
 
 from fairseq_lxsr.errors import InputError, shown
 
-CODE = re.compile(r"\w[\w@]{0,31}")  # it becomes a part of file names
+CODE = re.compile(r"\w[\w@]{0,31}")  # a code is part of file names
 
 
 def check_language(text: str) -> None:
@@ -21,8 +21,8 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
     """Split a language pair into its two languages.
 
     Args:
-        text: SRC-TGT, for example `en-fr`; blanks around it do not matter.
-        distinct: refuse a language paired with itself.
+        text: SRC-TGT, for example `en-fr`; surrounding blanks are ignored.
+        distinct: refuse a language that is paired with itself.
 
     Raises:
         InputError: for anything else.
@@ -34,10 +34,10 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
 
 
 def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
-    """Split a list of language pairs with commas between them, for example `en-fr,en-de`.
+    """Split a comma-separated list of language pairs, for example `en-fr,en-de`.
 
     Raises:
-        InputError: as `split_pair`, and for a pair that stands there twice.
+        InputError: as `split_pair`, and for a duplicate pair.
     """
     pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""A model folder on disk: weights, options, dictionary and SentencePiece model; nothing in it can run code."""
+"""Reads and writes model folders: weights, options, dictionary, SentencePiece model; nothing in them can run code."""
 
 import json
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
 FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 FORMAT_VERSION = 1
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")
-DEFAULT_ARCHITECTURE = "transformer"  # of folders that do not say
-TRAINING = {  # what config.json may say of the training, for the card
+DEFAULT_ARCHITECTURE = "transformer"  # for folders whose config.json does not name one
+TRAINING = {  # fields of config.json that describe the training, for the model card
     "lang_pairs": str,
     "pairs": Mapping[str, int],
     "objective": str,
@@ -37,7 +37,7 @@ AGAIN = "export the model again, or copy the whole folder"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder, after checking it, that every file is there and the one it names."""
+    """Read config.json of a model folder, and check that every file exists and has the hash that it names."""
     restore_folder(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such model folder; make one with `lxsr export folder`")
@@ -78,19 +78,20 @@ def check_training(training: Any) -> None:
 
 
 def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
-    """Network and tokenizer of a model folder, after checking that all its files go together.
+    """Read the network and the tokenizer of a model folder, and check that its files fit together.
 
     Args:
-        config: of `read_config`.
-        untrained: fresh random weights, seed 1.
+        folder: the model folder.
+        config: the result of `read_config`.
+        untrained: use random weights (seed 1).
 
     Raises:
-        InputError: naming the file, and the weight, that is not as the others have it.
+        InputError: naming the file, and the weight, that does not fit the others.
     """
     path, files = folder / WEIGHTS_FILE, config["files"]
     try:
         with safe_open(path, "pt") as stored:
-            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no dictionary)
+            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a dict)
             made_with = stored.metadata() or {}
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise InputError(f"{path}: not a file of weights ({str(error).splitlines()[0]}); {AGAIN}") from None
@@ -115,16 +116,17 @@ def build_network(
     where: str | Path,
     untrained: bool = False,
 ) -> SentenceNetwork:
-    """A network of these sizes with these weights; memory is taken only when they go together.
+    """Build a network and load its weights; memory is allocated only after their shapes were compared.
 
     Args:
-        kind: one of `all_networks`.
-        size: its config.
-        where: the file of the weights, for messages.
-        untrained: keep the random weights, of seed 1, that the network begins with.
+        kind: class of the network, one of `all_networks`.
+        size: config of the network.
+        weights: tensors by name.
+        where: file of the weights, for messages.
+        untrained: keep the initial random weights (seed 1).
 
     Raises:
-        InputError: naming the weight that is missing, of other sizes or no finite number.
+        InputError: naming the weight that is missing, has another shape or is not finite.
     """
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
@@ -172,10 +174,16 @@ def save_folder(
     """Write a model folder; it appears under its name only when it is complete.
 
     Args:
-        dtype: of the weights on disk, one of `WEIGHT_TYPES`; an encoder computes in float32 all the same.
+        folder: the folder to write.
+        model: the network.
+        dictionary: fairseq dictionary file.
+        sentencepiece_model: SentencePiece model file.
+        text: how text is treated before SentencePiece.
+        training: description of the training, see `TRAINING`.
+        dtype: precision of the weights on disk, one of `WEIGHT_TYPES`; encoders still compute in float32 by default.
 
     Raises:
-        InputError: for a weight that is no finite number, or none any more in `dtype`.
+        InputError: for a weight that is not finite, or that overflows in `dtype`.
     """
     weights = {name: rounded(name, value.detach(), dtype) for name, value in model.state_dict().items()}
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
@@ -191,14 +199,14 @@ def save_folder(
             "training": training,
             "files": {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with},
         }
-        # written last: a folder without it does not load
+        # written last, because a folder without it does not load
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def serialized(weights: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """A safetensors file: the same bytes for the same weights, as fingerprints need; the library shuffles metadata."""
+    """Serialize to safetensors with sorted metadata, so that equal weights give equal bytes, as fingerprints need."""
     data = save(weights, metadata=metadata)
-    start = 8 + int.from_bytes(data[:8], "little")  # of the weights, after the length of the header and the header
+    start = 8 + int.from_bytes(data[:8], "little")  # offset of the weights, after the header's length and the header
     header = json.loads(data[8:start]) | {"__metadata__": metadata}
     ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     return data[:8] + ordered.ljust(start - 8) + data[start:]

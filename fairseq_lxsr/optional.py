@@ -1,4 +1,4 @@
-"""Packages that only some commands need."""
+"""Checks for optional packages, which only some commands need."""
 
 import importlib.util
 
@@ -9,9 +9,9 @@ def require(module: str, extra: str, what: str) -> None:
     """Check for an optional package before any work is done.
 
     Args:
-        module: the name that is imported.
-        extra: of fairseq-lxsr, which brings it.
-        what: needs it, for the message.
+        module: name of the module to import.
+        extra: extra of fairseq-lxsr that installs it.
+        what: name of what needs it, for the message.
 
     Raises:
         InputError: naming the command that installs it.
@@ -21,8 +21,8 @@ def require(module: str, extra: str, what: str) -> None:
 
 
 def is_missing(module: str) -> bool:
-    """Whether a module cannot be imported; nothing but the packages that it lies in is."""
+    """Return whether a module is missing; only its parent packages are imported."""
     try:
         return importlib.util.find_spec(module) is None
-    except ModuleNotFoundError:  # of the package that it lies in
+    except ModuleNotFoundError:  # the parent package is missing
         return True

@@ -1,4 +1,4 @@
-"""Ranges of options: declared once, where the option is, and checked alike on the command line, in YAML and in JSON."""
+"""Ranges of options: declared once at the option, and checked alike on the command line, in YAML and in JSON."""
 
 import argparse
 import math
@@ -11,23 +11,23 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from fairseq_lxsr.errors import InputError, shown
 
-LARGEST = 2**31 - 1  # of a whole number, where nothing smaller is declared
+LARGEST = 2**31 - 1  # largest whole number where no smaller limit is declared
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `least` to `most`; NaN is never one of them.
+    """Numbers from `least` to `most`; NaN is never allowed.
 
         parser.add_argument("--k", type=at_least(1), default=5)
         dropout: float = field(default=0.1, metadata={"help": "...", "range": below(1)})
 
     Args:
-        least: the ends, both allowed.
-        most: the ends, both allowed.
-        whole: whole numbers only.
-        open_least: the end itself is not allowed.
-        open_most: the end itself is not allowed.
-        infinite: infinity is allowed.
+        least: lower end, allowed itself.
+        most: upper end, allowed itself.
+        whole: allow whole numbers only.
+        open_least: exclude the lower end itself.
+        open_most: exclude the upper end itself.
+        infinite: allow infinity.
     """
 
     least: float = -math.inf
@@ -49,7 +49,7 @@ class Range:
     def _is_number(self, value: float) -> bool:
         try:
             return not math.isnan(value) and (self.infinite or not math.isinf(value))
-        except OverflowError:  # a whole number beyond all floats
+        except OverflowError:  # an integer beyond the range of floats
             return False
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Range:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
     def __call__(self, text: str) -> float:
-        """The number that an option of the command line gives, as `type=` of argparse."""
+        """Parse and check a number of the command line, as `type=` of argparse."""
         try:
             value = int(text) if self.whole else float(text)
         except ValueError:
@@ -80,38 +80,38 @@ class Range:
 
 
 def at_least(least: int, most: int = LARGEST) -> Range:
-    """Whole numbers from `least`."""
+    """Return the range of whole numbers from `least` to `most`."""
     return Range(least, most, whole=True)
 
 
 def between(least: float, most: float) -> Range:
-    """Numbers from `least` to `most`, both allowed."""
+    """Return the range from `least` to `most`, both allowed."""
     return Range(least, most)
 
 
 def below(most: float, least: float = 0.0) -> Range:
-    """Numbers from `least` up to `most`, which is not allowed itself: a probability that leaves something."""
+    """Return the range from `least` up to but excluding `most`, for example of a dropout probability."""
     return Range(least, most, open_most=True)
 
 
 def positive(infinite: bool = False) -> Range:
-    """Numbers above 0."""
+    """Return the range of numbers above 0."""
     return Range(0, open_least=True, infinite=infinite)
 
 
 NOT_NEGATIVE = Range(0)
-# of the terms of a loss, which is float32
+# weights of loss terms, which are float32
 WEIGHT, MARGIN, TEMPERATURE = Range(0, 1_000_000), Range(-1_000_000, 1_000_000), Range(1e-6, 1_000_000)
 FINITE = Range()
 
 
 @dataclass(frozen=True)
 class FileName:
-    """Texts that can name a file or folder: not empty, which would be the current folder, and no NUL in them.
+    """Texts that can name a file or folder: not empty (which would be the current folder) and without NUL.
 
     Args:
-        optional: an empty text is allowed, for no file.
-        what: what is expected, in messages.
+        optional: allow an empty text, which stands for no file.
+        what: description of the expected value, for messages.
     """
 
     optional: bool = False
@@ -136,7 +136,7 @@ class FileName:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
     def __call__(self, text: str) -> str:
-        """A file name of the command line, as `type=` of argparse."""
+        """Check a file name of the command line, as `type=` of argparse."""
         if text not in self:
             raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {self}")
         return text
@@ -146,26 +146,26 @@ FILE_NAME = FileName()
 
 
 def file_path(text: str) -> Path:
-    """The same as a path, as `type=` of argparse."""
+    """Check a file name and return it as a path, as `type=` of argparse."""
     return Path(FILE_NAME(text))
 
 
 def output_path(text: str) -> Path:
-    """The same for a file that gets others beside it; `.` and `/` have no name to make theirs of."""
+    """Check the path of an output with side files; `.` and `/` have no name to derive theirs from."""
     if not file_path(text).name:
         raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {FILE_NAME}")
     return Path(text)
 
 
 def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
-    """A field of a dataclass that `check_fields` checks.
+    """Declare a field of a dataclass that `check_fields` checks.
 
         workers: int = limited(2, at_least(1))
         model_type: str = limited("bpe", ("bpe", "unigram"))
 
     Args:
-        default: the value where none is given.
-        allowed: the range of a number, a file name, or the words that a text may be.
+        default: default value of the field.
+        allowed: range of a number, a kind of file name, or the allowed words.
     """
     is_range = isinstance(allowed, Range | FileName)
     return field(default=default, metadata={"range" if is_range else "choices": allowed})
@@ -174,14 +174,14 @@ def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
 def check_fields(
     values: Any, kind: type | None = None, spell: Callable[[str], str] = str, where: str = "", optional: bool = False
 ) -> None:
-    """Check the fields of a dataclass: the `range` or the `choices` in their metadata, and their types.
+    """Check the types of a dataclass's fields, and the `range` or `choices` in their metadata.
 
     Args:
         values: an object with these fields.
-        kind: the dataclass, where `values` is not of it.
-        spell: the name of a field as the user writes it, for example `--align-weight`.
-        where: what stands before the name in the message, for example a file.
-        optional: None is as good as any value.
+        kind: the dataclass, where `values` is not an instance of it.
+        spell: returns the name of a field as the user writes it, for example `--align-weight`.
+        where: text before the name in the message, for example a file.
+        optional: allow None for every field.
 
     Raises:
         InputError: naming the first field whose value does not fit.
@@ -205,9 +205,9 @@ PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type: a plain one, a union, a mapping or a tuple of them; any value is of other types.
+    """Return whether a value has a type: a plain type, union, mapping or tuple of them; other types fit any value.
 
-    A truth value is no number here, and a whole number is a number.
+    A bool does not fit a number, and an int fits a float.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
@@ -220,7 +220,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """A type in words, for messages."""
+    """Describe a type in words, for messages."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(map(describe, inner))

@@ -1,4 +1,4 @@
-"""What is read back from disk, whoever wrote it: JSON objects, arrays, and records of interrupted work."""
+"""Reads untrusted files: JSON objects, arrays, and records of interrupted work."""
 
 import json
 import re
@@ -14,16 +14,16 @@ from fairseq_lxsr.files import atomic_write
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_DEPTH = 20  # of lists and objects in JSON
-MAX_COUNT = 2**53  # of anything that is counted
+MAX_DEPTH = 20  # nesting of lists and objects in JSON
+MAX_COUNT = 2**53  # largest count of anything
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """One JSON object, of any origin, that is safe to print and to write as UTF-8.
+    """Parse one JSON object of any origin; the result is safe to print and to write as UTF-8.
 
     Raises:
-        ValueError: for anything else; whoever reads it says what was expected.
+        ValueError: for anything else; the caller says what was expected.
     """
     try:
         read = json.loads(text)
@@ -38,7 +38,7 @@ def parse_json(text: str) -> dict[str, Any]:
         if depth == MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
     if SURROGATE.search(text):
-        json.dumps(read, ensure_ascii=False).encode()  # half of a character is a ValueError
+        json.dumps(read, ensure_ascii=False).encode()  # half of a surrogate pair raises ValueError
     return read
 
 
@@ -47,25 +47,26 @@ def _parts(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value of JSON counts something."""
+    """Return whether a JSON value is a count."""
     return type(value) is int and 0 <= value < MAX_COUNT
 
 
 def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
-    """A memory-mapped .npy of numbers; nothing in it can run code.
+    """Open a .npy of numbers memory-mapped; nothing in it can run code.
 
     Args:
-        mode: `r`, or `r+` to write to it.
+        path: the .npy file.
+        mode: `r` to read, `r+` to read and write.
 
     Raises:
         OSError: for a file that cannot be read.
-        ValueError: for one that is something else or cut off.
+        ValueError: for a file that is truncated or is not a .npy of numbers.
     """
-    from numpy.lib.format import open_memmap  # here, as the command line imports this module before it needs numpy
+    from numpy.lib.format import open_memmap  # the command line imports this module
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a header that Python 2 may have written
+            warnings.simplefilter("ignore")  # about headers that Python 2 may have written
             return open_memmap(path, mode)
     except OSError:
         raise
@@ -75,12 +76,12 @@ def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
 
 @dataclass(frozen=True)
 class Record:
-    """What an interrupted run has finished; a JSON file beside its work, replaced whole after every step.
+    """Progress of a resumable run: a JSON file beside its output, replaced atomically after every step.
 
     Args:
-        settings: everything that the result depends on.
-        counts: `lines` that are finished, and whatever else was counted in them.
-        text: hash of what was read so far, where text is read only once.
+        settings: all settings that the result depends on.
+        counts: number of finished `lines`, and other counts over them.
+        text: hash of the text read so far, where text is read only once.
     """
 
     settings: dict[str, Any]
@@ -89,10 +90,10 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> "Record | None":
-        """The record, or None where there is none.
+        """Read a record; return None where the file does not exist.
 
         Raises:
-            InputError: for a file that is something else.
+            InputError: for a file that is not a record.
         """
         if not path.exists():
             return None
@@ -111,7 +112,7 @@ class Record:
 
     @property
     def lines(self) -> int:
-        """How many lines, or rows, are finished."""
+        """Number of finished lines, or rows."""
         return self.counts.get("lines", 0)
 
     def write(self, path: Path) -> None:
@@ -120,7 +121,7 @@ class Record:
 
 
 def difference(found: dict[str, Any], settings: dict[str, Any]) -> str | None:
-    """The first setting that is another one now, in words: `k 4, now 5`; None where all are the same."""
+    """Describe the first setting that differs, for example `k 4, now 5`; return None where all are equal."""
     for name in settings | found:
         if found.get(name) != settings.get(name):
             return f"{name} {found.get(name)!r:.60}, now {settings.get(name)!r:.60}"

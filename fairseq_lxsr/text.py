@@ -1,4 +1,4 @@
-"""The one place that turns text into pieces: the same for preparing training data and for encoding."""
+"""Splits text into pieces, in the same way for preparing training data and for encoding."""
 
 import hashlib
 import json
@@ -15,25 +15,25 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import BLANKS, read_lines
 from fairseq_lxsr.ranges import check_fields
 
-# fairseq's dictionaries begin with these; <mask> comes last
+# the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 SPECIAL = (BOS, PAD, EOS, UNK)
 
 DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.model", "text.json"
-# halves of a surrogate pair are no text; SentencePiece refuses them
+# SentencePiece refuses lone surrogates
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-FILLER = "madeupword"  # entries that fairseq adds up to a multiple of eight
+FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How text was treated before SentencePiece; travels with the data and the model."""
+    """Treatment of text before SentencePiece; stored with the data and the model."""
 
     lowercase: bool = False
-    split_han: bool = False  # Chinese characters stand alone, as words of their own
+    split_han: bool = False  # every Chinese character becomes a word
 
     def __post_init__(self):
         check_fields(self)
@@ -50,9 +50,9 @@ class TextOptions:
 
 
 def normalise(text: str, options: TextOptions) -> str:
-    """White space and control characters become single blanks; lower case, Chinese characters apart where asked for.
+    """Replace white space and control characters by single blanks; lower-case and split Chinese as the options say.
 
-    Unicode normalisation (NFKC) is SentencePiece's own and lies in its model.
+    SentencePiece itself applies Unicode normalization (NFKC), which is part of its model.
     """
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
@@ -61,15 +61,15 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def is_punctuation(piece: str) -> bool:
-    """Whether a piece has neither a letter nor a digit (of any script)."""
+    """Return whether a piece has neither a letter nor a digit (of any script)."""
     return _WORD_CHARACTER.search(piece) is None
 
 
 def read_dictionary(path: str | Path) -> list[str]:
-    """Symbols of a fairseq dictionary file in the order of their ids, specials first.
+    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols first.
 
     Raises:
-        InputError: for a line that is not `symbol count`, or a symbol that stands twice.
+        InputError: for a line that is not `symbol count`, or a duplicate symbol.
     """
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
@@ -84,19 +84,19 @@ def read_dictionary(path: str | Path) -> list[str]:
 
 
 def hash_symbols(symbols: Sequence[str]) -> str:
-    """Identity of a dictionary: the same symbols in the same order, whatever their counts."""
+    """Hash a dictionary: the symbols and their order count, their frequencies do not."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 class Tokenizer:
-    """SentencePiece with the text treatment around it; ids are those of a fairseq dictionary.
+    """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
 
     Args:
         model: a SentencePiece model file.
-        symbols: the dictionary in the order of its ids (see `read_dictionary`); only `encode` needs it.
+        symbols: symbols of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them.
 
     Raises:
-        InputError: for a file that is no SentencePiece model, or one that shares no piece with the dictionary.
+        InputError: for a file that is not a SentencePiece model, or that shares no piece with the dictionary.
     """
 
     def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):
@@ -117,15 +117,15 @@ class Tokenizer:
 
     @property
     def unknown(self) -> int:
-        """Dictionary id of what is unknown."""
+        """Dictionary id of the unknown symbol."""
         return self.symbols.index(UNK)
 
     def all_pieces(self) -> list[str]:
-        """Every piece of the SentencePiece model."""
+        """Return every piece of the SentencePiece model."""
         return [self._processor.IdToPiece(index) for index in range(len(self))]
 
     def serialized_model(self) -> bytes:
-        """The content of the SentencePiece file."""
+        """Return the content of the SentencePiece file."""
         return self._processor.serialized_model_proto()
 
     def _dictionary_ids(self, symbols: Sequence[str], model: str | Path) -> np.ndarray:
@@ -138,7 +138,7 @@ class Tokenizer:
                 f"{model}: only {(ids != unknown).sum():,} of its {len(ids):,} pieces are in the dictionary of "
                 f"{len(symbols):,}; expected the SentencePiece model that the training data was made with"
             )
-        # fairseq-preprocess also takes letters that SentencePiece does not know, and fills up with words of its own
+        # fairseq-preprocess also adds letters that SentencePiece does not know, and filler words
         own = {*pieces, *SPECIAL, MASK}
         lacking = [symbol for symbol in symbols if symbol not in own and not symbol.startswith(FILLER)]
         if len(lacking) > 0.1 * len(symbols):
@@ -149,16 +149,16 @@ class Tokenizer:
         return ids
 
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """Pieces as text, for fairseq-preprocess."""
+        """Split texts into pieces, as text for fairseq-preprocess."""
         return self._processor.EncodeAsPieces([normalise(text, self.options) for text in texts])
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Dictionary ids of the pieces of each text; an empty text gives an empty array."""
+        """Return the dictionary ids of the pieces of each text; an empty text gives an empty array."""
         ids, lengths = self.encode_flat(texts)
         return np.split(ids, lengths.cumsum()[:-1]) if len(texts) else []
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The same, one text after the other: ids int64 [pieces of all], number of pieces of each text [N]."""
+        """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
         encoded = self._processor.EncodeAsIds([normalise(text, self.options) for text in texts])
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))

@@ -1,4 +1,4 @@
-"""Dictionary, SentencePiece model and text options: in a data folder, and kept beside the checkpoints of a run."""
+"""Finds dictionary, SentencePiece model and text options in a data folder, and copies them beside checkpoints."""
 
 import os
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from fairseq_lxsr.text import (
     read_dictionary,
 )
 
-KEPT = "text"  # folder beside the checkpoints
+KEPT = "text"  # name of the folder beside the checkpoints
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What turns text into the ids that a model was trained on."""
+    """Files and options that map text to the ids that a model was trained on."""
 
     dictionary: Path
     sentencepiece_model: Path
@@ -28,7 +28,7 @@ class TextFiles:
 
 
 def keep_text(data: Path, save_dir: Path) -> None:
-    """Copy what export needs to the checkpoints: data folders are moved and removed, checkpoints taken elsewhere."""
+    """Copy the text files beside the checkpoints: export needs them, and data folders may be moved or removed."""
     named = {DICTIONARY_FILE: find_dictionary(data)} | {name: data / name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
     wanted = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
     folder = save_dir / KEPT
@@ -40,7 +40,7 @@ def keep_text(data: Path, save_dir: Path) -> None:
 
 
 def find_shards(checkpoint: Path, named: str) -> list[Path]:
-    """The data folders that a checkpoint names: from the current folder, or from one that the checkpoint lies in."""
+    """Find the data folders that a checkpoint names, from the current folder or from a parent of the checkpoint."""
     shards = [Path(name) for name in named.split(os.pathsep)]
     for start in (Path(), *checkpoint.absolute().parents):
         if (start / shards[0]).is_dir():
@@ -51,14 +51,15 @@ def find_shards(checkpoint: Path, named: str) -> list[Path]:
 def find_text(
     folders: list[Path], sentencepiece_model: str | Path | None = None, lowercase: bool | None = None
 ) -> TextFiles:
-    """Each file from the first folder that has it.
+    """Take each text file from the first folder that has it.
 
     Args:
-        sentencepiece_model: what the user says of the data.
-        lowercase: what the user says of the data.
+        folders: folders to search; the first must have the dictionary.
+        sentencepiece_model: the model that the user names; None takes that of the folders.
+        lowercase: whether the data is lower-cased, in place of the stored option; None keeps that option.
 
     Raises:
-        InputError: for what is missing, and for another SentencePiece model than that of the folders.
+        InputError: for a missing file, and for a SentencePiece model that differs from that of the folders.
     """
     dictionary = find_dictionary(folders[0])
     own, options = (
@@ -79,7 +80,7 @@ def find_text(
 
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
-    """The folder of `keep_text` beside a checkpoint, where it has the dictionary of this hash."""
+    """Return the folder of `keep_text` beside a checkpoint where its dictionary has this hash, else an empty list."""
     folder = checkpoint.parent / KEPT
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE
@@ -88,7 +89,7 @@ def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
 
 
 def find_dictionary(data: Path) -> Path:
-    """dict.txt, or the first of the dict.LANG.txt files (they are equal: the dictionary is joined)."""
+    """Find dict.txt, or the first of the dict.LANG.txt files (all are equal, because the dictionary is joined)."""
     if not data.is_dir():
         raise InputError(f"{data}: no such data folder; name the output of fairseq-preprocess with --data")
     found = [path for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))) if path.is_file()]

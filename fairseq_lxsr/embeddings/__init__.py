@@ -1,4 +1,4 @@
-"""One way from text to vectors, whatever makes them, and the files that keep them."""
+"""One contract from text to vectors for all encoders, and the file formats of embeddings."""
 
 from fairseq_lxsr.embeddings.formats import Layout
 from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings, embedding_files, is_stored, read_embeddings

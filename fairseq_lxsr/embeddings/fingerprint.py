@@ -1,4 +1,4 @@
-"""Fingerprints: what stands for a system in signatures."""
+"""Fingerprints, which identify a system in signatures."""
 
 import hashlib
 
@@ -6,5 +6,5 @@ DIGITS = 12
 
 
 def short_hash(*parts: str) -> str:
-    """Twelve hexadecimal digits, as the fingerprint of a model folder."""
+    """Hash texts to twelve hexadecimal digits, the form of a model folder's fingerprint."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]

@@ -1,4 +1,4 @@
-"""Embeddings made elsewhere as a system: a folder of files, one for each file of text."""
+"""An encoder that reads embeddings made elsewhere from a folder with one file for each text file."""
 
 from collections import Counter
 from functools import cached_property
@@ -19,13 +19,13 @@ from fairseq_lxsr.stored import is_count, parse_json
 
 
 class StoredEmbeddings:
-    """A folder of embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or another format.
+    """Reads embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or another format.
 
-    The text's own .gz or .txt may be left out of the name. Row i belongs to line i of the text as it is in its file.
-    Where `lxsr embed` described files in FILE.json, they must be of one model.
+    NAME may omit the .gz or .txt of the text file. Row i belongs to line i of the text file.
+    Files that `lxsr embed` described in FILE.json must come from one model.
 
     Args:
-        raw_width: D of LASER-raw files that nothing describes.
+        raw_width: D of LASER-raw files without a description.
     """
 
     def __init__(self, folder: str | Path, raw_width: int = 1024):
@@ -36,12 +36,12 @@ class StoredEmbeddings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all embeddings in the folder."""
+        """Fingerprint of all embeddings in the folder."""
         return short_hash(*(f"{path.name}={sha256(path)}" for path in embedding_files(self.folder)))
 
     @cached_property
     def width(self) -> int:
-        """Of the first file; of all, where they are of one model."""
+        """Width of the first file, and of all files where they come from one model."""
         return read_embeddings(embedding_files(self.folder)[0], self.raw_width).shape[1]
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
@@ -59,7 +59,7 @@ class StoredEmbeddings:
             raise InputError(
                 f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
             )
-        with np.errstate(over="ignore"):  # infinity is refused where vectors are used
+        with np.errstate(over="ignore"):  # infinity is refused later, where the vectors are used
             vectors = np.asarray(stored[rows], dtype=np.float32)
         return count_zeros(vectors, counts)
 
@@ -86,10 +86,10 @@ class StoredEmbeddings:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """What `lxsr embed` wrote beside a file of embeddings: model, dimension, dtype; empty where there is nothing.
+    """Read the description of embeddings by `lxsr embed`: model, dimension, dtype; empty where none exists.
 
     Raises:
-        InputError: for a description that is something else.
+        InputError: for a file that is not such a description.
     """
     beside = _description_of(path)
     if not beside.is_file():
@@ -107,13 +107,14 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any]:
-    """Embeddings [N, D] of a file, memory-mapped where its format allows that.
+    """Read embeddings [N, D], memory-mapped where the format allows it.
 
     Args:
-        raw_width: D of a LASER-raw file that nothing describes, which is one of float32.
+        path: the file.
+        raw_width: D of a LASER-raw file without a description, which holds float32.
 
     Raises:
-        InputError: where there is none, or the file is something else.
+        InputError: for a missing file, or one of another format.
     """
     path = Path(path)
     if not path.is_file():
@@ -124,14 +125,14 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
 
 
 def embedding_files(folder: Path) -> list[Path]:
-    """The files of embeddings in a folder, by name."""
+    """Return the files of embeddings in a folder, sorted by name."""
     kinds = {found.suffix: found for found in all_formats()}
     files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.is_file())
     return [path for path in files if not kinds[path.suffix].described or _description_of(path).is_file()]
 
 
 def is_stored(path: Path) -> bool:
-    """Whether a folder holds embeddings."""
+    """Return whether a folder holds embeddings."""
     return path.is_dir() and bool(embedding_files(path))
 
 

@@ -1,4 +1,4 @@
-"""Embeddings of any number of lines into one file, in constant memory; an interrupted run goes on where it was."""
+"""Writes embeddings of any number of lines to one file, in constant memory; an interrupted run can resume."""
 
 import hashlib
 import json
@@ -17,19 +17,19 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, check_replaceable, locked, naming, sha256
 from fairseq_lxsr.stored import Record, difference, is_count, parse_json
 
-WINDOW = 20_000  # lines that are sorted by length, and written together
+WINDOW = 20_000  # lines that are sorted by length and written together
 INDEX_VERSION = 1
-MET = ("empty", "long")  # sentences that are counted apart
+MET = ("empty", "long")  # kinds of sentences that are counted separately
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
 def index_path(output: Path) -> Path:
-    """The description beside a file of embeddings."""
+    """Return the path of the description beside a file of embeddings."""
     return output.with_name(f"{output.name}.json")
 
 
 def side_files(output: Path) -> list[Path]:
-    """What stands beside a file of embeddings, always or until it is complete."""
+    """Return the files beside a file of embeddings: its description and those that exist until it is complete."""
     ends = ("partial", "progress", "whole", "lock")
     return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ends)]
 
@@ -47,23 +47,26 @@ def embed_lines(
 ) -> dict[str, Any]:
     """Write the embedding of every line; the file appears under its name only when it is complete.
 
-    Until then rows lie in OUTPUT.partial and OUTPUT.progress says how many of them are safe on disk; OUTPUT.lock says
-    which process writes them. The bytes do not depend on interruptions.
+    Until then rows lie in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on disk, and OUTPUT.lock names
+    the process that writes them. The bytes do not depend on interruptions.
 
     Args:
-        lines: of any number; after an interruption the same ones from the beginning.
-        encode: sentences to embeddings [n, D]; adds what it met (`empty`, `long`) to the counter.
-        settings: everything else that the bytes depend on, written into the index.
-        resume: go on with what an interrupted run left, or leave a complete file as it is.
+        lines: any number of lines; to resume, the same lines from the beginning.
+        encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long` ones to the counter.
+        output: file to write.
+        layout: format of the file.
+        settings: all other settings that the bytes depend on; they are stored in the index.
+        resume: resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
+        show_progress: show a progress bar.
 
     Returns:
-        the index: count, dimension, dtype, format, counts, settings, hash of the text, checksum; it is also in
-            OUTPUT.json.
+        The index, which is also in OUTPUT.json: count, dimension, dtype, format, counts, settings, hash of the text,
+            checksum.
 
     Raises:
-        InputError: where what was left is of other settings or text, for input without lines, where `output` is no
-            file, and while another process writes it.
+        InputError: where the interrupted run had other settings or text, for input without lines, where `output` is
+            not a file, and while another process writes it.
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
     check_replaceable(output)
@@ -75,7 +78,7 @@ def embed_lines(
             return index
         done = _so_far(partial, progress, settings, layout) if resume else Record(settings, {})
         if not done.lines:
-            progress.unlink(missing_ok=True)  # it would be taken for that of the rows which come now
+            progress.unlink(missing_ok=True)  # else it would be taken for the progress of the new rows
         done = _rows(partial, progress, lines, encode, layout, done, total, show_progress)
         return _finish(output, partial, progress, layout, done)
 
@@ -90,7 +93,7 @@ def _rows(
     total: int | None,
     show_progress: bool,
 ) -> Record:
-    """All rows on disk, from those that are `done`. Returns: the record of all."""
+    """Write all rows that are not `done`, and return the record of all."""
     with naming(partial):
         try:
             with open(partial, "r+b" if done.lines else "wb") as stream:
@@ -103,12 +106,12 @@ def _rows(
                 raise InputError("no lines to embed; expected one sentence a line")
         finally:
             if not done.lines:
-                partial.unlink(missing_ok=True)  # no later run could go on from it
+                partial.unlink(missing_ok=True)  # no later run could resume from it
     return done
 
 
 def _finish(output: Path, partial: Path, progress: Path, layout: Layout, done: Record) -> dict[str, Any]:
-    """The rows get their name; the index is written before, for then nothing is left to go on with."""
+    """Write the index, then rename the rows; the rename comes last because afterwards nothing can be resumed."""
     whole = find_format(layout.format).finish(partial, layout)
     index = {
         "index_version": INDEX_VERSION,
@@ -135,7 +138,7 @@ def _append(
     total: int | None,
     progress: bool,
 ) -> Iterator[Record]:
-    """Write the rows that are not done. Returns: the record, each time that its rows are safe on disk."""
+    """Write the rows that are not done, and yield the record each time that its rows are safe on disk."""
     counts, text = Counter(done.counts), done.text
     stream.truncate(_size(layout, done.lines))
     stream.seek(_size(layout, done.lines))
@@ -152,18 +155,18 @@ def _append(
 
 
 def _size(layout: Layout, rows: int) -> int:
-    """Bytes of a file with so many rows, before it is finished."""
+    """Return the size in bytes of a partial file with `rows` rows."""
     return len(find_format(layout.format).header(layout, rows)) + rows * layout.row_size
 
 
 def _text_hash(before: str, window: list[str]) -> str:
-    """Hash of all lines up to the end of a window, from that of the lines before it."""
+    """Hash all lines up to the end of a window, given the hash of the lines before it."""
     joined = "\n".join([before, *window])
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
-    """What comes after `count` lines, which must be those with the hash `text`."""
+    """Yield the lines after the first `count`, whose hash must be `text`."""
     remaining = iter(lines)
     if _read(islice(remaining, count)) != (count, text):
         raise InputError(
@@ -174,7 +177,7 @@ def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
 
 
 def _read(lines: Iterable[str]) -> tuple[int, str]:
-    """The number of lines and their hash, as they are embedded."""
+    """Return the number of lines and their hash, computed as in embedding."""
     remaining, count, text = iter(lines), 0, ""
     while window := list(islice(remaining, WINDOW)):
         count += len(window)
@@ -183,7 +186,7 @@ def _read(lines: Iterable[str]) -> tuple[int, str]:
 
 
 def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Layout) -> Record:
-    """What was finished when a run was interrupted."""
+    """Return the record of an interrupted run."""
     done = Record.read(progress) if partial.exists() else None
     if done is None:
         return Record(settings, {})
@@ -194,7 +197,7 @@ def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Lay
 
 
 def _complete(output: Path, settings: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
-    """The index of a file that is there already."""
+    """Return the index of a file that is complete already."""
     path = index_path(output)
     try:
         index = parse_json(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Systems behind the contract of `Encoder`: models of any library, and one system for each language."""
+"""Implementations of `Encoder`: models of any library, and one encoder for each language."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 
 class ModelFolder:
-    """A model folder of ours.
+    """Encodes with a model folder of this package.
 
     Args:
-        options: of `SentenceEncoder.encode`.
+        options: options of `SentenceEncoder.encode`.
     """
 
     def __init__(self, encoder: SentenceEncoder, **options: Any):
@@ -37,10 +37,10 @@ class ModelFolder:
 
 
 class LibraryModel:
-    """A model of another library with `encode(sentences) -> [N, D]`.
+    """Encodes with a model of another library that has `encode(sentences) -> [N, D]`.
 
     Args:
-        options: passed on to `encode`.
+        options: options that are passed to `encode`.
     """
 
     def __init__(self, model: Any, fingerprint: str, width: int, **options: Any):
@@ -51,7 +51,7 @@ class LibraryModel:
 
 
 class ByLanguage:
-    """An encoder for each language, for systems whose languages have files of their own."""
+    """Holds one encoder for each language, for systems with separate files for languages."""
 
     def __init__(self, encoders: Mapping[str, Encoder]):
         self.encoders = dict(encoders)
@@ -76,7 +76,7 @@ class ByLanguage:
 def sentence_transformers_folder(
     folder: str | Path, batch_size: int = 64, device: str | None = None, show_progress: bool = False
 ) -> LibraryModel:
-    """A folder of sentence-transformers, or of a Hugging Face encoder (then with mean pooling), from local disk.
+    """Load a local folder of sentence-transformers, or of a Hugging Face encoder (then with mean pooling).
 
     Weights are read from safetensors, and code in the folder is not run.
     """

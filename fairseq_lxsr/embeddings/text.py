@@ -1,4 +1,4 @@
-"""One contract from text to vectors, which eval, mine, index, search and embed share."""
+"""The contract from text to vectors that eval, mine, index, search and embed share."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Text(Sequence[str]):
-    """Sentences of one language and where they are from: word vectors go by language, stored vectors by file and row.
+    """Sentences and their origin: word vectors are chosen by language, stored vectors by file and row.
 
     Args:
         lines: N sentences.
-        language: as the user writes it.
-        file: the file they are from.
-        rows: their line numbers in that file, from 0 [N]; None where they are all of it.
-        total: lines of the file; None where they are the N lines.
+        language: language code as the user writes it.
+        file: the file that holds the sentences.
+        rows: line numbers of the sentences in that file, from 0 [N]; None where they are the whole file.
+        total: number of lines of the file; None where it is N.
     """
 
     lines: Sequence[str]
@@ -42,7 +42,7 @@ class Text(Sequence[str]):
         return self.lines[index]
 
     def where(self, index: int) -> str:
-        """Where a sentence is from and what it says, for messages."""
+        """Return the origin and the text of a sentence, for messages."""
         row = index if self.rows is None else int(self.rows[index])
         source = ", ".join(filter(None, (self.file or self.language, f"line {row + 1:,}")))
         return f"{source}: the embedding of {self.lines[index]!r:.60}"
@@ -53,17 +53,18 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """What stands for the model in a signature: two encoders share it only when they give the same embeddings."""
+        """Identifies the model in a signature; it is equal only for encoders that give the same embeddings."""
 
     @property
     def width(self) -> int:
         """D, the width of an embedding, in units."""
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> NDArray[np.float32]:
-        """Embed sentences; those without anything to embed give zeros.
+        """Embed sentences; a sentence without known pieces or words gives zeros.
 
         Args:
-            counts: where given, the numbers of `empty` and of `long` sentences are added to it.
+            text: N sentences.
+            counts: counter to which the numbers of `empty` and `long` sentences are added.
 
         Returns:
             float32 [N, D].
@@ -71,11 +72,11 @@ class Encoder(Protocol):
 
 
 def embed(encoder: Encoder, text: Text) -> FloatArray:
-    """Embed sentences for measuring.
+    """Embed sentences for an evaluation.
 
     Raises:
-        InputError: where an embedding is not finite or all zero (an empty sentence, or no known word): its neighbours
-            would be arbitrary, and so would be the score.
+        InputError: for an embedding that is not finite or is zero (an empty sentence, or no known word), because its
+            neighbours, and so the score, would be arbitrary.
     """
     embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(text):
@@ -85,7 +86,7 @@ def embed(encoder: Encoder, text: Text) -> FloatArray:
 
 
 def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
-    """The embeddings [N, D], after adding their zero rows to `counts` as `empty` sentences."""
+    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty` sentences."""
     if counts is not None:
         counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
     return embeddings

@@ -1,4 +1,4 @@
-"""Word vectors of any program as a system: a sentence is the combination of its words' vectors."""
+"""An encoder from word vectors: a sentence embedding combines the vectors of its words."""
 
 import logging
 import math
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class WordVectors:
-    """Sentences as combined word vectors of a text (.vec) file: a header `count width`, or none, then `word x x ...`.
+    """Combines word vectors of a text (.vec) file: an optional header `count width`, then lines `word x x ...`.
 
-    Words are split at white space; a word unknown as it is is looked up in lower case. `mean`, `sum`, or `idf`: mean
-    weighted by log((1 + sentences) / sentences with the word), counted in the text at hand.
+    Words are split at white space; an unknown word is looked up in lower case. The combination is `mean`, `sum`, or
+    `idf`: the mean weighted by log((1 + sentences) / sentences with the word), counted in the text to embed.
     """
 
     def __init__(self, path: str | Path, weights: str = "mean", show_progress: bool = False):
@@ -55,16 +55,16 @@ class WordVectors:
             return vectors.sum(axis=0)
         if self.weights == "mean":
             return vectors.mean(axis=0)
-        # add-one, so that a word of every sentence still counts a little
+        # add-one smoothing, so that a word in every sentence keeps some weight
         idf = np.array([math.log((1 + sentences) / sentences_with[row]) for row in sentence], dtype=np.float32)
         return (idf[:, None] * vectors).sum(axis=0) / idf.sum()
 
 
 def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str, int], FloatArray]:
-    """Words and their vectors [V, D]; of a word that stands there twice the first.
+    """Read words and their vectors [V, D]; of a duplicate word the first vector is kept.
 
     Raises:
-        InputError: naming the line that is no word vector.
+        InputError: naming the line that is not a word vector.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
