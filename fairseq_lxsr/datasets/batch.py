@@ -1,4 +1,4 @@
-"""A batch of sentence pairs, and the parts that make it."""
+"""A batch of sentence pairs, and the parts that build it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,17 +12,24 @@ SIDES = ("source", "target")
 
 
 class Batch(TypedDict, total=False):
-    """What a batch of task `xling_sent` may hold; a dictionary, because fairseq copies nothing else to a device.
+    """Fields that a batch of task `xling_sent` may have; a dictionary, because fairseq copies only those to a device.
 
-    id: [B] indices of the pairs; nsentences: B; ntokens: real pieces of both sides.
-    net_input: what the encoder reads: `source`, `target` and, with hard negatives, `negative` [B, T].
-    source_tokens, target_tokens: [B, T] without masks.
-    source_masked_ids, target_masked_ids: [B, M] original ids of the masked pieces, padding at unused positions.
-    source_positions, target_positions: [K] where the masked pieces are in their side read as one row.
-    source_masked_index, target_masked_index: [K] where they are in the masked ids read as one row.
-    text_number: [2, B] equal for equal texts of a side.
-    negative_of: [B, 2] bool, whether the negative is one of the source, of the target.
-    teacher: [2B, E] a teacher's embeddings, sources first.
+    Attributes:
+        id: [B] indices of the pairs.
+        nsentences: B.
+        ntokens: number of real pieces of both sides.
+        net_input: what the encoder reads: `source`, `target` and, with hard negatives, `negative`, each [B, T].
+        source_tokens: [B, T] source ids without masks.
+        target_tokens: [B, T] target ids without masks.
+        source_masked_ids: [B, M] original ids of the masked source pieces, padding at unused positions.
+        target_masked_ids: [B, M] original ids of the masked target pieces, likewise.
+        source_positions: [K] indices of the masked pieces in the flattened source.
+        target_positions: [K] indices of the masked pieces in the flattened target.
+        source_masked_index: [K] indices of the masked pieces in the flattened `source_masked_ids`.
+        target_masked_index: [K] indices of the masked pieces in the flattened `target_masked_ids`.
+        text_number: [2, B] numbers that are equal for equal texts of a side.
+        negative_of: [B, 2] bool, whether the negative belongs to the source, to the target.
+        teacher: [2B, E] a teacher's embeddings, sources first.
     """
 
     id: Tensor
@@ -44,12 +51,12 @@ class Batch(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class DrawnPairs:
-    """The pairs of one batch, as a part of the batch sees them.
+    """The pairs of one batch, as the parts of the batch read them.
 
     Args:
-        dataset: where they are from; its seed and epoch are those of every draw.
-        whole: B samples as they lie on disk.
-        samples: the same after subword dropout.
+        dataset: dataset of the pairs; every draw uses its seed and epoch.
+        whole: B samples as they are stored on disk.
+        samples: the same samples after subword dropout.
     """
 
     dataset: Any
@@ -63,24 +70,24 @@ class DrawnPairs:
 
     @cached_property
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both sides as [B, T] ids."""
+        """Both sides as padded ids, [B, T] and [B, T']."""
         return self.padded(self.samples)
 
     def padded(self, samples: list[dict]) -> tuple[np.ndarray, np.ndarray]:
-        """Both sides of samples as [B, T] ids."""
+        """Pad both sides of samples to ids [B, T] and [B, T']."""
         source, target = (padded([sample[side] for sample in samples], self.dataset.padding_idx) for side in SIDES)
         return source, target
 
 
 class Part(Protocol):
-    """Adds to a batch what one term of the loss needs: a function of (seed, epoch, index of the pair) alone."""
+    """Adds to a batch what one term of the loss needs, as a function of (seed, epoch, pair index) alone."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
-        """Put arrays into the batch."""
+        """Add arrays to the batch."""
 
 
 def padded(sentences: list[np.ndarray], padding_idx: int) -> np.ndarray:
-    """[B, T] ids, `padding_idx` after the end of shorter sentences."""
+    """Pad sentences to ids [B, T], with `padding_idx` after the end of shorter sentences."""
     lengths = np.array([len(sentence) for sentence in sentences])
     tokens = np.full((len(sentences), lengths.max()), padding_idx, dtype=np.int64)  # [B, T]
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
@@ -88,7 +95,7 @@ def padded(sentences: list[np.ndarray], padding_idx: int) -> np.ndarray:
 
 
 def to_tensors(batch: dict) -> Any:
-    """A batch of arrays, nested or not, as one of tensors; other values stay."""
+    """Convert the arrays of a batch, also of nested dictionaries, to tensors; other values stay as they are."""
     return {
         name: torch.from_numpy(value)
         if isinstance(value, np.ndarray)

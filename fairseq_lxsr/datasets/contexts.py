@@ -1,7 +1,7 @@
-"""Sentences and the sentences around them, for learning without parallel text.
+"""Sentences in their contexts, for training without parallel text.
 
 Every random choice is a function of (seed, epoch, sample) alone, as in `masking`. A sample is what the encoder reads:
-the sentences before, one in the middle, the sentences after, within one document.
+the sentences before, one in the middle, and the sentences after; those before and after are of one document.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,12 @@ FLIP, OTHER = range(2)  # separate draws of one sample
 
 @dataclass(frozen=True)
 class DocumentCorpus:
-    """The sentences of one language, document after document, each ending in EOS.
+    """The sentences of one language, document after document; each sentence ends in EOS.
 
     Args:
-        starts: [documents + 1] number of the first sentence of each document, and of all sentences at the end.
+        language: language code.
+        sentences: pieces of all sentences.
+        starts: [documents + 1] index of the first sentence of each document, then the number of all sentences.
     """
 
     language: str
@@ -33,7 +35,15 @@ class DocumentCorpus:
     starts: IntArray
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """First and last (exclusive) sentence of the context of each, `context` to either side, in its document."""
+        """Find the context of each sentence within its document.
+
+        Args:
+            index: [N] sentences.
+            context: number of sentences on either side.
+
+        Returns:
+            [N] first sentences of the contexts, and [N] last sentences (exclusive).
+        """
         document = np.searchsorted(self.starts, index, side="right")
         first = np.maximum(index - context, self.starts[document - 1])
         return first, np.minimum(index + context + 1, self.starts[document])
@@ -41,10 +51,11 @@ class DocumentCorpus:
 
 @dataclass(frozen=True)
 class MinedPairs:
-    """Sentences of two languages that are taken for translations, and how similar they are.
+    """Sentences of two languages that mining found to be similar, and their similarity.
 
     Args:
-        left, right: [N, 2] number of the language and of the sentence in it
+        left: [N, 2] index of the language and of the sentence in it, of one side.
+        right: [N, 2] the same of the other side.
         labels: [N] cosines.
     """
 
@@ -54,9 +65,12 @@ class MinedPairs:
 
 
 class ContextDataset(EpochDataset):
-    """Samples of three columns: where the context is from, what stands in the middle, and its label.
+    """Samples that consist of a context, a middle sentence and a label; sub-classes set the attributes for an epoch.
 
-    Sub-classes give `places`, `middles` [S, 2] (language, sentence) and `labels` [S] of an epoch.
+    Attributes:
+        places: [S, 2] language and sentence whose context is read.
+        middles: [S, 2] language and sentence that is read in the middle.
+        labels: [S] labels.
     """
 
     places: IntArray
@@ -69,7 +83,7 @@ class ContextDataset(EpochDataset):
         super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
         self.context = context
-        # pieces of the sentences before each, to sum over a context without looking at its sentences
+        # number of pieces before each sentence: the length of a context is a difference of two
         self.pieces_before = [np.concatenate(([0], np.cumsum(corpus.sentences.sizes - 1))) for corpus in self.corpora]
 
     def __len__(self) -> int:
@@ -87,7 +101,7 @@ class ContextDataset(EpochDataset):
 
     @property
     def lengths(self) -> IntArray:
-        """Pieces of each sample [S], cut."""
+        """Number of pieces of each sample [S], at most `max_positions`."""
         lengths = np.empty(len(self), dtype=np.int64)
         for number, corpus in enumerate(self.corpora):
             here = self.places[:, 0] == number
@@ -100,7 +114,7 @@ class ContextDataset(EpochDataset):
         return lengths.clip(max=self.max_positions)
 
     def ordered_indices(self) -> IntArray:
-        """Samples of this epoch by length, equal lengths in random order; those without a piece left out."""
+        """Sort the samples of this epoch by length, equal lengths in random order, and leave out empty ones."""
         lengths = self.lengths
         indices = np.flatnonzero(lengths)
         if self.shuffle:
@@ -108,7 +122,7 @@ class ContextDataset(EpochDataset):
         return indices[np.argsort(lengths[indices], kind="stable")]
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """Batches of `max_sentences` samples, or of at most `max_tokens` tokens."""
+        """Cut into batches of `max_sentences` samples, or of at most `max_tokens` tokens."""
         return sampling.cut_into_batches(indices, self.lengths[indices], max_sentences, max_tokens)
 
     def num_tokens_vec(self, indices):
@@ -120,7 +134,7 @@ class ContextDataset(EpochDataset):
     num_tokens = size
 
     def collater(self, samples: list[dict]) -> dict:
-        """Returns a dict: `net_input` with `tokens` [B, T]; `label` [B] float32, `id` [B], `nsentences`, `ntokens`."""
+        """Make a batch: `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B], `nsentences`, `ntokens`."""
         if not samples:
             return {}
         tokens = padded([sample["pieces"] for sample in samples], self.padding_idx)
@@ -136,7 +150,7 @@ class ContextDataset(EpochDataset):
 
 
 class ReplacedSentences(ContextDataset):
-    """Stage 1: every sentence that has a context, once an epoch; for half of them another of the same language."""
+    """Stage 1: every sentence that has a context, once per epoch; half are exchanged for others of their language."""
 
     def __init__(self, corpora: Sequence[DocumentCorpus], **options: Any):
         super().__init__(corpora, **options)
@@ -154,7 +168,7 @@ class ReplacedSentences(ContextDataset):
         samples = np.arange(len(self))
         self.labels = (uniform(self.seed, epoch, samples, FLIP) < 0.5).astype(np.float32)
         sizes = np.array([corpus.starts[-1] for corpus in self.corpora])[self.places[:, 0]]
-        # a step of 1 to size - 1 around the circle of sentences never ends where it began
+        # a step of 1 to size - 1, modulo the number of sentences, always reaches another sentence
         step = 1 + (uniform(self.seed, epoch, samples, OTHER) * (sizes - 1)).astype(np.int64)
         others = (self.places[:, 1] + step) % sizes
         middles = np.where(self.labels > 0, self.places[:, 1], others)

@@ -1,14 +1,17 @@
-"""What the datasets of this plugin share: every epoch has an order of its own, a function of (seed, epoch) alone."""
+"""The base of all datasets: every epoch has its own order, which is a function of (seed, epoch) alone."""
 
 from fairseq.data import FairseqDataset
 
 
 class EpochDataset(FairseqDataset):
-    """Sub-classes read samples, give their lengths and collate them.
+    """Base class; sub-classes read samples, return their lengths and collate them.
 
     Args:
-        max_positions: longest sample, in pieces; longer ones are cut.
-        shuffle: draw a new order every epoch; off for validation.
+        padding_idx: id of padding.
+        eos_idx: id of EOS.
+        max_positions: maximum number of pieces of a sample; longer ones are cut.
+        seed: seed of all draws.
+        shuffle: whether every epoch draws a new order; off for validation.
     """
 
     def __init__(self, padding_idx: int, eos_idx: int, max_positions: int, seed: int = 1, shuffle: bool = True):
@@ -21,7 +24,7 @@ class EpochDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return False  # every epoch has batches of its own
+        return False  # every epoch has its own batches
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

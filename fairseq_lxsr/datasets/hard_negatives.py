@@ -1,7 +1,7 @@
-"""Sentences that differ a little from a translation and mean something else: negatives that teach order and detail.
+"""Hard negatives: sentences that differ slightly from a translation and mean something else.
 
-Two words exchanged is the same bag of words, another sentence; one word more, less or another is nearly the same bag.
-Deterministic as `masking`: a function of (seed, epoch, pair index) alone.
+A sentence with two words exchanged has the same bag of words; one with a word added, removed or replaced has nearly the
+same. They teach word order and detail. Like masking, they are a function of (seed, epoch, pair index) alone.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from fairseq_lxsr.datasets.batch import SIDES, DrawnPairs, padded
 from fairseq_lxsr.datasets.masking import BoolArray, IntArray, uniform
 
 HARD_NEGATIVES = ("swap", "edit", "both")
-SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, beside those of masking
+SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, distinct from those of masking
 
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Part of a batch: one more negative for each pair, one of its sides, drawn, a little changed.
+    """Part of a batch: one additional negative for each pair, a changed copy of one of its sides, which is drawn.
 
     Args:
-        kind: `swap`: two words exchanged; `edit`: a word left out, replaced or added; `both`: half of each.
-        starts_word: [V] pieces that a word begins with.
+        kind: `swap`: two words are exchanged; `edit`: a word is removed, replaced or added; `both`: half of each.
+        starts_word: [V] bool, True for pieces that begin a word.
     """
 
     kind: str
@@ -32,11 +32,11 @@ class HardNegatives:
         batch["net_input"]["negative"], batch["negative_of"] = self.make(pairs)
 
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
-        """The negatives of a batch.
+        """Make the negatives of a batch.
 
         Returns:
-            [B, T] ids, only padding where nothing changed; [B, 2] bool, whether the row is a negative of the source (it
-                is a changed target), or of the target.
+            [B, T] ids, only padding where nothing changed; and [B, 2] bool, whether the row is a negative of the source
+                (then it is a changed target), of the target.
         """
         data, index = pairs.dataset, pairs.index
         of_target = uniform(data.seed, data.epoch, index, SIDE) < 0.5
@@ -58,12 +58,12 @@ class HardNegatives:
         return tokens, np.stack((of_target & there, ~of_target & there), axis=1)
 
     def _split(self, ids: IntArray) -> list[IntArray]:
-        """ids [T] of a sentence, word by word; what stands before the first word belongs to it."""
+        """Split ids [T] of a sentence into words; pieces before the first word start belong to the first word."""
         return np.split(ids, np.flatnonzero(self.starts_word[ids])[1:])
 
 
 def swap_words(words: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """Two words, drawn by two numbers in [0, 1), change places; one word alone stays."""
+    """Exchange two words, drawn by two numbers in [0, 1); a single word stays as it is."""
     if len(words) < 2:
         return words
     i = int(first * len(words))
@@ -73,7 +73,14 @@ def swap_words(words: list[IntArray], first: float, second: float) -> list[IntAr
 
 
 def edit_words(words: list[IntArray], others: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """A word is left out, replaced by one of another sentence, or one of that is added; each a third of the time."""
+    """Remove a word, replace it by a word of another sentence, or add such a word, each with probability 1/3.
+
+    Args:
+        words: words of the sentence.
+        others: words of the other sentence.
+        first: number in [0, 1) that draws the position.
+        second: number in [0, 1) that draws the action and the other word.
+    """
     place = int(first * len(words))
     action, rest = divmod(second * 3, 1)
     new = [] if action == 0 else [others[int(rest * len(others))]]

@@ -11,22 +11,23 @@ from fairseq.data.indexed_dataset import infer_dataset_impl
 from fairseq_lxsr.data_folder import INDEX_NAME
 from fairseq_lxsr.errors import InputError
 
-HEADER = struct.Struct("<9sQBQ")  # its name, version, type of the ids, number of sentences; lengths and places follow
+HEADER = struct.Struct("<9sQBQ")  # name, version, type of the ids, number of sentences; lengths and offsets follow
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-OLDER = ("cached", "huffman")  # kinds of files that fairseq-preprocess makes when it is told to; read, not checked
-BLOCK = 1 << 22  # ids or sentences looked at in one go
+OLDER = ("cached", "huffman")  # formats that fairseq-preprocess writes on request; they are read, but not checked
+BLOCK = 1 << 22  # ids or sentences checked at a time
 AGAIN = "run fairseq-preprocess or `lxsr prepare` again"
 
 
 def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
-    """The sentences of PREFIX.bin, PREFIX.idx.
+    """Read the sentences of PREFIX.bin and PREFIX.idx.
 
     Args:
-        num_symbols: entries of the dictionary that their ids are of.
+        prefix: path of the two files without their endings.
+        num_symbols: number of entries of the dictionary of the ids.
 
     Raises:
-        InputError: naming the file, for one that is missing, cut off or of another kind, and for an id that is not in
-            the dictionary.
+        InputError: for a file that is missing, truncated or of another kind, and for an id that is not in the
+            dictionary; it names the file.
     """
     index, data = (Path(f"{prefix}.{ending}") for ending in ("idx", "bin"))
     for path in (index, data):
@@ -41,7 +42,7 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
 
 @functools.cache
 def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: int) -> None:
-    """Once per process and file: shards come back every few epochs."""
+    """Check the files, once per process: shards are opened again every few epochs."""
     dtype, count = _read_header(index)
     expected, found = _check_index(index, dtype, count), data.stat().st_size
     if found != expected:
@@ -61,7 +62,7 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
 
 
 def _read_header(index: Path) -> tuple[np.dtype, int]:
-    """The type of the ids and the number of sentences."""
+    """Read the type of the ids and the number of sentences."""
     with index.open("rb") as stream:
         head = stream.read(HEADER.size)
     if head[: len(INDEX_NAME)] != INDEX_NAME[: len(head)]:
@@ -79,7 +80,7 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
 
 
 def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
-    """Sentences must follow each other without a gap. Returns: bytes of all of them."""
+    """Check that sentences follow each other without a gap, and return the number of their bytes."""
     end = 0
     for first in range(0, count, BLOCK):
         number = min(BLOCK, count - first)

@@ -1,8 +1,8 @@
-"""First embeddings from the text alone: pieces that occur in the same pairs get similar rows.
+"""Initial embeddings from the text alone: pieces that occur in the same pairs get similar rows.
 
-Cross-language latent semantic indexing (Dumais, Letsche, Littman and Landauer 1997): a sentence and its translation
-are one document, the matrix of pieces by documents is cut to its largest singular values. It takes seconds, and rare
-pieces begin near their translations, which a few updates would not bring them to.
+The method is cross-language latent semantic indexing (Dumais, Letsche, Littman and Landauer 1997): a sentence and its
+translation are one document, and the matrix of pieces by documents is reduced to its largest singular values. It takes
+seconds, and rare pieces start near their translations, which a few updates would not achieve.
 """
 
 import warnings
@@ -15,17 +15,27 @@ from torch import Tensor
 from fairseq_lxsr.datasets.masking import IntArray
 from fairseq_lxsr.datasets.pairs import PairCorpus
 
-MAX_PAIRS = 500_000  # drawn from more; each takes a few times 2 kB at width 512
-ITERATIONS = 2  # of the subspace: singular values fall slowly
+MAX_PAIRS = 500_000  # a sample of this size is drawn; each pair takes a few times 2 kB at width 512
+ITERATIONS = 2  # subspace iterations: the singular values decrease slowly
 OVERSAMPLING = 50
 
 
 def lsi_embeddings(corpora: Sequence[PairCorpus], vocab_size: int, dim: int, seed: int = 1) -> Tensor:
-    """[V, D] float32 of variance 1 / D, zeros for pieces that do not occur or are in every document.
+    """Compute initial embeddings of all pieces.
 
-    A document's weights are the inverse document frequencies of its pieces, brought to length one; a row is then
-    divided by the root of its norm, lest frequent pieces take all directions. The sum of what is returned over the
-    different pieces of a sentence is, but for its length, the sentence's place among the left singular vectors.
+    A document's weights are the inverse document frequencies of its pieces, normalized to length one; a row is then
+    divided by the square root of its norm, so that frequent pieces do not dominate all directions. The sum of the
+    embeddings of the distinct pieces of a sentence is, up to its length, the projection of the sentence onto the left
+    singular vectors.
+
+    Args:
+        corpora: training text.
+        vocab_size: V, entries of the dictionary.
+        dim: D, width of the embeddings.
+        seed: seed of the sample and of the initial subspace.
+
+    Returns:
+        [V, D] float32 of variance 1 / D, zeros for pieces that do not occur or that occur in every document.
     """
     piece, document = occurrences(corpora, MAX_PAIRS, seed)
     frequency = np.bincount(piece, minlength=vocab_size)
@@ -43,7 +53,11 @@ def lsi_embeddings(corpora: Sequence[PairCorpus], vocab_size: int, dim: int, see
 
 
 def occurrences(corpora: Sequence[PairCorpus], max_pairs: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Which piece occurs in which document, once each: pieces [n], documents [n] from 0 on, of at most `max_pairs`."""
+    """List which piece occurs in which document, without duplicates, for a sample of at most `max_pairs` documents.
+
+    Returns:
+        pieces [n], and their documents [n], numbered from 0.
+    """
     counts = [len(corpus.source) for corpus in corpora]
     total = sum(counts)
     chosen = np.sort(np.random.default_rng(seed).choice(total, min(total, max_pairs), replace=False, shuffle=False))
@@ -58,9 +72,17 @@ def occurrences(corpora: Sequence[PairCorpus], max_pairs: int, seed: int) -> tup
 
 
 def left_singular_vectors(matrix: Tensor, count: int, seed: int) -> Tensor:
-    """The first left singular vectors of a sparse [V, N], [V, count], columns of zeros where it has fewer.
+    """Compute the first left singular vectors of a sparse matrix.
 
-    Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1 (randomised subspace iteration).
+    Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1 (randomized subspace iteration).
+
+    Args:
+        matrix: sparse [V, N].
+        count: number of vectors.
+        seed: seed of the initial subspace.
+
+    Returns:
+        [V, count]; columns are zero where the matrix has fewer singular vectors.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")

@@ -1,7 +1,7 @@
 """Deterministic masking: a function of (seed, epoch, pair index) alone, vectorised over a batch.
 
-Workers, batch order, padding and resuming never change which piece is masked, because nothing here keeps a state:
-random numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
+Workers, batch order, padding and resuming never change which piece is masked, because no state is kept: random numbers
+come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
 """
 
 from dataclasses import dataclass
@@ -17,35 +17,36 @@ BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 
 MASKINGS = ("one", "tokens")
-# of the pieces chosen by `mask_tokens`: replaced by <mask> / by a random piece / kept (Devlin et al. 2019)
+# share of pieces that `mask_tokens` chooses; of those, the share replaced by <mask> and by a random piece; the others
+# are kept (Devlin et al. 2019)
 MASKED_SHARE, MASK, RANDOM = 0.15, 0.8, 0.1
-# separate draws of one pair; each side of the pair has its own
+# separate draws of one pair, and of each of its sides
 LANGUAGE, PIECE, COUNT, POSITION, ACTION, REPLACEMENT = range(6)
-DROP = 7  # 6 is subword dropout's
+DROP = 7  # subword dropout uses 6
 
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """Which ids mean what: `first_piece` up to `mask_idx` are real pieces, `<mask>` is the last symbol."""
+    """Meaning of the ids: real pieces begin at `first_piece` and end before `mask_idx`, the last symbol, <mask>."""
 
     padding_idx: int
     mask_idx: int
     first_piece: int
     is_punctuation: BoolArray  # [V]
-    starts_word: BoolArray  # [V] pieces that a word begins with
+    starts_word: BoolArray  # [V] pieces that begin a word
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """One side of a batch: what the encoder reads, and what was masked (`padding_idx` at unused positions)."""
+    """One side of a batch: the ids that the encoder reads, and the masked ones (`padding_idx` at unused positions)."""
 
     tokens: IntArray  # [B, T]
     masked_ids: IntArray  # [B, M] original ids of the masked pieces
-    positions: IntArray  # [B, M] where they stood, 0 at unused positions
+    positions: IntArray  # [B, M] their positions, 0 at unused positions
 
 
 def uniform(seed: int, epoch: int, *counters) -> FloatArray:
-    """Numbers in [0, 1), one per element of the broadcast counters (pair index, draw, position, ...)."""
+    """Compute random numbers in [0, 1), one for each element of the broadcast counters (pair index, draw, ...)."""
     with np.errstate(over="ignore"):
         state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
         for counter in counters:
@@ -63,12 +64,17 @@ def _mix(state):
 def mask_one_piece(
     source: IntArray, target: IntArray, index: IntArray, seed: int, epoch: int, vocabulary: MaskingVocabulary
 ) -> tuple[MaskedBatch, MaskedBatch]:
-    """Draw one language of each pair (p = 1/2) and replace one of its pieces by <mask>; the other side stays whole.
+    """Draw one side of each pair (p = 1/2) and replace one of its pieces by <mask>; the other side stays whole.
 
-    Punctuation-only pieces are drawn only where a sentence has nothing else (Mao et al. 2021, section 3.2).
+    Pieces of punctuation are drawn only where a sentence has nothing else (Mao et al. 2021, section 3.2).
 
     Args:
-        source, target: [B, T], [B, T'] padded ids; index: [B] pair indices.
+        source: [B, T] padded ids.
+        target: [B, T'] padded ids.
+        index: [B] pair indices.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        vocabulary: meaning of the ids.
     """
     draw_source = uniform(seed, epoch, index, LANGUAGE) < 0.5  # [B]
     which = uniform(seed, epoch, index, PIECE)  # [B]
@@ -95,10 +101,16 @@ def without_pieces(
     probability: float,
     vocabulary: MaskingVocabulary,
 ) -> IntArray:
-    """Pieces become padding, each with some probability; the one of a row whose draw is highest stays.
+    """Replace pieces by padding, each with some probability; <mask> and the piece of a row with the highest draw stay.
 
     Args:
-        tokens, index, side: as `mask_tokens`; <mask> stays.
+        tokens: [B, T] padded ids.
+        index: [B] pair indices.
+        side: 0 for the source, 1 for the target.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        probability: probability of replacing a piece.
+        vocabulary: meaning of the ids.
     """
     drawn = uniform(seed, epoch, index[:, None], DROP, side, np.arange(tokens.shape[1]))  # [B, T]
     drawn[tokens == vocabulary.padding_idx] = 0
@@ -109,10 +121,17 @@ def without_pieces(
 def mask_tokens(
     tokens: IntArray, index: IntArray, side: int, seed: int, epoch: int, vocabulary: MaskingVocabulary
 ) -> MaskedBatch:
-    """Choose 15 % of the pieces of each sentence (at least one): 80 % <mask>, 10 % a random piece, 10 % kept.
+    """Choose 15 percent of the pieces of each sentence, at least one: 80 percent become <mask>, 10 a random piece.
+
+    The other 10 percent are kept.
 
     Args:
-        tokens: [B, T] padded ids; index: [B] pair indices; side: 0 for the source, 1 for the target.
+        tokens: [B, T] padded ids.
+        index: [B] pair indices.
+        side: 0 for the source, 1 for the target.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        vocabulary: meaning of the ids.
     """
     b, t = tokens.shape
     real = tokens != vocabulary.padding_idx
@@ -139,10 +158,12 @@ def mask_tokens(
 
 
 class Masking:
-    """Part of a batch: pieces masked on the fly.
+    """Part of a batch: masks pieces on the fly.
 
     Args:
-        kind: `one` piece of one side of each pair (xtr, smlm, ugt), or 15 % of the `tokens` of both (mlm, mlm_xtr).
+        kind: `one` masks one piece of one side of each pair (xtr, smlm, ugt), `tokens` masks 15 percent of the pieces
+            of both sides (mlm, mlm_xtr).
+        vocabulary: meaning of the ids.
     """
 
     def __init__(self, kind: str, vocabulary: MaskingVocabulary):
@@ -155,7 +176,7 @@ class Masking:
             batch["net_input"][side] = masked.tokens
             batch[f"{side}_masked_ids"] = masked.masked_ids
             if self.kind == "tokens":
-                # found here, on the host: a device would have to synchronise to know how many there are
+                # computed on the host: a device would have to synchronize to know their number
                 rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
                 batch[f"{side}_positions"] = rows * original.shape[1] + masked.positions[rows, columns]
                 batch[f"{side}_masked_index"] = rows * masked.masked_ids.shape[1] + columns
@@ -169,7 +190,12 @@ class Masking:
 
 
 class WordDropout:
-    """Part of a batch: pieces that the encoder does not see, after masking; hard negatives are read whole."""
+    """Part of a batch: hides pieces from the encoder, after masking; hard negatives are read whole.
+
+    Args:
+        probability: probability of hiding a piece.
+        vocabulary: meaning of the ids.
+    """
 
     def __init__(self, probability: float, vocabulary: MaskingVocabulary):
         self.probability, self.vocabulary = probability, vocabulary

@@ -16,7 +16,7 @@ from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 @dataclass(frozen=True)
 class PairCorpus:
-    """The two sides of one language pair as fairseq-preprocess wrote them, aligned, each sentence ending in EOS."""
+    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence ends in EOS."""
 
     name: str  # for example en-fr
     source: FairseqDataset
@@ -24,13 +24,14 @@ class PairCorpus:
 
 
 class PairDataset(EpochDataset):
-    """Pairs without EOS, cut at `max_positions`; a batch is of one corpus; sub-classes have `collater` make it.
+    """Pairs without EOS, cut at `max_positions`; a batch comes from one corpus; sub-classes build it in `collater`.
 
     Args:
-        corpora: one per language pair; pair indices run through all of them, N in all. A pair that an epoch has k times
-            has the indices i, i + N, ..., each with its own draws (masks and the like), none two in one batch.
-        temperature: how language pairs share an epoch, see `sampling.samples_per_corpus`.
-        subword_dropout: where given, other segmentations every epoch; batches are made by the usual lengths.
+        corpora: one per language pair; pair indices run through all of them, N in total. A pair that occurs k times in
+            an epoch has the indices i, i + N, ..., each with its own draws (such as masks) and in a batch of its own.
+        temperature: distribution of an epoch over language pairs, see `sampling.samples_per_corpus`.
+        subword_dropout: draws new segmentations every epoch; batches are still cut by the lengths without it.
+        options: see `EpochDataset`.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class PairDataset(EpochDataset):
         return {"id": index, "source": source, "target": target}
 
     def resegmented(self, samples: list[dict]) -> list[dict]:
-        """The pairs of a batch after subword dropout, where there is any; one by one takes 18 times as long."""
+        """Apply subword dropout, if any, to the pairs of a batch at once: one by one takes 18 times as long."""
         if not self.subword_dropout:
             return samples
         index = np.array([sample["id"] for sample in samples])
@@ -80,13 +81,13 @@ class PairDataset(EpochDataset):
         ]
 
     def corpus_of(self, index: int) -> int:
-        """Number of the corpus that a pair is of."""
+        """Index of the corpus of a pair."""
         return int(np.searchsorted(self.offsets, index % len(self), side="right")) - 1
 
     # -- order and batches
 
     def ordered_indices(self) -> np.ndarray:
-        """Indices of this epoch, one pass over a language pair after the other, each by length.
+        """Order the indices of this epoch: one pass over a language pair after the other, each sorted by length.
 
         Pairs with an empty side are left out.
         """
@@ -109,10 +110,11 @@ class PairDataset(EpochDataset):
         )
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """Batches of exactly `max_sentences` pairs (or at most `max_tokens` tokens a side), each of one pass over one
-        language pair: a sentence is never its own negative.
+        """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per side.
 
-        `required_batch_size_multiple` is not used: the number of pairs is exact, in-batch negatives depend on it.
+        Each batch comes from one pass over one language pair: a sentence is never its own negative.
+        `required_batch_size_multiple` is not used: the number of pairs is exact, because in-batch negatives depend on
+        it.
         """
         number, pair = np.divmod(indices, len(self))
         which = number * len(self.offsets) + np.searchsorted(self.offsets, pair, side="right")
@@ -134,6 +136,6 @@ class PairDataset(EpochDataset):
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
-    """Ids of a sentence [T] as it lies in a data folder, without the EOS at its end."""
+    """Remove the EOS at the end of a sentence [T] of a data folder."""
     ids = tokens.numpy()
     return ids[:-1] if len(ids) and ids[-1] == eos_idx else ids

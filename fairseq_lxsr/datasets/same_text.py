@@ -1,4 +1,4 @@
-"""Which sentences of a batch have the same text."""
+"""Numbers that identify sentences of a batch with the same text."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ MULTIPLIER = np.int64(6364136223846793005)  # of Knuth's MMIX generator
 
 
 class TextNumbers:
-    """Part of a batch: a number for each sentence, equal where the texts of a side are."""
+    """Part of a batch: a number for each sentence, equal for equal texts of a side."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
-        # of the text as it lies on disk: subword dropout hides what is equal
+        # from the text as stored on disk: subword dropout segments equal texts differently
         batch["text_number"] = np.stack([text_numbers(side) for side in pairs.padded(pairs.whole)])
 
 
 def text_numbers(tokens: IntArray) -> IntArray:
-    """tokens [B, T] -> [B], equal for equal rows and, but for one case in 2^64, for no others."""
+    """Hash the rows of tokens [B, T] to numbers [B]; different rows have equal numbers with probability 2^-64."""
     with np.errstate(over="ignore"):
         return (tokens * MULTIPLIER ** np.arange(tokens.shape[1])).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Which pairs an epoch sees, and how they fall into batches: pure functions of arrays, sizes and a seed."""
+"""Selection of the pairs of an epoch, and of batches: pure functions of arrays, sizes and a seed."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,17 @@ IntArray = NDArray[np.int64]
 
 
 def samples_per_corpus(sizes: list[int], temperature: float) -> IntArray:
-    """How many pairs of each corpus an epoch has: proportional to size^(1 / temperature), as many in all as there are.
+    """Number of pairs that an epoch draws from each corpus, proportional to size^(1 / temperature).
 
-    Temperature 1 keeps the sizes; larger values even them out (Arivazhagan et al. 2019).
+    The total stays the same. Temperature 1 keeps the sizes; larger values make them more equal (Arivazhagan et al.
+    2019).
+
+    Args:
+        sizes: number of pairs of each corpus.
+        temperature: more than 0; inf draws equally from all corpora.
+
+    Raises:
+        InputError: for a temperature that is not positive.
     """
     if temperature <= 0:
         raise InputError(f"--sampling-temperature: temperature is {temperature}; expected more than 0")
@@ -21,15 +29,15 @@ def samples_per_corpus(sizes: list[int], temperature: float) -> IntArray:
 
 
 def passes(indices: IntArray, count: int, rng: np.random.Generator) -> list[IntArray]:
-    """`count` of the indices in random order: passes over all of them, as many as fit in, then over a random part."""
+    """Draw `count` indices in random order: as many complete passes as possible, then a random part of them."""
     starts = range(0, count, max(1, len(indices)))
     return [rng.permutation(indices)[: count - start] for start in starts]
 
 
 def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntArray) -> IntArray:
-    """Short pairs first, by the longer side, then the source; equal lengths keep their (random) order.
+    """Sort pairs by the length of the longer side, then of the source; equal lengths keep their (random) order.
 
-    The longer side first pads least: 3 to 6 % of the places, against 4 to 10 % by source then target.
+    This order needs the least padding: 3 to 6 percent of the positions, against 4 to 10 percent by source, then target.
     """
     source, target = source_sizes[indices], target_sizes[indices]
     return indices[np.lexsort((source, np.maximum(source, target)))]
@@ -41,7 +49,9 @@ def cut_into_batches(
     """Cut an ordered list into batches of exactly `max_sentences`, fewer where `max_tokens` is reached first.
 
     Args:
-        indices: [N] in the order of the batches; lengths: [N] pieces of each, the longer side counts.
+        indices: [N] in the order of the batches.
+        lengths: [N] pieces of each, of the longer side.
+        max_sentences: number of sentences of a batch.
         max_tokens: limit on (sentences x longest sentence) of a batch, padding included.
     """
     if max_tokens is None:

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs for task `xling_sent`: both sides as they are, and what the terms of the loss need."""
+"""Batches of sentence pairs for task `xling_sent`: both sides unchanged, and what the terms of the loss need."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,8 @@ class SentencePairDataset(PairDataset):
     """Pairs without EOS.
 
     Args:
-        parts: what makes the rest of a batch, in this order.
+        corpora: one per language pair.
+        parts: parts that add to a batch, in this order.
         options: see `PairDataset`.
     """
 
@@ -22,11 +23,11 @@ class SentencePairDataset(PairDataset):
         self.parts = list(parts)
 
     def collater(self, samples: list[dict]) -> Batch:
-        """Pad both sides, and let each part add what is its own.
+        """Pad both sides, and let each part add its fields.
 
         Returns:
             `net_input` with `source` and `target` [B, T] as the encoder reads them; `source_tokens` and `target_tokens`
-                [B, T] as they are; `id` [B]; `nsentences`; `ntokens`; and what the parts add, see `Batch`.
+                [B, T] unchanged; `id` [B]; `nsentences`; `ntokens`; and the fields of the parts, see `Batch`.
         """
         if not samples:
             return {}
@@ -44,6 +45,6 @@ class SentencePairDataset(PairDataset):
         return to_tensors(batch)
 
     def other_sentence(self, index: int, drawn: float, side: str) -> np.ndarray:
-        """The sentence that a number in [0, 1) draws from one side of the corpus that a pair is of."""
+        """Read the sentence that a number in [0, 1) draws from one side of the corpus of a pair."""
         start, end = self.offsets[self.corpus_of(index) :][:2]
         return self[int(start + drawn * (end - start))][side]

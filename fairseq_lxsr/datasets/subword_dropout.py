@@ -1,8 +1,8 @@
-"""Subword regularisation on numbers: a piece is now and then replaced by the two pieces that it was merged from.
+"""Subword regularization on ids: a piece is replaced, with some probability, by the two pieces it was merged from.
 
-The effect of BPE-dropout (Provilkov, Emelianenko and Voita 2020): the model meets a word in several segmentations.
-There, merges are left out while text is segmented; here they are undone afterwards, so that no text is needed, and what
-is undone is a function of (seed, epoch, pair index, side) alone, as masking is.
+It has the effect of BPE-dropout (Provilkov, Emelianenko and Voita 2020): the model sees a word in several
+segmentations. BPE-dropout omits merges while text is segmented; here merges are undone afterwards, so that no text is
+needed. Like masking, the result is a function of (seed, epoch, pair index, side) alone.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,18 @@ import numpy as np
 
 from fairseq_lxsr.datasets.masking import IntArray, uniform
 
-SPLIT = 6  # a draw of its own, next to those of `masking`
-ROUNDS = 16  # a piece of 2^16 characters would need more
+SPLIT = 6  # a separate draw, distinct from those of `masking`
+ROUNDS = 16  # only a piece of more than 2^16 characters could need more
 
 
 class SubwordDropout:
-    """Splits pieces with a probability, and what they are split into again.
+    """Splits pieces with some probability, and then their parts again.
 
     Args:
         symbols: the dictionary in the order of its ids.
         first_piece: number of special symbols at its beginning.
-        probability: of splitting a piece that can be split.
+        probability: probability of splitting a piece that can be split.
+        seed: seed of all draws.
     """
 
     def __init__(self, symbols: Sequence[str], first_piece: int, probability: float, seed: int = 1):
@@ -29,7 +30,17 @@ class SubwordDropout:
         self.halves = merged_from(symbols, first_piece)  # [V, 2]
 
     def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
-        """ids [T] of each of S sentences -> [T'], T' >= T, which spell the same text; index: [S] of their pairs."""
+        """Split pieces of sentences.
+
+        Args:
+            sentences: S sentences, each ids [T].
+            epoch: number of the epoch.
+            index: [S] pair indices.
+            side: 0 for the source, 1 for the target.
+
+        Returns:
+            S sentences of the same text, each ids [T'], T' >= T.
+        """
         ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
         is_new = np.ones(len(ids), dtype=bool)
         for round_ in range(ROUNDS if self.probability else 0):
@@ -46,9 +57,10 @@ class SubwordDropout:
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
-    """The two pieces that make up each piece, [V, 2], -1 where there are none.
+    """Find the two pieces that each piece was merged from, as ids [V, 2], -1 where there are none.
 
-    Of several, those that BPE merged first: SentencePiece's order is that of the merges, characters come before all.
+    Where several pairs spell a piece, the one that BPE could merge first is taken: SentencePiece orders pieces by their
+    merges, and single characters precede all of them.
     """
     rank = {piece: 0 if len(piece) == 1 else number for number, piece in enumerate(symbols) if number >= first_piece}
     ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}

@@ -1,4 +1,4 @@
-"""A teacher's embeddings of the training text, read from disk as they are needed."""
+"""A teacher's embeddings of the training text, read from disk on demand."""
 
 import functools
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from fairseq_lxsr.datasets.masking import IntArray
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.stored import open_array
 
-BLOCK = 1 << 22  # numbers looked at in one go
-LARGEST = 1_000_000  # of a number: a loss is float32, and adds their squares
+BLOCK = 1 << 22  # numbers checked at a time
+LARGEST = 1_000_000  # largest absolute value: a loss adds squares in float32
 
 
 class TeacherEmbeddings:
-    """Embeddings of one or both sides of aligned text; the side that has none takes those of the other.
+    """Embeddings of one or both sides of aligned text; a side without embeddings takes those of the other.
 
     Args:
-        source, target: [N, E] of any floating type, row i of sentence i.
+        source: [N, E] of any floating type, row i of sentence i; None where there are none.
+        target: the same of the target side.
     """
 
     def __init__(self, source: np.ndarray | None, target: np.ndarray | None):
@@ -28,7 +29,7 @@ class TeacherEmbeddings:
         self.width: int = self.sides[0].shape[1]
 
     def rows(self, pairs: IntArray) -> tuple[np.ndarray, np.ndarray]:
-        """pairs [B] -> embeddings of the sources and of the targets [B, E] float32."""
+        """Read the embeddings of the sources and of the targets of pairs [B], each [B, E] float32."""
         found = [side[pairs].astype(np.float32) for side in self.sides]
         return found[0], found[-1]
 
@@ -45,19 +46,25 @@ class TeacherRows:
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
-        which = data.corpus_of(pairs.index[0])  # of all: a batch is of one corpus
+        which = data.corpus_of(pairs.index[0])  # the same for all pairs: a batch comes from one corpus
         rows = pairs.index % len(data) - data.offsets[which]
         batch["teacher"] = np.concatenate(self.teachers[which].rows(rows))
 
 
 def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | None = None) -> TeacherEmbeddings | None:
-    """FOLDER/SPLIT.SRC-TGT.LANG.npy of either language or both; None where there is neither.
+    """Open FOLDER/SPLIT.SRC-TGT.LANG.npy of one or both languages.
 
     Args:
-        count: number of pairs that the text has, where known.
+        folder: folder of the embeddings.
+        split: `train`, `valid` or `test`.
+        pair: source and target language.
+        count: number of pairs of the text, if known.
+
+    Returns:
+        the embeddings; None where neither file exists.
 
     Raises:
-        InputError: for a file that is no [N, E] array of finite numbers, or has not a row for every pair.
+        InputError: for a file that is no [N, E] array of finite numbers, or does not have a row for every pair.
     """
     paths = [folder / name for name in teacher_files(split, pair)]
     sides = [_open(path, count) if path.is_file() else None for path in paths]
@@ -91,12 +98,12 @@ def _open(path: Path, count: int | None) -> np.ndarray:
 
 @functools.cache
 def _check_values(path: Path, *size_and_time: int) -> None:
-    """Once per process and file: shards come back every few epochs."""
+    """Check the values, once per process and file: shards are opened again every few epochs."""
     rows = open_array(path)
     step = max(1, BLOCK // rows.shape[1])
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        # as Python's numbers, which float16 would round to infinity; both are NaN where one number is
+        # compared as Python floats, because LARGEST is infinite in float16; min and max are NaN if any number is
         if not -LARGEST <= float(block.min()) <= float(block.max()) <= LARGEST:
             row, column = (int(place) for place in np.argwhere(~(np.abs(block.astype(np.float64)) <= LARGEST))[0])
             raise InputError(

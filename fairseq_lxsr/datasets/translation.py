@@ -1,4 +1,4 @@
-"""Batches of sentences and their translations, as LASER and T-LASER are trained on."""
+"""Batches of sentences and their translations, which train LASER and T-LASER."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset
 
 
 class TranslationDataset(PairDataset):
-    """Pairs in one direction each, source to target.
+    """Pairs with a direction, source to target.
 
     Args:
         corpora: one per direction.
-        target_languages: number of the target language of each corpus.
+        target_languages: index of the target language of each corpus.
         options: see `PairDataset`.
     """
 
@@ -26,12 +26,13 @@ class TranslationDataset(PairDataset):
         return super().num_tokens_vec(indices) + 1  # EOS, or the tag
 
     def collater(self, samples: list[dict]) -> dict:
-        """Pad.
+        """Pad both sides.
 
-        Returns a dict: `net_input`: `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens`
-        [B, T], the target shifted by one, after an EOS; `target` [B, T] with EOS; `target_places` [P], where in the
-        target read as one row its P real pieces are; `target_tokens` [B, T - 1] without EOS, as the encoder reads
-        them; `id` [B], `nsentences`, `ntokens` (P).
+        Returns:
+            `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens` [B, T], the
+                target after an EOS; `target` [B, T] with EOS; `target_places` [P], indices of the P real pieces in the
+                flattened target; `target_tokens` [B, T - 1] without EOS, as the encoder reads them; `id` [B];
+                `nsentences`; `ntokens` (P).
         """
         if not samples:
             return {}
@@ -40,7 +41,7 @@ class TranslationDataset(PairDataset):
         eos = np.array([self.eos_idx])
         previous = padded([np.concatenate((eos, target)) for target in targets], self.padding_idx)
         gold = padded([np.concatenate((target, eos)) for target in targets], self.padding_idx)
-        places = np.flatnonzero(gold != self.padding_idx)  # found here, on the host: a device would have to wait
+        places = np.flatnonzero(gold != self.padding_idx)  # computed on the host: a device would have to synchronize
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]
         return to_tensors(

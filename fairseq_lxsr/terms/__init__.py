@@ -1,7 +1,7 @@
 """Terms of the training loss of task `xling_sent`, one file each.
 
 A term declares its options, what it needs in a batch, the head it needs in the model, and its loss. Every module of
-this folder is imported, so a new file is a new term: nothing else has to name it.
+this folder is imported, so a new term is one new file: no other file has to name it.
 """
 
 import functools
@@ -17,21 +17,21 @@ __all__ = ["Batch", "Encoded", "Setting", "Split", "Term", "all_terms", "build_t
 
 @functools.cache
 def all_terms() -> tuple[type[Term], ...]:
-    """Every term there is, by name."""
+    """Import and return all terms, sorted by name."""
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         importlib.import_module(module.name)
     return tuple(sorted(Term.__subclasses__(), key=lambda term: term.name))
 
 
 def build_terms(cfg: Any, setting: Setting) -> list[Term]:
-    """The terms that the options ask for.
+    """Build the terms that the options ask for.
 
     Args:
-        cfg: options of the task, those of all terms among them.
+        cfg: options of the task, including those of all terms.
         setting: what the task knows about the data.
 
     Raises:
-        InputError: for options that do not go together, and where nothing is left to train.
+        InputError: for options that exclude each other, and where no term is left to train.
     """
     terms = [term for kind in all_terms() if (term := kind.build(cfg, setting)) is not None]
     if not any(term.weight for term in terms):

@@ -23,7 +23,12 @@ class _AllGather(torch.autograd.Function):
 
 
 def gather_rows(u: Tensor, v: Tensor, capacity: int) -> Candidates:
-    """Gather u and v [B, D] of all W workers, each padded to `capacity` rows so that no size need be exchanged.
+    """Gather u and v of all W workers, each padded to `capacity` rows, so that workers need not exchange sizes.
+
+    Args:
+        u: [B, D] embeddings of this worker's sources.
+        v: [B, D] embeddings of its targets.
+        capacity: at least B.
 
     Returns:
         W * `capacity` candidates.

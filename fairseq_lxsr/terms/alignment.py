@@ -55,7 +55,7 @@ class AlignmentOptions(FairseqDataclass):
 
 
 class AlignmentTerm(Term):
-    """Cross-entropy over the similarities to the candidates, both ways."""
+    """Cross-entropy over the similarities to the candidates, in both directions."""
 
     name, Options = "align", AlignmentOptions
 
@@ -95,7 +95,11 @@ class AlignmentTerm(Term):
 
 
 def check_gathering(cfg: Any) -> None:
-    """Raises: InputError where workers could not exchange their batches."""
+    """Check that workers can exchange their batches.
+
+    Raises:
+        InputError: for options under which they cannot.
+    """
     if cfg.mask_same_text:
         raise InputError("--mask-same-text with --gather-negatives: workers do not exchange texts; choose one")
     if cfg.batch_size is None:
@@ -108,7 +112,14 @@ def check_gathering(cfg: Any) -> None:
 
 
 def same_text(numbers: Tensor) -> Tensor:
-    """numbers [2, B], equal where source or target texts are -> [2, B, B] what is no negative: of v, of u."""
+    """Find the sentences that are no negatives because they have the text of the true translation.
+
+    Args:
+        numbers: [2, B] numbers that are equal for equal source texts, for equal target texts.
+
+    Returns:
+        [2, B, B] bool, True for such candidates of v, then of u.
+    """
     equal = numbers[:, :, None] == numbers[:, None, :]  # [2, B, B]
     others = ~torch.eye(numbers.shape[1], dtype=torch.bool, device=numbers.device)
     return (equal & others).flip(0)

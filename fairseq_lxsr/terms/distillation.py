@@ -1,4 +1,4 @@
-"""Term `distill`: embeddings as another model, a teacher, has them."""
+"""Term `distill`: the embeddings learn to be those of another model, the teacher."""
 
 import logging
 import os
@@ -51,8 +51,10 @@ class DistillationTerm(Term):
     """Distance from the teacher's embeddings, through a projection to their width unless only cosines are compared.
 
     Args:
-        folders: of the teacher's embeddings, one for each data folder or one for all.
-        width: of the teacher's embeddings, in units.
+        weight: weight of the term.
+        form: one of `losses.DISTILL_LOSSES`.
+        folders: folders of the teacher's embeddings, one for each data folder or one for all.
+        width: width of the teacher's embeddings, in units.
     """
 
     name, Options = "distill", DistillationOptions
@@ -77,7 +79,7 @@ class DistillationTerm(Term):
         return cls(cfg.distill_weight, str(cfg.distill_loss), folders, teacher.width)
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """The teacher's rows; none for another split than train where a language pair has no teacher."""
+        """Read the teacher's embeddings; splits other than train may lack them, and then have no such part."""
         turn = (split.epoch - 1) % len(self.folders) if split.name == "train" else 0
         folder, teachers = self.folders[turn], []
         for pair, corpus in split.corpora.items():
@@ -101,14 +103,14 @@ class DistillationTerm(Term):
         return {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """[2B, E'], sources first, as wide as the teacher's."""
+        """Embeddings [2B, E'], sources first, projected to the teacher's width unless only cosines are compared."""
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
         return student if self.form == "similarity" else model.projection(student)
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Mean of both sides, so that it counts once per pair.
+        """Mean over both sides, so that a pair counts once.
 
-        A worker that has run out of batches may train on one of validation, without a teacher, and must log the same.
+        A worker without a batch left may train on one of validation, without a teacher, and must log the same names.
         """
         student, teacher = encoded["outputs"][self.name], batch.get("teacher")
         if teacher is None:

@@ -75,7 +75,7 @@ class GenerativeTerm(Term):
         return {"head": ReconstructionHead(config.output_dim, config.embed_dim, config.vocab_size)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Logits [2B, V], source passes first; of `mlm` [K + K', V], one row for each masked piece."""
+        """Logits [2B, V], source passes first; for `mlm` [K + K', V], one row for each masked piece."""
         if self.needs_states:
             rows = [encoded["states"][side].flatten(0, 1)[batch[f"{side}_positions"]] for side in SIDES]  # type: ignore[literal-required]
         else:

@@ -38,6 +38,6 @@ class SimilarityTerm(Term):
         return cls(cfg.sim_weight, str(cfg.sim_reduction)) if cfg.sim_weight else None
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
-        """The caller divides by the pairs, so a plain sum over the cells is B times as much."""
+        """Scale the sum over the cells; the caller divides by the B pairs, so a plain sum is multiplied by B."""
         scale = batch["nsentences"] if self.reduction == "sum" else 1
         return scale * losses.similarity_loss(encoded["embeddings"]["source"], encoded["embeddings"]["target"])

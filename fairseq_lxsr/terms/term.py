@@ -1,4 +1,4 @@
-"""What every term of the training loss is."""
+"""The contract of every term of the training loss."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ from fairseq_lxsr.modules import TransformerConfig
 
 
 class Encoded(TypedDict):
-    """What the model makes of a batch.
+    """Output of the model for a batch.
 
-    embeddings: `source`, `target` and, where the batch has it, `negative` [B, E].
-    states: last states of `source` and `target` [B, T, D]; empty unless a term needs them.
-    outputs: by name of the term, what its head makes of them.
+    Attributes:
+        embeddings: `source`, `target` and, if the batch has it, `negative`, each [B, E].
+        states: last states of `source` and `target`, each [B, T, D]; empty unless a term needs them.
+        outputs: maps the name of a term to the output of its head.
     """
 
     embeddings: dict[str, Tensor]
@@ -30,9 +31,9 @@ class Setting:
     """What the task knows before any text is read.
 
     Args:
-        vocabulary: ids of the joined dictionary and what they mean.
+        vocabulary: meaning of the ids of the joined dictionary.
         pairs: language pairs to train on.
-        num_shards: data folders that take turns.
+        num_shards: number of data folders, which take turns.
     """
 
     vocabulary: MaskingVocabulary
@@ -42,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Split:
-    """Text that a dataset is made of: `train`, `valid` or `test`, the epoch, and the text of each language pair."""
+    """Text of a dataset: `train`, `valid` or `test`, the epoch, and the corpus of each language pair."""
 
     name: str
     epoch: int
@@ -52,9 +53,12 @@ class Split:
 class Term:
     """One term of the loss, `weight` times `loss`, a sum over the pairs of a batch.
 
-    Sub-classes set `name`, under which it is logged, and `Options`, a dataclass whose fields are flags of
-    fairseq-train.
-    A term of weight 0 has its parts in the batch, but neither a head nor a loss.
+    A term of weight 0 has its parts in the batch, but neither a head nor a loss. Sub-classes set the attributes.
+
+    Attributes:
+        name: name under which the term is logged.
+        Options: a dataclass whose fields are flags of fairseq-train.
+        needs_states: whether the term reads the states of the tokens.
     """
 
     name: ClassVar[str]
@@ -66,28 +70,28 @@ class Term:
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
-        """The term as the options ask for it; None where they leave it out.
+        """Build the term that the options ask for; None where they leave it out.
 
         Raises:
-            InputError: for options that do not go together.
+            InputError: for options that exclude each other.
         """
         raise NotImplementedError
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """What this term adds to the batches of a split."""
+        """Parts that this term adds to the batches of a split."""
         return ()
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Modules that only this term reads, by their names in the model (and so in checkpoints)."""
+        """Modules that only this term uses, by their names in the model (and so in checkpoints)."""
         return {}
 
     def output(self, model: nn.Module, encoded: Encoded, batch: Batch) -> Tensor | None:
-        """What the head makes of an encoded batch, in the precision of the model; None for a term without a head."""
+        """Apply the head to an encoded batch, in the precision of the model; None for a term without a head."""
         return None
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """The loss in float32, a sum over the B pairs; None where the batch lacks what it needs (validation only).
+        """Compute the loss in float32, summed over the B pairs; None where the batch lacks what it needs.
 
-        Nothing here may wait for the device.
+        Only a batch of validation may lack it. The computation may not wait for the device.
         """
         raise NotImplementedError
