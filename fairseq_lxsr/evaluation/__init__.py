@@ -1,1 +1,1 @@
-"""Evaluation protocols, one file each; every score carries a signature."""
+"""Evaluation protocols, one file each; every score has a signature."""

@@ -1,4 +1,4 @@
-"""BUCC: mining of translations hidden in two sets, F1 (Zweigenbaum et al. 2017; Artetxe and Schwenk 2019a)."""
+"""BUCC: F1 of mining translations from two monolingual sets (Zweigenbaum et al. 2017; Artetxe and Schwenk 2019a)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.retrieval import MinedPairs, mine
 
-Gold = set[tuple[int, int]]  # rows of source and target
+Gold = set[tuple[int, int]]  # pairs of a source row and a target row
 PARTS = ("training", "test")
 
 
 @dataclass(frozen=True)
 class MiningSet:
-    """Two sets of sentences, their identifiers and the pairs to be found."""
+    """Two sets of sentences, their identifiers, and the gold pairs."""
 
     source: Text
     target: Text
@@ -30,7 +30,7 @@ class MiningSet:
 
 
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
-    """Source, target and gold of a part.
+    """Find the source, target and gold files of a part.
 
     Raises:
         InputError: naming the file that is missing.
@@ -40,14 +40,15 @@ def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
 
 
 def read_set(template: str, pair: str, part: str) -> MiningSet:
-    """Files TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), as BUCC has them.
+    """Read TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), the files of BUCC.
 
     Args:
-        template: {pair} in it stands for the pair, for example bucc2018/{pair}/{pair}.
-        part: training or test.
+        template: prefix of the files, for example bucc2018/{pair}/{pair}; {pair} is replaced by the pair.
+        pair: language pair, SRC-TGT.
+        part: `training` or `test`.
 
     Raises:
-        InputError: naming line and identifier that do not fit.
+        InputError: naming the line and the identifier that do not fit.
     """
     *texts, gold = find_files(template, pair, part)
     sides = []
@@ -88,16 +89,16 @@ def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold
 
 
 def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
-    """Whether each mined pair is one of the gold pairs, bool [P]."""
+    """Return whether each mined pair is a gold pair, bool [P]."""
     return np.array(
         [pair in gold for pair in zip(mined.source.tolist(), mined.target.tolist(), strict=True)], dtype=bool
     )
 
 
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
-    """The threshold of largest F1: half-way between the last pair to be kept and the next one.
+    """Find the threshold of largest F1, half-way between the last pair to keep and the next one.
 
-    Pairs of equal score are kept or left together.
+    Pairs of equal score are kept or dropped together.
     """
     if not len(mined):
         raise InputError("no pair was mined, so no threshold can be learnt; give more text")
@@ -113,7 +114,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
 
 
 def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outcomes]:
-    """Precision, recall and F1 of mined pairs; a unit is a source sentence, of which there are `sentences`."""
+    """Compute precision, recall and F1 of mined pairs; the units are the `sentences` source sentences."""
     right = np.bincount(mined.source[correct(mined, gold)], minlength=sentences)
     kept = np.bincount(mined.source, minlength=sentences)
     wanted = np.bincount([row for row, _ in gold], minlength=sentences)
@@ -125,7 +126,7 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
 
 
 def _signed(part: MiningSet) -> tuple[Sequence[str], Sequence[str], list[str]]:
-    """What a signature says of a part: its sentences and the pairs to be found."""
+    """Return the content of a part that its signature hashes: sentences and gold pairs."""
     return part.source.lines, part.target.lines, [f"{left} {right}" for left, right in sorted(part.gold)]
 
 
@@ -138,10 +139,10 @@ def evaluate(
     retrieval: str = "max",
     **search,
 ) -> tuple[Score, MinedPairs]:
-    """F1 on the test part at the threshold of largest F1 on the training part.
+    """Measure F1 on the test part at the threshold of largest F1 on the training part.
 
     Returns:
-        the score (F1, precision, recall, the training part's F1, the threshold as such), and the mined test pairs.
+        The score (F1, precision, recall, F1 of the training part, the threshold), and the mined test pairs.
     """
     mined_train, mined_test = (
         mine(embed(encoder, part.source), embed(encoder, part.target), k, margin, retrieval, **search)

@@ -1,4 +1,4 @@
-"""Small classifiers on frozen embeddings; those of all seeds are trained at once.
+"""Small classifiers on frozen embeddings; the classifiers of all seeds are trained together.
 
 Notation: S models trained together (seeds x strengths of L2), N examples, F features, C classes, B examples of a batch.
 """
@@ -17,23 +17,26 @@ from tqdm import tqdm
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-CHUNK_BYTES = 2**24  # of the batches that are gathered at once, for every seed
+CHUNK_BYTES = 2**24  # size of the batches that are gathered at once, for every seed
 PREDICT_ROWS = 4096
-STEPS_OF_DROPOUT = 2**16  # a drop is decided by 16 random bits
+STEPS_OF_DROPOUT = 2**16  # dropout compares 16 random bits with the rate
 
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """How a classifier is trained.
+    """Options of training a classifier.
 
     Args:
-        hidden: widths of the hidden layers (tanh); () for a linear classifier.
-        dropout: on hidden layers.
-        input_dropout: on the embeddings.
-        epochs: the one of largest accuracy on dev is kept, of equal ones the first.
-        l2: strengths of the penalty to choose from on dev, each times the sum of squared weights (biases without).
-        normalise: embeddings to length one.
-        seeds: 1 to `seeds`: start, order of the examples, dropout.
+        hidden: widths of the hidden layers (tanh); () gives a linear classifier.
+        dropout: dropout rate of hidden layers.
+        input_dropout: dropout rate of the embeddings.
+        epochs: number of epochs; the first one of largest accuracy on dev is kept.
+        batch_size: examples of a batch.
+        learning_rate: learning rate.
+        l2: candidate strengths of the L2 penalty, chosen on dev; each multiplies the sum of squared weights, without
+            biases.
+        normalise: scale embeddings to length one.
+        seeds: number of seeds, 1 to `seeds`; a seed decides initial weights, order of examples and dropout.
     """
 
     hidden: tuple[int, ...] = (10, 8)
@@ -48,7 +51,7 @@ class ClassifierConfig:
 
     @property
     def settings(self) -> dict[str, object]:
-        """For a signature."""
+        """Options for a signature."""
         return {
             "classifier": "-".join(map(str, ("mlp", *self.hidden))) if self.hidden else "linear",
             "dropout": f"{self.input_dropout:g}-{self.dropout:g}",
@@ -62,7 +65,7 @@ class ClassifierConfig:
 
 
 class Classifiers:
-    """Trained classifiers, one for every seed."""
+    """Holds trained classifiers, one for every seed."""
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], normalise: bool):
         self.layers = layers  # weights [S, in, out], biases [S, 1, out]
@@ -70,7 +73,7 @@ class Classifiers:
 
     @torch.inference_mode()
     def predict(self, features: FloatArray) -> IntArray:
-        """Classes of [N, F] by every seed's classifier, [S, N]."""
+        """Predict the classes of features [N, F] with the classifier of every seed, [S, N]."""
         blocks = [
             forward(self.layers, prepare(features[start : start + PREDICT_ROWS], self.normalise)).argmax(2)
             for start in range(0, len(features), PREDICT_ROWS)
@@ -79,13 +82,13 @@ class Classifiers:
 
 
 def prepare(features: FloatArray, normalise: bool) -> Tensor:
-    """Float32 [N, F]."""
+    """Convert features to float32 [N, F], of length one where `normalise` is set."""
     rows = torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
     return F.normalize(rows) if normalise else rows
 
 
 def forward(layers: list[tuple[Tensor, Tensor]], x: Tensor, masks: list[Tensor] | None = None) -> Tensor:
-    """Logits [S, N, C] of features [N, F] or [S, N, F]; masks: what dropout leaves of every hidden layer."""
+    """Compute logits [S, N, C] of features [N, F] or [S, N, F]; `masks` are the dropout masks of the hidden layers."""
     x = x.expand(layers[0][0].shape[0], *x.shape[-2:])
     for depth, (weight, bias) in enumerate(layers):
         x = torch.baddbmm(bias, x, weight)
@@ -105,11 +108,16 @@ def train_classifiers(
     classes: int,
     show_progress: bool = False,
 ) -> Classifiers:
-    """Train a classifier for every seed; of several strengths of L2 each seed keeps the one best on dev.
+    """Train a classifier for every seed; each seed keeps the strength of L2 that is best on dev.
 
     Args:
-        features: [N, F].
-        labels: [N], 0 to classes - 1; the same for dev.
+        config: options of the training.
+        features: training features [N, F].
+        labels: training labels [N], 0 to classes - 1.
+        dev_features: development features [M, F].
+        dev_labels: development labels [M], 0 to classes - 1.
+        classes: number of classes.
+        show_progress: show a progress bar.
     """
     check_training_set(features, labels, dev_features, dev_labels)
     x, y = prepare(features, config.normalise), torch.from_numpy(labels)
@@ -117,7 +125,7 @@ def train_classifiers(
     generators = [np.random.Generator(np.random.SFC64(seed)) for seed in range(1, config.seeds + 1)]
     layers = start_layers(config, x.shape[1], classes)
     optimizer = torch.optim.Adam([p for layer in layers for p in layer], lr=config.learning_rate, fused=True)
-    l2 = torch.tensor(config.l2).repeat(config.seeds)  # model s: seed s // len(l2), strength s % len(l2)
+    l2 = torch.tensor(config.l2).repeat(config.seeds)  # model s has seed s // len(l2) and strength s % len(l2)
     best = torch.full((len(l2),), -1.0)
     kept = [tuple(p.detach().clone() for p in layer) for layer in layers]
     for _ in tqdm(range(config.epochs), desc="classifier", unit=" epochs", disable=None if show_progress else True):
@@ -141,7 +149,7 @@ def train_classifiers(
 
 
 def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[tuple[Tensor, Tensor]]:
-    """Uniform weights of +-1/sqrt(in) (as torch.nn.Linear), the same for one seed whatever the other seeds."""
+    """Draw uniform weights in +-1/sqrt(in) (as torch.nn.Linear); those of a seed do not depend on the other seeds."""
     widths = (width, *config.hidden, classes)
     layers = []
     for depth, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
@@ -153,7 +161,7 @@ def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[tup
                 for seed in range(1, config.seeds + 1)
                 for _ in config.l2
             ]
-        )  # [S, in + 1, out], the last row for the bias
+        )  # [S, in + 1, out], the last row is the bias
         layers.append((weight[:, :-1].clone().requires_grad_(), weight[:, -1:].clone().requires_grad_()))
     return layers
 
@@ -161,9 +169,9 @@ def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[tup
 def batches(
     config: ClassifierConfig, x: Tensor, y: Tensor, generators: list[np.random.Generator]
 ) -> Iterator[tuple[Tensor, Tensor, list[Tensor] | None]]:
-    """One epoch: features [S, B, F] after dropout, labels [S, B], masks of the hidden layers [S, B, width].
+    """Yield one epoch: features [S, B, F] after dropout, labels [S, B], masks of the hidden layers [S, B, width].
 
-    Every seed has an order and drops of its own; models of one seed share them. The last batch is shorter.
+    Every seed has its own order and dropout; models of one seed share them. The last batch may be shorter.
     """
     orders = np.stack([generator.permutation(len(x)) for generator in generators])  # [seeds, N]
     size = config.batch_size
@@ -184,7 +192,7 @@ def batches(
 
 
 def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) -> Tensor:
-    """Dropout in place: set to 0 with probability `rate`, else divided by 1 - rate; [seeds, ...]."""
+    """Apply dropout in place: values [seeds, ...] become 0 with probability `rate`, else are divided by 1 - rate."""
     limit = round(rate * STEPS_OF_DROPOUT)
     shape = values.shape[1:]
     bits = np.stack([generator.integers(0, STEPS_OF_DROPOUT, shape, dtype=np.uint16) for generator in generators])

@@ -1,4 +1,4 @@
-"""Two systems on the same units: difference, confidence interval and p by the paired bootstrap (Koehn 2004)."""
+"""Compares two systems on the same units: difference, confidence interval and p, paired bootstrap (Koehn 2004)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
 
 SEED = 12345  # as in sacrebleu
-BLOCK, BLOCK_NUMBERS = 100, 10**7  # draws at a time, and numbers of which they consist
+BLOCK, BLOCK_NUMBERS = 100, 10**7  # draws of a block, and the largest count of numbers in a block
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A value of two systems on one task."""
+    """One value of two systems on one task."""
 
     protocol: str
     task: str
@@ -24,7 +24,7 @@ class Comparison:
     metric: str
     first: float
     second: float
-    low: float  # of the 95 % interval of second - first
+    low: float  # lower end of the 95 % interval of second - first
     high: float
     p: float
 
@@ -36,13 +36,13 @@ class Comparison:
 def paired_bootstrap(
     first: Outcomes, second: Outcomes, draws: int = DRAWS, seed: int = SEED
 ) -> tuple[float, float, float]:
-    """95 % interval of the difference second - first, and p, by drawing units with replacement.
+    """Compute the 95 % interval of second - first, and p, by drawing units with replacement.
 
-    p: two-sided, how often the draws' difference, shifted to mean zero, is at least as far from zero as the one
-    observed (with one added above and below).
+    p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far from zero as the
+    observed difference (with one added to numerator and denominator).
 
     Raises:
-        InputError: where the two were not measured on the same units.
+        InputError: where the two systems were not measured on the same units.
     """
     one, two = (_ratio_parts(outcomes) for outcomes in (first, second))
     if one.shape != two.shape:
@@ -62,7 +62,7 @@ def paired_bootstrap(
 
 
 def _ratio_parts(outcomes: Outcomes) -> np.ndarray:
-    """Hits and what they are out of, [2, U]."""
+    """Return numerators and denominators of the ratio by unit, [2, U]."""
     hits = np.array(outcomes.hits, dtype=float)
     return np.stack([hits, np.ones_like(hits) if outcomes.of is None else np.array(outcomes.of, dtype=float)])
 
@@ -72,9 +72,9 @@ def _percent(parts: np.ndarray) -> np.ndarray:
 
 
 def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS) -> tuple[list[Comparison], list[str]]:
-    """Every value that both have, measured alike; and sentences about what could not be compared.
+    """Compare every value that both have under equal settings; also return notes on what was not comparable.
 
-    Of a score that stands in a file twice the last is taken; notes say so where it is of another model.
+    Of duplicate scores in a file the last is taken; a note says so where the models differ.
     """
     known = latest(first)
     results, unmatched = [], set()
@@ -104,7 +104,7 @@ def _what(score: Score) -> str:
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
-    """The last score of everything that was measured, by what makes scores comparable."""
+    """Return the last score for every comparable key."""
     return {score.comparable: score for score in scores}
 
 
@@ -117,7 +117,7 @@ def _other_models(scores: Sequence[Score], which: str) -> Iterator[str]:
 
 
 def _unmatched(score: Score, others: Sequence[Score]) -> str:
-    """Why a score has no counterpart: the settings that differ from the nearest one of the other file."""
+    """Explain why a score has no counterpart: which settings differ from the nearest score of the other file."""
     what = f"{score.protocol} {score.task}"
     alike = [other for other in others if (other.protocol, other.task) == (score.protocol, score.task)]
     if not alike:

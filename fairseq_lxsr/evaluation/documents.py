@@ -1,6 +1,6 @@
-"""Document and title classification: MLDoc (Schwenk and Li 2018) and RCV2 titles, or any labelled text in their format.
+"""Document and title classification: MLDoc (Schwenk and Li 2018), RCV2 titles, or labelled text in their format.
 
-Files of a language: train (train.1000), dev (or val), test, each `label<TAB>text`.
+A language has the files train (train.1000), dev (or val) and test, with lines `label<TAB>text`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fairseq_lxsr.files import read_lines
 PARTS = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
 HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
-# Schwenk and Li 2018 as LASER runs it; the lightweight paper's; one hidden layer and L2 chosen on dev for titles
+# Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2 chosen on dev
 PRESETS = {
     "mldoc": {
         "mlp": ClassifierConfig(),
@@ -35,17 +35,17 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts of one part and their labels."""
+    """The texts of one part and their labels."""
 
     text: Text
     labels: list[str]
 
 
 def read_part(data: str, language: str, part: str) -> Labelled | None:
-    """A part of a language: DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, with .tsv and .gz or not; None: no file.
+    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where no file exists.
 
     Raises:
-        InputError: naming a line without label or text.
+        InputError: naming a line without a label or a text.
     """
     for name in PARTS[part]:
         for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
@@ -70,7 +70,7 @@ def _read_labelled(path: Path, language: str) -> Labelled:
 
 
 def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
-    """To learn in it train and dev, to test it test; where there is no dev, every 10th line of train is held out."""
+    """Read train and dev to learn, and test to test; without dev, every 10th line of train is held out."""
     needed = [*(("train", "dev") if learn else ()), *(("test",) if test else ())]
     parts = {part: read_part(data, language, part) for part in needed}
     if parts.get("train") and not parts["dev"]:
@@ -101,7 +101,7 @@ def evaluate(
     config: ClassifierConfig,
     show_progress: bool = False,
 ) -> list[Score]:
-    """Accuracy for every train and test language."""
+    """Measure accuracy for every pair of a train language and a test language."""
     order = list(dict.fromkeys([*test_languages, *train_languages]))
     texts = {
         language: read_language(data, language, language in train_languages, language in test_languages)

@@ -1,4 +1,4 @@
-"""Scores from papers, to stand beside measured ones: other training data, other test text."""
+"""Scores from papers, to show beside measured ones; training data and test text differ."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ CAUTION = "Published, on other training data and other test text: an orientation
 
 @dataclass(frozen=True)
 class Published:
-    """Values of one system by task, in percent, and where they are from."""
+    """Values of one system by task, in percent, and their source."""
 
     protocol: str
     value: str
@@ -23,12 +23,12 @@ class Published:
 
 
 def published(protocol: str) -> list[Published]:
-    """All that is known for a protocol."""
+    """Return all published values of a protocol."""
     return [Published(**row) for row in json.loads(FILE.read_text(encoding="utf-8")) if row["protocol"] == protocol]
 
 
 def published_table(protocols: Sequence[str]) -> str:
-    """Tables of the published values, each with its sources; empty where there are none."""
+    """Format the published values as tables with their sources; empty where there are none."""
     blocks = []
     for protocol in dict.fromkeys(protocols):
         found = published(protocol)

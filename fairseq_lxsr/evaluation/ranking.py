@@ -1,4 +1,4 @@
-"""What the retrieval protocols share: who was found first, and was it right."""
+"""Ranking of candidates and precision, shared by the retrieval protocols."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
 
 
 def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, **search) -> IntArray:
-    """The `count` first candidates of every query [Q, count].
+    """Return the `count` best candidates of every query [Q, count].
 
-    `nn`: by cosine. `csls`: by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018). `margin`: the
-    100 nearest by cosine, by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
+    `nn` ranks by cosine; `csls` by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018); `margin`
+    ranks the 100 nearest by cosine by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
 
     Raises:
-        InputError: where there are too few candidates or queries for it.
+        InputError: where there are too few candidates or queries for the metric.
     """
     if metric not in METRICS:
         raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
@@ -44,7 +44,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
 
 
 def identities(lines: Sequence[str]) -> IntArray:
-    """A number for every sentence [N], the same for identical ones."""
+    """Number the sentences [N]; identical sentences get the same number."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 
@@ -52,18 +52,19 @@ def identities(lines: Sequence[str]) -> IntArray:
 def found_at(
     ranks: Sequence[int], found: IntArray, gold: IntArray, same: IntArray | None = None
 ) -> dict[str, Outcomes]:
-    """P@k: whether the gold candidate, or one identical to it, is among the first k found.
+    """Compute P@k: whether the gold candidate, or an identical one, is among the first k found.
 
     Args:
-        found: [Q, K] indices in order.
-        gold: [Q].
-        same: [M], from `identities`.
+        ranks: values of k.
+        found: indices of the found candidates in order of rank [Q, K].
+        gold: index of the gold candidate [Q].
+        same: numbers of the candidates from `identities` [M].
     """
     hits = found == gold[:, None] if same is None else same[found] == same[gold][:, None]
     return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}
 
 
 def directions(source: Text, target: Text) -> tuple[str, str]:
-    """Names of the two tasks of a pair."""
+    """Return the names of the two tasks of a language pair."""
     first, second = source.language or "source", target.language or "target"
     return f"{first}->{second}", f"{second}->{first}"

@@ -1,4 +1,4 @@
-"""A score, the signature that tells whether two of them can be compared, and files of scores."""
+"""Scores, the signatures that tell whether two scores are comparable, and files of scores."""
 
 import hashlib
 import json
@@ -15,22 +15,22 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, check_replaceable, read_lines
 from fairseq_lxsr.stored import parse_json
 
-LIMIT = 2**53  # of numbers in a score
+LIMIT = 2**53  # limit of numbers in a score
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What a value is the ratio of, unit by unit (query, document, sentence): 100 * sum(hits) / sum(of).
+    """The parts of a ratio by unit (query, document, sentence); the value is 100 * sum(hits) / sum(of).
 
-    Two systems measured on the same units are compared by drawing units (paired bootstrap).
+    The paired bootstrap draws these units to compare two systems.
     """
 
     hits: list[float]
-    of: list[float] | None = None  # None: every unit counts 1
+    of: list[float] | None = None  # None counts 1 for every unit
 
     @property
     def value(self) -> float:
-        """In percent; 0 where nothing is counted."""
+        """Ratio in percent; 0 where the denominator is 0."""
         total = len(self.hits) if self.of is None else math.fsum(self.of)
         return 100 * math.fsum(self.hits) / total if total else 0.0
 
@@ -40,11 +40,12 @@ class Score:
     """Named values of one protocol on one task, in percent.
 
     Args:
-        protocol: xsr, xsim, ...
-        task: what was measured, for example `en->fr`.
-        values: for example {"P@1": 93.3}.
-        settings: everything that changes the values; the last is the model.
-        outcomes: of the values that can be drawn again, by the same names.
+        protocol: name of the protocol, for example xsr or xsim.
+        task: name of the task, for example `en->fr`.
+        values: values by name, for example {"P@1": 93.3}.
+        settings: all settings that change the values; the last is the model.
+        outcomes: outcomes by unit of the values that the bootstrap can draw, by the same names.
+        version: version of fairseq-lxsr that measured.
     """
 
     protocol: str
@@ -56,22 +57,22 @@ class Score:
 
     @property
     def signed_settings(self) -> dict[str, Any]:
-        """The settings and the version that measured."""
+        """Settings, and the version that measured."""
         return self.settings | {"version": self.version}
 
     @property
     def signature(self) -> str:
-        """One line, for example `xsr|metric:nn|queries:2000|...|version:0.1.0`."""
+        """Signature in one line, for example `xsr|metric:nn|queries:2000|...|version:0.1.0`."""
         return "|".join([self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())])
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """What two scores must share for their difference to mean something: all but the model."""
+        """Key that comparable scores share: everything but the model."""
         settings = (f"{name}:{value}" for name, value in self.signed_settings.items() if name != "model")
         return (self.protocol, self.task, *settings)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a dict for JSON."""
         return {
             "protocol": self.protocol,
             "task": self.task,
@@ -84,17 +85,17 @@ class Score:
 
 
 def from_hits(protocol: str, task: str, hits: dict[str, Outcomes], settings: dict[str, Any]) -> Score:
-    """A score whose values are the ratios of their outcomes."""
+    """Make a score whose values are the ratios of the outcomes."""
     return Score(protocol, task, {name: outcomes.value for name, outcomes in hits.items()}, settings, hits)
 
 
 def as_units(hits: np.ndarray) -> list[float]:
-    """Numbers that are short in JSON: 1 and not 1.0."""
+    """Convert numbers to a short form in JSON: 1 and not 1.0."""
     return [int(hit) if hit == int(hit) else round(float(hit), 4) for hit in hits.tolist()]
 
 
 def text_hash(*texts: Sequence[str]) -> str:
-    """Eight hexadecimal digits of the sentences that were measured on, in their order."""
+    """Hash test sentences in their order to eight hexadecimal digits."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(("\n".join(text) + "\0").encode())
@@ -102,7 +103,7 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
-    """Add one JSON line a score; the file is replaced whole.
+    """Append one JSON line per score; the file is replaced atomically.
 
     Raises:
         InputError: as `check_scores_file`.
@@ -115,10 +116,10 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
 
 
 def check_scores_file(path: str | Path) -> None:
-    """Check that scores can be added to a file: it is not there, empty, or holds scores.
+    """Check that scores can be appended to a file: it is missing, empty, or holds scores.
 
     Raises:
-        InputError: naming the line that is not a score, or the folder that is in the way.
+        InputError: naming the line that is not a score, or the folder that has this name.
     """
     check_replaceable(Path(path))
     if Path(path).exists() and Path(path).stat().st_size:
@@ -126,7 +127,7 @@ def check_scores_file(path: str | Path) -> None:
 
 
 def read_scores(path: str | Path) -> list[Score]:
-    """The scores of a file of JSON lines.
+    """Read the scores of a file of JSON lines.
 
     Raises:
         InputError: naming the line that is not a score.
@@ -171,6 +172,6 @@ def _outcomes(name: str, read: Any) -> Outcomes:
 
 
 def _check_numbers(name: str, values: Any) -> None:
-    # NaN is not below the limit
+    # the comparison is also false for NaN
     if not (isinstance(values, list) and all(type(value) in (int, float) and abs(value) < LIMIT for value in values)):
         raise TypeError(f"{name} {values!r:.40}")

@@ -1,7 +1,7 @@
 """Similarity search over aligned text: xsim (Heffernan et al. 2022) and Tatoeba (Artetxe and Schwenk 2019b).
 
-Both report the share of sentences whose first neighbour is not their translation, over all sentences, both ways.
-Tatoeba orders by cosine; xsim by ratio margin, neighbourhoods of 4, among the 4 nearest, as LASER's tool does.
+Both report the share of sentences whose first neighbour is not their translation, over all sentences, in both
+directions. Tatoeba ranks by cosine; xsim ranks the 4 nearest by ratio margin with neighbourhoods of 4, as LASER does.
 """
 
 import numpy as np
@@ -21,13 +21,13 @@ NEIGHBOURS = 4
 def error_rate(
     source: FloatArray, target: FloatArray, protocol: str, same: IntArray | None = None, **search
 ) -> Outcomes:
-    """Share of source sentences whose first neighbour is neither their translation nor identical to it.
+    """Compute the share of source sentences whose first neighbour is neither their translation nor identical to it.
 
     Args:
-        source: [N, D], aligned.
-        target: [N, D], aligned.
+        source: source embeddings [N, D].
+        target: target embeddings [N, D], aligned with the source.
         protocol: `tatoeba` or `xsim`.
-        same: [N], `ranking.identities` of the target.
+        same: `ranking.identities` of the target [N].
     """
     check_pair(source, target)
     if len(source) != len(target):
@@ -43,7 +43,7 @@ def error_rate(
 
 
 def evaluate(protocol: str, source: Text, target: Text, encoder: Encoder, **search) -> list[Score]:
-    """Both directions of a pair."""
+    """Measure both directions of a pair."""
     if len(source) != len(target):
         raise InputError(
             f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected aligned files"

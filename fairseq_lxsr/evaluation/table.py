@@ -1,4 +1,4 @@
-"""Scores as a table to read: tasks down, values across, means below."""
+"""Formats scores as tables: a row for each task, a column for each value, means in the last row."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +8,11 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.transfer import transfer_means
 
 TRANSFER = ("mldoc", "titles", "xnli")
-NOT_PERCENT = {"threshold"}  # shown apart, and not averaged
+NOT_PERCENT = {"threshold"}  # shown as it is and not averaged
 
 
 def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> str:
-    """Rows of named numbers; columns in order of first appearance, numbers of a column below each other."""
+    """Format rows of named numbers; columns are aligned, in order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     first = max(map(len, [*rows, ""]))
     widths = [max(8, len(name) + 2) for name in columns]
@@ -24,7 +24,7 @@ def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> st
 
 
 def scores_table(scores: Sequence[Score]) -> str:
-    """Tasks down and values across; the metric before the value where there are several; the mean of all tasks."""
+    """Format tasks as rows, values as columns (named with the metric where there are several), and the mean."""
     metrics = list(dict.fromkeys(str(score.settings.get("metric", "")) for score in scores))
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
@@ -38,7 +38,7 @@ def scores_table(scores: Sequence[Score]) -> str:
 
 
 def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
-    """Train languages down, test languages across, then the means same, cross and all."""
+    """Format train languages as rows and test languages as columns, then the means same, cross and all."""
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
         learnt, tested = score.task.split("->")
@@ -48,7 +48,7 @@ def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
 
 
 def report_scores(scores: Sequence[Score]) -> str:
-    """The table that fits the protocol, then every signature once."""
+    """Format the table of the protocol, then every signature once."""
     if scores[0].protocol in TRANSFER and len(scores) > 1:
         shown = "\n\n".join(transfer_table(scores, value) for value in ("accuracy", "macro F1", "sd"))
     else:
@@ -60,7 +60,7 @@ def report_scores(scores: Sequence[Score]) -> str:
 
 
 def signatures(scores: Sequence[Score]) -> str:
-    """A line for every metric; where tasks differ in a setting, its values with + between them."""
+    """Return a signature for every metric; a setting that differs between tasks lists its values joined by +."""
     groups: dict[str, list[list[str]]] = {}
     for score in scores:
         groups.setdefault(str(score.settings.get("metric")), []).append(score.signature.split("|"))

@@ -1,4 +1,4 @@
-"""Files of test text, and embeddings of their two sides."""
+"""Reads files of test text, and checks the embeddings of their two sides."""
 
 from pathlib import Path
 
@@ -26,10 +26,10 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
 
 
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
-    """The file that a template names: {lang} and {pair} filled in, an ending such as .txt.gz added where needed.
+    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed.
 
     Raises:
-        InputError: naming what was looked for.
+        InputError: naming the files that were tried.
     """
     name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
     base = name.replace("{lang}", language).replace("{pair}", pair)
@@ -40,10 +40,10 @@ def find_file(template: str, language: str = "", pair: str = "") -> Path:
 
 
 def read_text(path: str | Path, language: str = "") -> Text:
-    """All lines of a file.
+    """Read all lines of a file.
 
     Raises:
-        InputError: where it is empty.
+        InputError: for an empty file.
     """
     lines = list(read_lines(path))
     if not lines:

@@ -13,7 +13,7 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Part:
-    """Features [N, F] and the N labels of one part of one language; the file for errors, the text for signatures."""
+    """Features [N, F] and N labels of one part; `name` is the file, for messages, and `text` a hash, for signatures."""
 
     features: FloatArray
     labels: Sequence[str]
@@ -23,7 +23,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Language:
-    """What a language has: test where it is tested, train and dev where a classifier learns in it."""
+    """Parts of a language: test to test it, train and dev to learn from it."""
 
     test: Part | None = None
     train: Part | None = None
@@ -38,13 +38,18 @@ def transfer_scores(
     fingerprint: str,
     show_progress: bool = False,
 ) -> list[Score]:
-    """One score for every train language and test language: accuracy, its deviation over seeds, macro F1.
+    """Score every pair of train and test language: accuracy, its standard deviation over seeds, macro F1.
 
     Args:
-        fingerprint: of the encoder.
+        protocol: name of the protocol.
+        languages: parts by language.
+        train_languages: languages to learn from.
+        config: options of the classifier.
+        fingerprint: fingerprint of the encoder.
+        show_progress: show a progress bar.
 
     Raises:
-        InputError: for labels in dev or test that are not in train, one class only, missing parts.
+        InputError: for labels in dev or test that are not in train, for only one class, and for missing parts.
     """
     scores = []
     for learnt in train_languages:
@@ -84,7 +89,7 @@ def transfer_scores(
 
 
 def class_numbers(part: Part, classes: Sequence[str]) -> IntArray:
-    """Labels as numbers [N].
+    """Convert labels to class numbers [N].
 
     Raises:
         InputError: naming a label that is not among the classes.
@@ -100,7 +105,7 @@ def class_numbers(part: Part, classes: Sequence[str]) -> IntArray:
 
 
 def macro_f1(predicted: IntArray, gold: IntArray) -> float:
-    """Mean over the classes that stand in gold or predicted of their F1, in percent; [N] each."""
+    """Compute the mean F1, in percent, of the classes that occur in `gold` or `predicted`, [N] each."""
     values = []
     for label in np.union1d(predicted, gold):
         both = ((predicted == label) & (gold == label)).sum()
@@ -121,7 +126,7 @@ def _score(protocol: str, task: str, predicted: IntArray, gold: IntArray, settin
 
 
 def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
-    """Means over train and test languages as T-LASER reports them: `same`, `cross` (where there are), and `all`."""
+    """Average over train and test languages as T-LASER reports: `same`, `cross` (where there are any), and `all`."""
     groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
     for score in scores:
         learnt, tested = score.task.split("->")

@@ -1,7 +1,7 @@
-"""XNLI: does the premise entail, contradict or leave open the hypothesis (Conneau et al. 2018); learnt in English.
+"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is learnt in English.
 
-Data, either as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the MultiNLI file) or
-LANG.PART.tsv of `label<TAB>premise<TAB>hypothesis`, part train, dev or test.
+Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the MultiNLI file), or
+from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
-# Artetxe and Schwenk 2019b as LASER runs it (200 epochs, batch 128); Wang et al.: no dropout, embeddings as they are
+# Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not normalized
 PRESETS = {
     "laser": ClassifierConfig((512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1),
     "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
 }
-NORMALISED = {"laser"}  # each sentence embedding to length one, before the features are made
+NORMALISED = {"laser"}  # presets that scale each sentence embedding to length one
 TRAIN_FILES = ("multinli.train.{lang}.tsv",)
-ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # says no language
-LABELS = {"contradictory": "contradiction"}  # the translated training set has another word for it
-COLUMNS = {  # names in the headers of the published files
+ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # a file name without a language
+LABELS = {"contradictory": "contradiction"}  # spelling of the translated training set
+COLUMNS = {  # column names in the headers of the published files
     "label": ("gold_label", "label"),
     "premise": ("sentence1", "premise"),
     "hypothesis": ("sentence2", "hypo", "hypothesis"),
@@ -45,7 +45,7 @@ class Pairs:
 
 
 def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
-    """[p, h, |p - h|, p * h], float32 [N, 4D], of embeddings [N, D]."""
+    """Build the features [p, h, |p - h|, p * h], float32 [N, 4D], of embeddings [N, D]."""
     check_pair(premises, hypotheses)
     return np.concatenate(
         [premises, hypotheses, np.abs(premises - hypotheses), premises * hypotheses], axis=1, dtype=np.float32
@@ -53,10 +53,10 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
 
 
 def read_pairs(data: str, language: str, part: str) -> Pairs:
-    """A part of a language.
+    """Read a part of a language.
 
     Raises:
-        InputError: naming the files looked for, or the line that does not fit.
+        InputError: naming the files that were tried, or the line that does not fit.
     """
     for suffix in ("", ".gz"):
         path = Path(data) / f"{language}.{part}.tsv{suffix}"
@@ -83,7 +83,7 @@ def _plain(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a published file, by the names in its header; unlabelled ones (-) are left out as everywhere."""
+    """Yield rows of a published file by its column names; unlabelled rows (-) are skipped, as is common practice."""
     lines = enumerate(read_lines(path), start=1)
     header = next(lines, (1, ""))[1].split("\t")
     try:
@@ -130,10 +130,16 @@ def evaluate(
     config: ClassifierConfig | None = None,
     show_progress: bool = False,
 ) -> list[Score]:
-    """Accuracy in every test language of a classifier learnt and chosen in one.
+    """Measure accuracy in every test language of a classifier that is trained and selected in one language.
 
     Args:
-        config: in place of that of the preset.
+        data: folder of the data.
+        train_language: language to learn from.
+        test_languages: languages to test.
+        encoder: encoder of the sentences.
+        preset: name of a preset of classifier options.
+        config: classifier options that replace those of the preset.
+        show_progress: show a progress bar.
     """
     config = config or PRESETS[preset]
     normalise = preset in NORMALISED

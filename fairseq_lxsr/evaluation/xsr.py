@@ -20,7 +20,7 @@ MAX_QUERIES = 2_000
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Aligned sentences; the first `queries` of each side are also searched for."""
+    """Aligned sentences; the first `queries` of each side are the queries."""
 
     source: Text
     target: Text
@@ -31,14 +31,16 @@ class RetrievalSet:
 def select(
     pairs: Iterable[tuple[str, str]], seed: int = 1, languages: tuple[str, str] = ("", ""), files=("", "")
 ) -> RetrievalSet:
-    """The protocol's text: lower-cased, pairs with an empty or repeated side dropped, shuffled, cut to 200,000.
+    """Select the text of the protocol: lower-case, drop pairs with an empty or duplicate side, shuffle, cut to 200,000.
 
     Args:
-        languages: of the two sides, see `Text`.
-        files: of the two sides, see `Text`.
+        pairs: aligned sentences.
+        seed: seed of the shuffle.
+        languages: languages of the two sides, see `Text`.
+        files: files of the two sides, see `Text`.
 
     Raises:
-        InputError: where fewer than 10 pairs are left (P@10 would have no meaning).
+        InputError: where fewer than 10 pairs are left, because P@10 would have no meaning.
     """
     kept: list[tuple[str, str, int]] = []
     row = -1
@@ -64,15 +66,15 @@ def select(
 def precision_at(
     queries: FloatArray, candidates: FloatArray, metric: str = "nn", seed: int = 1, **search
 ) -> dict[str, Outcomes]:
-    """P@1, P@5 and P@10, where candidate i is the translation of query i.
+    """Compute P@1, P@5 and P@10, where candidate i is the translation of query i.
 
-    Equal candidates are found in a random order, so that standing among the first does not help a translation.
+    Equal candidates are ranked in random order, so that the position of the translation gives no advantage.
 
     Args:
-        queries: [Q, D].
-        candidates: [M, D], M >= Q.
+        queries: embeddings of the queries [Q, D].
+        candidates: embeddings of the candidates [M, D], M >= Q.
         metric: see `ranking.rank`.
-        seed: of that order.
+        seed: seed of the random order.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     found = rank(queries, candidates[order], max(RANKS), metric, **search)
@@ -80,7 +82,7 @@ def precision_at(
 
 
 def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = tuple(METRICS), **search) -> list[Score]:
-    """Both directions of a pair by each metric."""
+    """Measure both directions of a pair by each metric."""
     source, target = embed(encoder, texts.source), embed(encoder, texts.target)
     scores = []
     for metric in metrics:

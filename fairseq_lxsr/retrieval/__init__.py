@@ -1,4 +1,4 @@
-"""Search in embedding space: exact and approximate neighbours, margins, mining. Arrays in, arrays out."""
+"""Search in embedding space: exact and approximate neighbours, margins and mining, on arrays."""
 
 from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, write_index
 from fairseq_lxsr.retrieval.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood

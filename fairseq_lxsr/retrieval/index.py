@@ -1,4 +1,4 @@
-"""Approximate and compressed search by faiss, for sets too large to compare with every candidate."""
+"""Approximate and compressed search by faiss, for sets that are too large for exact search."""
 
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,21 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, normalise_ro
 
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
-MIN_ROWS_PER_LIST = 39  # faiss warns below it
-PQ_WIDTH = 8  # dimensions that share one byte
-MIN_PQ_ROWS = 256  # as many as that byte has values
+MIN_ROWS_PER_LIST = 39  # faiss warns below this number
+PQ_WIDTH = 8  # dimensions per byte
+MIN_PQ_ROWS = 256  # number of values of a byte
 
 
 def default_lists(count: int) -> int:
-    """Inverted lists for `count` vectors: 4 sqrt(count), as faiss's guide to choosing an index has it."""
+    """Return the number of inverted lists for `count` vectors: 4 sqrt(count), from faiss's guide to indexes."""
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
 
 
 def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
-    """Whether `build_index` can make this of `count` vectors of a width; None where their number is not known yet.
+    """Check that `build_index` can build this index for `count` vectors (None: not known yet) of a width.
 
     Raises:
-        InputError: for an unknown kind, a number of lists or a width that do not go with it, too few vectors.
+        InputError: for an unknown kind, a number of lists or a width that does not fit it, or too few vectors.
     """
     if kind not in INDEX_KINDS:
         raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
@@ -46,14 +46,14 @@ def check_kind(kind: str, lists: int | None, width: int, count: int | None = Non
 
 
 def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None = None, seed: int = 1) -> faiss.Index:
-    """A faiss index of the rows by cosine (inner product of normalised rows), built in blocks.
+    """Build a faiss index for search by cosine (inner product of normalized rows), in blocks.
 
     Args:
-        embeddings: [M, D], in memory or memory-mapped.
-        kind: `flat` exact; `float16` all compared, half the memory; `ivf` float16, only the lists nearest to a query
-            are compared; `ivf-pq` the same with D/8 bytes a vector.
-        lists: inverted lists; None for 4 sqrt(M).
-        seed: of the rows that the lists are learnt from.
+        embeddings: vectors [M, D], in memory or memory-mapped.
+        kind: `flat` is exact; `float16` compares all vectors at half the memory; `ivf` (float16) compares only the
+            lists nearest to a query; `ivf-pq` is `ivf` with D/8 bytes per vector.
+        lists: number of inverted lists; None for 4 sqrt(M).
+        seed: seed of the sample that the lists are learnt from.
 
     Raises:
         InputError: as `check_kind`, and for NaN.
@@ -77,22 +77,25 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
 
 
 def search_index(index: faiss.Index, queries: NDArray[Any], k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
-    """The k nearest that the index finds: cosines [N, k] in falling order and ids [N, k]; threads may share the index.
+    """Search the k nearest vectors: cosines [N, k] in descending order and ids [N, k]; threads may share the index.
 
-    Where the lists that were looked at hold fewer than k, the rest is id -1 at minus infinity.
+    Where the probed lists hold fewer than k vectors, the rest has id -1 and cosine minus infinity.
 
     Args:
-        probes: inverted lists to look at for a query; more is slower and finds more.
+        index: the faiss index.
+        queries: vectors [N, D].
+        k: number of neighbours.
+        probes: inverted lists to search for a query; more lists are slower and find more.
 
     Raises:
-        InputError: for queries of another width, fewer vectors than k.
+        InputError: for queries of another width, and for fewer vectors than k.
     """
     if queries.ndim != 2 or queries.shape[1] != index.d:
         raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
     if not 1 <= k <= index.ntotal:
         raise InputError(f"k is {k}; expected 1 to {index.ntotal}, the number of vectors in the index")
     parameters = None
-    if isinstance(index, faiss.IndexIVF):  # index.nprobe would be that of all threads
+    if isinstance(index, faiss.IndexIVF):  # index.nprobe would change for all threads
         parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist))  # type: ignore[call-arg]
     cosines, found = index.search(normalise_rows(queries), k, params=parameters)
     return np.where(found < 0, -np.inf, cosines).astype(np.float32), found

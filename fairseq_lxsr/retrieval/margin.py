@@ -14,11 +14,11 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neig
 
 
 def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: FloatArray, margin: str) -> FloatArray:
-    """Margin of every pair, element by element.
+    """Compute the margin of every pair elementwise.
 
-    ratio: cos / m, distance: cos - m, absolute: cos, where m = (r(x) + r(y)) / 2 (Artetxe and Schwenk 2019a, section
-    3.1: with k neighbours each, m is their sum over 2k). A ratio whose m is not above zero has no meaning: its pair
-    has no neighbourhood to stand out from, and gets the cosine's sign times infinity, or 0 for a cosine of 0.
+    `ratio` is cos / m, `distance` is cos - m, `absolute` is cos, where m = (r(x) + r(y)) / 2 (Artetxe and Schwenk
+    2019a, section 3.1: with k neighbours each, m is their sum over 2k). A ratio has no meaning where m is not positive;
+    the pair then gets the sign of the cosine times infinity, or 0 for a cosine of 0.
 
     Raises:
         InputError: for an unknown margin.
@@ -36,22 +36,25 @@ def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: F
 
 
 def neighbourhood(cosines: FloatArray) -> FloatArray:
-    """r: mean of the cosines [N, k] to the k nearest, [N]."""
+    """Compute r, the mean of the cosines [N, k] to the k nearest, [N]."""
     return cosines.mean(axis=1, dtype=np.float64).astype(np.float32)
 
 
 def margin_neighbours(
     queries: NDArray[Any], candidates: NDArray[Any], k: int, margin: str = "ratio", depth: int = 0, **search
 ) -> tuple[FloatArray, IntArray]:
-    """The nearest by cosine put in order of margin.
+    """Rank the nearest by cosine in order of margin.
 
     Args:
-        k: size of the neighbourhoods, 4 in LASER's tools.
-        depth: how many of the nearest are scored and returned; 0 for k, as in LASER's xsim.
+        queries: vectors [N, D].
+        candidates: vectors [M, D].
+        k: size of the neighbourhoods (4 in LASER's tools).
+        margin: `ratio`, `distance` or `absolute`.
+        depth: number of nearest candidates to score and return; 0 for k, as in LASER's xsim.
         search: options of `nearest_neighbours`.
 
     Returns:
-        margins [N, depth] in falling order (of equal ones the one of larger cosine first) and indices.
+        Margins [N, depth] in descending order (of equal margins the larger cosine comes first), and indices.
     """
     cosines, found = nearest_neighbours(queries, candidates, max(k, depth or k), **search)
     back, _ = nearest_neighbours(candidates, queries, k, **search)
@@ -65,17 +68,20 @@ def margin_neighbours(
 def csls_neighbours(
     queries: NDArray[Any], candidates: NDArray[Any], k: int, neighbours: int = 10, **search
 ) -> tuple[FloatArray, IntArray]:
-    """The k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y), over all candidates.
+    """Find the k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y), over all candidates.
 
     Args:
-        neighbours: size of the neighbourhoods, 10 in MUSE; at most N and M.
+        queries: vectors [N, D].
+        candidates: vectors [M, D].
+        k: number of candidates to return.
+        neighbours: size of the neighbourhoods (10 in MUSE), at most N and M.
         search: options of `nearest_neighbours`.
 
     Returns:
-        CSLS [N, k] in falling order, and indices.
+        CSLS [N, k] in descending order, and indices.
     """
     to_queries, _ = nearest_neighbours(candidates, queries, neighbours, **search)
     to_candidates, _ = nearest_neighbours(queries, candidates, neighbours, **search)
-    # for one query the order by CSLS is that of cos - r(y)/2
+    # for one query, CSLS and cos - r(y)/2 give the same order
     scores, found = nearest_neighbours(queries, candidates, k, penalty=neighbourhood(to_queries) / 2, **search)
     return 2 * scores - neighbourhood(to_candidates)[:, None], found

@@ -1,4 +1,4 @@
-"""Mining of translation pairs from two sets of sentences by margin (Artetxe and Schwenk 2019a)."""
+"""Mines translation pairs from two sets of sentences by margin (Artetxe and Schwenk 2019a)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +12,27 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval.margin import margin_scores, neighbourhood
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours, normalise_rows
 
-PAIR_ROWS = 1024  # of the queries that are compared at a time
+PAIR_ROWS = 1024  # queries that are compared at a time
 
 
 @dataclass(frozen=True)
 class MinedPairs:
-    """Pairs by falling score; P pairs."""
+    """P pairs in descending order of score."""
 
     scores: FloatArray  # [P]
-    source: IntArray  # [P], rows of the source
-    target: IntArray  # [P], rows of the target
+    source: IntArray  # [P], row numbers of the source
+    target: IntArray  # [P], row numbers of the target
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def first(self, count: int) -> "MinedPairs":
-        """The best `count` pairs."""
+        """Return the best `count` pairs."""
         return MinedPairs(self.scores[:count], self.source[:count], self.target[:count])
 
     def above(self, threshold: float) -> "MinedPairs":
-        """The pairs that score at least `threshold`."""
-        # a threshold between two scores that are next to each other in float32 would be rounded to one of them
+        """Return the pairs that score at least `threshold`."""
+        # in float32 a threshold between two adjacent scores would be rounded to one of them
         return self.first(int((self.scores.astype(np.float64) >= threshold).sum()))
 
 
@@ -44,19 +44,19 @@ def mine(
     retrieval: str = "max",
     **search,
 ) -> MinedPairs:
-    """Find the pairs of two sets of embeddings that stand out from their neighbourhoods.
+    """Find the pairs of two sets of embeddings that have the largest margins over their neighbourhoods.
 
     Args:
-        source: [N, D].
-        target: [M, D]; in memory or memory-mapped.
-        k: neighbours of a sentence that are its possible translations and make up its neighbourhood.
+        source: source embeddings [N, D], in memory or memory-mapped.
+        target: target embeddings [M, D], in memory or memory-mapped.
+        k: number of neighbours of a sentence, which are its candidates and its neighbourhood.
         margin: `ratio`, `distance` or `absolute`.
-        retrieval: `fwd` every source sentence with its best target, `bwd` the reverse, `intersect` the pairs in both,
-            `max` the pairs in either, greedily by score, each sentence once.
+        retrieval: `fwd` pairs every source sentence with its best target, `bwd` the reverse; `intersect` takes the
+            pairs in both, `max` the pairs in either, greedily by score, each sentence once.
         search: options of `nearest_neighbours`.
 
     Raises:
-        InputError: as `nearest_neighbours`, so for fewer than k sentences on a side.
+        InputError: as `nearest_neighbours`, for example for fewer than k sentences on a side.
     """
     forward = nearest_neighbours(source, target, k, **search)
     backward = nearest_neighbours(target, source, k, **search)
@@ -71,7 +71,7 @@ def mine_neighbours(
     margin: str = "ratio",
     retrieval: str = "max",
 ) -> MinedPairs:
-    """`mine`, where the neighbours both ways are known: cosines and indices [N, k] and [M, k]."""
+    """Mine pairs from known neighbours in both directions: cosines and indices [N, k] and [M, k]."""
     if retrieval not in RETRIEVALS:
         raise InputError(f"retrieval {retrieval!r}; expected one of {', '.join(RETRIEVALS)}")
     source_means, target_means = neighbourhood(forward_cosines), neighbourhood(backward_cosines)
@@ -91,7 +91,7 @@ def mine_neighbours(
 
 
 def one_to_one(pairs: MinedPairs) -> MinedPairs:
-    """Greedily by score, each source and each target sentence once."""
+    """Select pairs greedily by score, so that each source and each target sentence occurs once."""
     seen_source: set[int] = set()
     seen_target: set[int] = set()
     kept = []
@@ -104,14 +104,14 @@ def one_to_one(pairs: MinedPairs) -> MinedPairs:
 
 
 def _best(cosines, found, own_means, other_means, margin: str) -> tuple[IntArray, FloatArray]:
-    """Of every row's neighbours the one of largest margin, and that margin; [N] each."""
+    """Return the neighbour of largest margin for every row, and that margin; [N] each."""
     scores = margin_scores(cosines, own_means[:, None], other_means[found], margin)
     best = scores.argmax(axis=1)[:, None]
     return np.take_along_axis(found, best, 1)[:, 0], np.take_along_axis(scores, best, 1)[:, 0]
 
 
 def _in_order(scores: FloatArray, source: IntArray, target: IntArray) -> MinedPairs:
-    """By falling score; equal ones by source, then target."""
+    """Sort by descending score; equal scores by source, then target."""
     order = np.lexsort((target, source, -scores))
     return MinedPairs(scores[order], source[order], target[order])
 
@@ -119,15 +119,16 @@ def _in_order(scores: FloatArray, source: IntArray, target: IntArray) -> MinedPa
 def csls_pairs(
     queries: FloatArray, candidates: FloatArray, count: int, neighbours: int = 10
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """The `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) among all of N x M, in falling order.
+    """Find the `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of all N x M, in descending order.
 
     Args:
-        queries: [N, D].
-        candidates: [M, D].
-        neighbours: size of the neighbourhoods r, at most N and M.
+        queries: vectors [N, D].
+        candidates: vectors [M, D].
+        count: number of pairs.
+        neighbours: size of the neighbourhoods of r, at most N and M.
 
     Returns:
-        CSLS, rows of the queries and of the candidates, each [count]; equal ones in any order.
+        CSLS, row numbers of the queries and of the candidates, each [count]; the order of equal pairs is arbitrary.
 
     Raises:
         InputError: as `nearest_neighbours`.
@@ -144,7 +145,7 @@ def csls_pairs(
         scores = scores.flatten()
         if len(best) < count:
             values, here = scores.topk(min(count, len(scores)))
-        else:  # few are better than what was found so far; to compare is faster than to sort
+        else:  # few pairs beat those found so far, and comparing is faster than sorting
             here = (scores > best[-1]).nonzero().squeeze(1)
             values = scores[here]
         best, places = torch.cat((best, values)), torch.cat((places, here + start * len(candidates)))

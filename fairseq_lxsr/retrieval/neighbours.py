@@ -18,20 +18,20 @@ from fairseq_lxsr.errors import InputError
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
 
-QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # of one matrix product: 32 MB of float32 scores
-GROUP = 16  # columns whose largest score is compared in place of theirs
-# kept beyond k, so that what ties or nearly ties with the k-th is put in order by the exact scores
+QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # sizes of one matrix product: 32 MB of float32 scores
+GROUP = 16  # columns that are first compared by their largest score only
+# candidates kept beyond k, so that exact scores decide the order of ties and near ties with the k-th
 SPARE = {"float32": 8, "bfloat16": 24}
-UNIT_TOLERANCE = 5e-7  # rounding of a normalised row
+UNIT_TOLERANCE = 5e-7  # rounding error of a normalized row
 BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
 FLOAT32_ROUNDING = 2.0**-23
 
 
 def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
-    """Rows of length one, float32 [N, D]; a zero row stays zero.
+    """Normalize rows to length one, float32 [N, D]; a zero row stays zero.
 
     Raises:
-        InputError: for NaN or infinity, with the row.
+        InputError: for NaN or infinity, naming the row.
     """
     _check_matrix(embeddings)
     return _unit_rows(embeddings, 0, len(embeddings), "embeddings").clone().numpy()
@@ -41,13 +41,13 @@ def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> Non
     """Refuse embeddings without a direction, whose neighbours would be arbitrary.
 
     Args:
-        embeddings: [N, D].
-        where: row -> what it is the embedding of, for the message.
+        embeddings: vectors [N, D].
+        where: maps a row number to what was embedded, for the message.
 
     Raises:
-        InputError: naming the first row that is zero, or has NaN or infinity.
+        InputError: naming the first row that is zero or has NaN or infinity.
     """
-    with np.errstate(over="ignore"):  # what is too large to be squared is refused as infinity is
+    with np.errstate(over="ignore"):  # values whose square overflows are refused like infinity
         norms = np.linalg.norm(embeddings, axis=1)
     for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
         if bad.any():
@@ -65,25 +65,26 @@ def nearest_neighbours(
     memory_mb: int = 128,
     show_progress: bool = False,
 ) -> tuple[FloatArray, IntArray]:
-    """The k candidates of largest cosine for every query; of equal ones the first (of up to 8 beyond the k-th).
+    """Find the k candidates of largest cosine for every query; ties go to the first (of up to 8 beyond the k-th).
 
-    Both precisions give the same result: every query's best are scored again in float32, and after bfloat16 products a
-    query for which the rounding could have hidden a better one is searched again in float32.
+    Both precisions give the same result: the best candidates are scored again in float32, and a query for which
+    bfloat16 rounding could have hidden a better candidate is searched again in float32.
 
     Args:
-        queries: [N, D].
-        candidates: [M, D]; of any length, float32 or float16, in memory or memory-mapped.
-        k: at most M.
-        penalty: [M], taken from every candidate's cosine (CSLS).
-        precision: of the products: float32, or bfloat16 (2 to 3 times as fast where the processor has it).
-        memory_mb: megabytes for the queries at hand and their products, beside arguments and result; at least those of
-            2,048 queries.
+        queries: vectors [N, D] of any length, float32 or float16, in memory or memory-mapped.
+        candidates: vectors [M, D] of the same kinds.
+        k: number of neighbours, at most M.
+        penalty: value to subtract from every candidate's cosine (CSLS) [M].
+        precision: precision of the products: float32, or bfloat16 (2 to 3 times as fast where the processor has it).
+        memory_mb: megabytes for a block of queries and its products, in addition to arguments and result; a block has
+            at least 2,048 queries.
+        show_progress: show a progress bar.
 
     Returns:
-        cosines minus penalty, float32 [N, k], in falling order; indices into the candidates [N, k].
+        Cosines minus penalty, float32 [N, k], in descending order; indices into the candidates [N, k].
 
     Raises:
-        InputError: for embeddings of different width, fewer candidates than k, NaN, an unknown precision.
+        InputError: for embeddings of different width, fewer candidates than k, NaN, or an unknown precision.
     """
     _check(queries, candidates, k, penalty, precision)
     found_scores = np.empty((len(queries), k), dtype=np.float32)
@@ -104,7 +105,7 @@ def nearest_neighbours(
 
 
 def rows_in(memory_mb: int, width: int, depth: int) -> int:
-    """Queries to hold at a time, at least one block: rows in two precisions, and what is kept and merged for each."""
+    """Return how many queries fit in memory, at least one block: rows in two precisions and the candidates of each."""
     return max(QUERY_ROWS, memory_mb * 10**6 // (width * 10 + depth * 64) // QUERY_ROWS * QUERY_ROWS)
 
 
@@ -129,7 +130,7 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
 
 
 def _unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Tensor:
-    """Rows start to stop, float32, of length one; not a copy where they are that already."""
+    """Return rows start to stop in float32 with length one, without a copy where they are normalized already."""
     block = np.ascontiguousarray(embeddings[start:stop], dtype=np.float32)
     rows = torch.from_numpy(block if block.flags.writeable else block.copy())
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
@@ -143,7 +144,7 @@ def _unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Te
 def _search(
     units: Tensor, candidates, k: int, penalty, precision: str, memory_mb: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Neighbours of unit queries [n, D]: scores and ids [n, k], and whether the k are surely the best [n]."""
+    """Search unit queries [n, D]: scores and ids [n, k], and whether these k are certainly the best [n]."""
     dtype = getattr(torch, precision)
     depth = min(k + SPARE[precision], len(candidates))
     queries = units.to(dtype)
@@ -173,15 +174,16 @@ def _search(
 
 
 def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None) -> Tensor:
-    """How far a score of bfloat16 can lie below the exact one [n].
+    """Bound how far a bfloat16 score can lie below the exact one [n].
 
-    With x', y' rounded: |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; then the result is
-    rounded, and before it the penalty.
+    With x', y' rounded: |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and
+    then the result are rounded as well.
 
     Args:
-        units: queries [n, D].
-        rounded: queries [n, D].
+        units: queries x [n, D].
+        rounded: rounded queries x' [n, D].
         rounding: largest |y - y'| of the candidates.
+        penalty: see `nearest_neighbours`.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
@@ -191,7 +193,7 @@ def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: Flo
 
 
 def _rescore(units: Tensor, candidates, ids: Tensor, penalty, memory_mb: int) -> Tensor:
-    """Scores of the kept candidates in float32 [n, depth]; equal rows score equally, wherever they lie."""
+    """Score the kept candidates in float32 [n, depth]; equal rows get equal scores at any position."""
     scores = torch.empty(ids.shape)
     step = int(min(256, max(1, memory_mb * 10**6 // (12 * ids.shape[1] * units.shape[1]))))
     for start in range(0, len(ids), step):
@@ -203,19 +205,19 @@ def _rescore(units: Tensor, candidates, ids: Tensor, penalty, memory_mb: int) ->
 
 
 class _Best:
-    """The `depth` best candidates of each of n queries so far, by rising index.
+    """Keeps the `depth` best candidates of each of n queries, by ascending index.
 
-    A block of scores is read once, for the largest of every group of columns; only groups that reach into the best so
-    far are looked at again. After the first blocks these are few.
+    A block of scores is read once for the largest score of every group of columns; only groups whose largest score
+    is among the best so far are read again. After the first blocks these are few.
     """
 
     def __init__(self, n: int, depth: int, dtype: torch.dtype):
-        self.scores = torch.full((n, depth), -torch.inf, dtype=dtype)  # in falling order
+        self.scores = torch.full((n, depth), -torch.inf, dtype=dtype)  # in descending order
         self.ids = torch.zeros((n, depth), dtype=torch.long)
         self.first = True
 
     def update(self, scores: Tensor, offset: int) -> None:
-        """Take in scores [n, c] of the candidates from `offset` on."""
+        """Add the scores [n, c] of the candidates from `offset` on."""
         c = scores.shape[1]
         depth = self.scores.shape[1]
         members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
@@ -224,7 +226,7 @@ class _Best:
         if self.first and c >= depth:  # depth groups reach this score, so depth candidates do
             least = largest.topk(depth, dim=1).values[:, -1]
             row, group = (largest >= least[:, None]).nonzero().T
-        else:  # strictly: of equal candidates the first stay
+        else:  # strictly larger, so that the first of equal candidates stays
             least = self.scores[:, -1]
             row, group = (largest > least[:, None]).nonzero().T
         values = groups[row, :, group]  # [hits, members]
@@ -236,7 +238,7 @@ class _Best:
             self._merge(row[hit][order], columns[order] + offset, values[hit, member][order])
 
     def _merge(self, rows: Tensor, ids: Tensor, scores: Tensor) -> None:
-        """Keep the best of those kept and of new ones: rows rising, ids rising in a row, scores, each [hits]."""
+        """Merge new candidates, each [hits], into the best: `rows` ascend, and `ids` ascend within a row."""
         depth = self.scores.shape[1]
         changed, which, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
         place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[which] + depth

@@ -1,4 +1,4 @@
-"""Search and mining over text files: encoders and `retrieval`, put together so that work is not lost."""
+"""Resumable search and mining over text files, built from encoders and `retrieval`."""
 
 from fairseq_lxsr.search.bitext import Mining, Side, mine_files
 from fairseq_lxsr.search.corpus_index import CorpusIndex, Hit

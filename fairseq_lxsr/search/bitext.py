@@ -1,4 +1,4 @@
-"""Translation pairs from two text files, by margin; every step resumes."""
+"""Mines translation pairs from two text files by margin; every step is resumable."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,18 @@ from fairseq_lxsr.files import atomic_write, is_blank, read_lines, sha256
 from fairseq_lxsr.retrieval import MinedPairs, mine_neighbours, nearest_neighbours
 from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
-ENCODE_ROWS = 20_000  # sentences between two moments at which work is safe
+ENCODE_ROWS = 20_000  # sentences between two points at which work is saved
 SEARCH_ROWS = 32_768
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two files, and how its sentences become vectors.
+    """One of the two files and its encoder.
 
     Args:
-        path: text, one sentence a line.
-        encoder: what embeds them.
-        language: of the text, for encoders that go by it.
+        path: text file with one sentence per line.
+        encoder: encoder of the sentences.
+        language: language of the text, for encoders that depend on it.
     """
 
     path: Path
@@ -33,20 +33,20 @@ class Side:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the vectors do."""
+        """Fingerprint that changes when the vectors change."""
         return f"{self.encoder.fingerprint} {self.language}".strip()
 
 
 @dataclass(frozen=True)
 class Mining:
-    """How pairs are looked for, and which of them are kept.
+    """Options of the search for pairs, and of the selection among them.
 
     Args:
         k: as in `retrieval.mine`.
         margin: as in `retrieval.mine`.
         retrieval: as in `retrieval.mine`.
-        threshold: least score of a pair.
-        top: largest number of pairs. None for no limit.
+        threshold: smallest score of a pair; None for no limit.
+        top: largest number of pairs; None for no limit.
         precision: as in `retrieval.nearest_neighbours`.
         memory_mb: as in `retrieval.nearest_neighbours`.
     """
@@ -70,7 +70,7 @@ class Mining:
 
 @dataclass(frozen=True)
 class Distinct:
-    """The different sentences of a side: each once, the numbers of their lines, and what their vectors depend on."""
+    """Distinct sentences of a side, their line numbers, and the settings that their vectors depend on."""
 
     side: Side
     lines: list[str]
@@ -80,7 +80,7 @@ class Distinct:
     settings: dict[str, str]
 
     def embed(self, start: int, stop: int) -> np.ndarray:
-        """Embeddings [stop - start, D] of some of them."""
+        """Embed the sentences start to stop, [stop - start, D]."""
         lines, numbers = self.lines[start:stop], self.numbers[start:stop]
         return embed(self.side.encoder, Text(lines, self.side.language, str(self.side.path), numbers, self.total))
 
@@ -93,15 +93,19 @@ def mine_files(
     options: Mining | None = None,
     show_progress: bool = False,
 ) -> MinedPairs:
-    """Write `score<TAB>source<TAB>target` by falling score; identical lines count once, empty ones not at all.
+    """Write `score<TAB>source<TAB>target` by descending score; identical lines count once, empty lines are ignored.
 
     Args:
-        work: folder that keeps embeddings and neighbours; a run that was interrupted goes on from it, and one with
-            other options takes what does not depend on them. None: OUTPUT.work, removed at the end.
-        options: None for the default ones.
+        source: source file and its encoder.
+        target: target file and its encoder.
+        output: file to write.
+        work: folder that keeps embeddings and neighbours; an interrupted run resumes from it, and a run with other
+            options reuses what does not depend on them. None is OUTPUT.work, which is removed at the end.
+        options: options of mining; None for the defaults.
+        show_progress: show progress bars.
 
     Raises:
-        InputError: for a folder of something else, while another process works in it, and as `retrieval.mine`.
+        InputError: for a folder with other content, while another process works in it, and as `retrieval.mine`.
     """
     options = options or Mining()
     left, right = (distinct_lines(side) for side in (source, target))
@@ -122,7 +126,7 @@ def mine_files(
 
 
 def _check(source: Distinct, target: Distinct, options: Mining) -> None:
-    """What would be refused after hours of work."""
+    """Check early what would otherwise be refused after hours of work."""
     if source.width != target.width:
         raise InputError(
             f"embeddings of {source.side.path} are {source.width} wide and those of {target.side.path} {target.width}; "
@@ -140,7 +144,7 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
 
 
 def distinct_lines(side: Side) -> Distinct:
-    """The lines that are not empty, each once, and their numbers from 0."""
+    """Read the distinct lines that are not empty, and their line numbers from 0."""
     first: dict[str, int] = {}
     total = 0
     for number, line in enumerate(read_lines(side.path)):
@@ -170,7 +174,7 @@ def _neighbours(
     settings: dict[str, Any],
     show_progress: bool,
 ) -> np.ndarray:
-    """Cosines and ids of the nearest, [N] rows of k each."""
+    """Compute cosines and ids of the k nearest, [N] rows of k each."""
     row = np.dtype([("cosines", np.float32, (options.k,)), ("ids", np.int64, (options.k,))])
 
     def compute(start: int, stop: int) -> np.ndarray:

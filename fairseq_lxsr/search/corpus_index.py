@@ -1,4 +1,4 @@
-"""An index of a corpus on disk, to be searched with sentences of any language."""
+"""An index of a corpus on disk, which sentences of any language can search."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from fairseq_lxsr.retrieval import build_index, check_directions, read_index, se
 from fairseq_lxsr.stored import open_array, parse_json
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
-OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # of each sentence: its first byte, its line in the corpus
+OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 FORMAT_VERSION = 2
 ENCODE_ROWS = 20_000
@@ -26,7 +26,7 @@ Encode = Callable[[Text], np.ndarray]
 
 @dataclass(frozen=True)
 class Hit:
-    """A sentence that was found: cosine, its line in the corpus from 0, and itself."""
+    """A found sentence: cosine, line number in the corpus from 0, and text."""
 
     score: float
     line: int
@@ -40,7 +40,7 @@ class CorpusIndex:
         for hit in index.search(["A dog."], encoder.encode, k=5)[0]:
             print(hit.score, hit.sentence)
 
-    Only the vectors are held in memory; sentences are read when they are found.
+    Only the vectors are held in memory; a sentence is read from disk when it is found.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any], vectors, offsets: np.ndarray, lines: np.ndarray):
@@ -51,12 +51,12 @@ class CorpusIndex:
 
     @property
     def fingerprint(self) -> str:
-        """Of the model that the vectors are from."""
+        """Fingerprint of the model that made the vectors."""
         return self.config["model"]
 
     @property
     def files(self) -> list[Path]:
-        """All files of the folder."""
+        """Files of the folder."""
         return [self.folder / name for name in (CONFIG_FILE, *FILES)]
 
     @classmethod
@@ -70,15 +70,16 @@ class CorpusIndex:
         lists: int | None = None,
         model_folder: str = "",
     ) -> "CorpusIndex":
-        """Make an index folder; it appears under its name only when it is complete.
+        """Build an index folder; it appears under its name only when it is complete.
 
         Args:
-            sentences: of any number; empty ones are left out.
-            encode: sentences, with the numbers of their lines, to embeddings [n, D].
-            fingerprint: of that model.
+            folder: folder to write.
+            sentences: any number of sentences; empty ones are skipped.
+            encode: maps sentences and their line numbers to embeddings [n, D].
+            fingerprint: fingerprint of the model that encodes.
             kind: as in `retrieval.build_index`.
             lists: as in `retrieval.build_index`.
-            model_folder: where the model lies, for whoever searches.
+            model_folder: path of the model, stored for later searches.
         """
         with atomic_folder(folder, CONFIG_FILE) as work:
             lines, offsets, width = _write_blocks(work, sentences, encode)
@@ -125,14 +126,16 @@ class CorpusIndex:
         return cls(folder, config, vectors, offsets, lines)
 
     def search(self, queries: Sequence[str], encode: Encode, k: int = 5, probes: int = 32) -> list[list[Hit]]:
-        """The k nearest sentences of every query, nearest first (fewer where the index finds fewer).
+        """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
 
         Args:
-            encode: as in `build`, of the same model.
+            queries: sentences to search for.
+            encode: as in `build`, with the same model.
+            k: number of sentences to find.
             probes: see `retrieval.search_index`.
 
         Raises:
-            InputError: for a query without a direction (no known piece in it).
+            InputError: for a query whose embedding is zero (it has no known piece).
         """
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
@@ -156,7 +159,7 @@ class CorpusIndex:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """index.json, after checking that the files are there and those it names."""
+    """Read index.json, and check that the files exist and have the hashes that it names."""
     try:
         config = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         version = config["format_version"]
@@ -176,7 +179,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _numbers(path: Path, count: int) -> np.ndarray:
-    """A stored array of `count` whole numbers."""
+    """Open a stored array of `count` whole numbers."""
     try:
         array = open_array(path)
     except ValueError as error:
@@ -189,7 +192,7 @@ def _numbers(path: Path, count: int) -> np.ndarray:
 
 
 def _blocks(sentences: Iterable[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Numbers and text of the lines that are not empty."""
+    """Yield blocks of line numbers and text of the lines that are not empty."""
     kept = ((line, " ".join(sentence.split())) for line, sentence in enumerate(sentences) if not is_blank(sentence))
     while block := list(islice(kept, ENCODE_ROWS)):
         lines, texts = zip(*block, strict=True)
@@ -197,7 +200,7 @@ def _blocks(sentences: Iterable[str]) -> Iterator[tuple[list[int], list[str]]]:
 
 
 def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple[np.ndarray, np.ndarray, int]:
-    """Sentences and raw vectors to disk, a block at a time: lines [count], byte offsets [count + 1] and the width."""
+    """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and the width."""
     kept: list[int] = []
     offsets, width = [0], 0
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:

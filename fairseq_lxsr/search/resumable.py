@@ -1,4 +1,4 @@
-"""Arrays computed block by block on disk: what was finished before an interruption is not computed again."""
+"""Arrays that are computed block by block on disk; after an interruption finished blocks are not computed again."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ Compute = Callable[[int, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Rows:
-    """An array that is to be on disk.
+    """Description of an array on disk.
 
     Args:
-        shape: of all of it; its rows lie along the first axis.
-        dtype: of an element, or of a row.
-        settings: everything that the rows depend on.
+        shape: shape of the whole array; rows lie along the first axis.
+        dtype: type of an element, or of a row.
+        settings: all settings that the rows depend on.
     """
 
     shape: tuple[int, ...]
@@ -39,11 +39,11 @@ class Rows:
 
 
 def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False) -> np.ndarray:
-    """A memory-mapped .npy whose rows start to stop are `compute(start, stop)`.
+    """Compute a memory-mapped .npy whose rows start to stop are `compute(start, stop)`.
 
-    Rows are written to PATH.partial, and PATH.json says how many are safe on disk and what they depend on. After a kill
-    at any moment the next call goes on from there, with the same final bytes as long as `compute` gives the same rows.
-    Rows that depend on other settings are computed anew.
+    Rows are written to PATH.partial, and PATH.json records how many are safe on disk and their settings. After a kill
+    at any moment the next call resumes there, and gives the same final bytes if `compute` gives the same rows. Rows of
+    other settings are computed again.
     """
     partial, record = (path.with_name(f"{path.name}.{end}") for end in ("partial", "json"))
     done = _rows_done(record, rows, show_progress)
@@ -68,8 +68,8 @@ def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_p
 
 
 def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
-    """A file with room for all rows: writing to a mapped one on a full disk would kill the process."""
-    record.unlink(missing_ok=True)  # it would be taken for that of the rows which come now
+    """Create a file with space for all rows, because writing to a mapped file on a full disk would kill the process."""
+    record.unlink(missing_ok=True)  # else it would be taken for the record of the new rows
     array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
         with naming(partial), open(partial, "r+b") as stream:
@@ -82,7 +82,7 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
 
 
 def _rows_done(record: Path, rows: Rows, show_progress: bool) -> int:
-    """Rows that need not be computed again."""
+    """Return the number of rows that are finished."""
     try:
         found = Record.read(record)
     except InputError:
@@ -103,26 +103,27 @@ def _opened(path: Path, mode: str, rows: Rows) -> np.memmap | None:
 
 @contextlib.contextmanager
 def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
-    """Inside this, nobody else works in the folder, which is new or from an earlier run.
+    """Lock a work folder inside the block; the folder is new or from an earlier run.
 
     Args:
-        keep: leave it when the work is done; it is always left where the work fails.
+        folder: the work folder.
+        keep: keep the folder when the work is done; it is always kept where the work fails.
 
     Raises:
-        InputError: for a folder of something else, and while another process works in it.
+        InputError: for a folder with other content, and while another process works in it.
     """
     if folder.exists() and not _is_ours(folder):
         raise InputError(f"{folder}: exists and is no work folder of this command; choose another --work")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).touch()  # empty, so that no kill leaves half of it
+    (folder / MARKER).touch()  # an empty file is never half-written
     with locked(folder / LOCK, folder):
         yield
         if not keep:
-            for path in sorted(folder.iterdir(), key=lambda path: path.name == MARKER):  # the marker last
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == MARKER):  # the marker comes last
                 if path.name != LOCK:
                     path.unlink()
     if not keep:
-        with contextlib.suppress(OSError):  # the next run has it already
+        with contextlib.suppress(OSError):  # the next run may use it already
             folder.rmdir()
 
 
