@@ -96,10 +96,10 @@ class XlingTranslationLoss(FairseqCriterion):
         some = slice(None, None, max(1, min(self.cfg.constraint_every, pairs // 2)) if self.training else 1)
         logits, embeddings = model(
             **sample["net_input"],
-            places=sample["target_places"],
+            positions=sample["target_positions"],
             target_tokens=sample["target_tokens"][some] if constrained else None,
         )
-        gold = sample["target"].flatten()[sample["target_places"]]
+        gold = sample["target"].flatten()[sample["target_positions"]]
         smoothed, nll = (
             part.sum() for part in losses.label_smoothed_cross_entropy(logits, gold, self.cfg.label_smoothing)
         )

@@ -50,7 +50,7 @@ class DocumentCorpus:
 
 
 @dataclass(frozen=True)
-class MinedPairs:
+class CoherentPairs:
     """Sentences of two languages that mining found to be similar, and their similarity.
 
     Args:
@@ -178,7 +178,7 @@ class ReplacedSentences(ContextDataset):
 class InsertedSentences(ContextDataset):
     """Stage 2: both sentences of every mined pair, each in the context of the other."""
 
-    def __init__(self, corpora: Sequence[DocumentCorpus], mined: MinedPairs, **options: Any):
+    def __init__(self, corpora: Sequence[DocumentCorpus], mined: CoherentPairs, **options: Any):
         super().__init__(corpora, **options)
         self.places = np.concatenate((mined.left, mined.right))
         self.middles = np.concatenate((mined.right, mined.left))

@@ -44,8 +44,8 @@ class SubwordDropout:
         ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
         is_new = np.ones(len(ids), dtype=bool)
         for round_ in range(ROUNDS if self.probability else 0):
-            place = np.arange(len(row)) - np.searchsorted(row, row)
-            drawn = uniform(self.seed, epoch, index[row], SPLIT, side, round_, place)
+            position = np.arange(len(row)) - np.searchsorted(row, row)
+            drawn = uniform(self.seed, epoch, index[row], SPLIT, side, round_, position)
             splits = is_new & (drawn < self.probability) & (self.halves[ids, 0] >= 0)
             if not splits.any():
                 break

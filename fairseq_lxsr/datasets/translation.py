@@ -30,7 +30,7 @@ class TranslationDataset(PairDataset):
 
         Returns:
             `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens` [B, T], the
-                target after an EOS; `target` [B, T] with EOS; `target_places` [P], indices of the P real pieces in the
+                target after an EOS; `target` [B, T] with EOS; `target_positions` [P], where its P real pieces are in the
                 flattened target; `target_tokens` [B, T - 1] without EOS, as the encoder reads them; `id` [B];
                 `nsentences`; `ntokens` (P).
         """
@@ -41,21 +41,21 @@ class TranslationDataset(PairDataset):
         eos = np.array([self.eos_idx])
         previous = padded([np.concatenate((eos, target)) for target in targets], self.padding_idx)
         gold = padded([np.concatenate((target, eos)) for target in targets], self.padding_idx)
-        places = np.flatnonzero(gold != self.padding_idx)  # computed on the host: a device would have to synchronize
+        positions = np.flatnonzero(gold != self.padding_idx)  # computed on the host: a device would have to synchronize
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]
         return to_tensors(
             {
                 "id": index,
                 "nsentences": len(samples),
-                "ntokens": len(places),
+                "ntokens": len(positions),
                 "net_input": {
                     "src_tokens": padded(sources, self.padding_idx),
                     "target_language": np.full(len(samples), language),
                     "prev_output_tokens": previous,
                 },
                 "target": gold,
-                "target_places": places,
+                "target_positions": positions,
                 "target_tokens": padded(targets, self.padding_idx),
             }
         )

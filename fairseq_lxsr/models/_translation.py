@@ -35,16 +35,16 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: EncoderOut,
         incremental_state: dict | None = None,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, None]:
         """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
 
         Args:
-            `encoder_out`, `places` as in `SentenceTranslationModel`.
+            `encoder_out`, `positions` as in `SentenceTranslationModel`.
         """
         states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
-        if places is not None:
-            states = states.flatten(0, 1)[places]  # [P, D]
+        if positions is not None:
+            states = states.flatten(0, 1)[positions]  # [P, D]
         return self.output_projection(states), None
 
     def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
@@ -64,7 +64,7 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
         src_tokens: Tensor,
         target_language: Tensor,
         prev_output_tokens: Tensor,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         target_tokens: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Translate with teacher forcing.
@@ -73,7 +73,7 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             src_tokens: [B, S] ids without EOS.
             target_language: [B] numbers.
             prev_output_tokens: [B, T] the target after an EOS.
-            places: [P] where, in the target read as one row, logits are wanted; None for all.
+            positions: [P] where, in the target read as one row, logits are wanted; None for all.
             target_tokens: [C, T - 1] targets as the encoder reads them, where their embeddings are wanted too.
 
         Returns:
@@ -86,5 +86,5 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             else:
                 source, target = network.forward_both(src_tokens, target_tokens)
             encoder_out = {"embedding": source, "target_language": target_language}
-            logits, _ = self.decoder(prev_output_tokens, encoder_out, places=places)
+            logits, _ = self.decoder(prev_output_tokens, encoder_out, positions=positions)
         return logits, {"source": source, "target": target}

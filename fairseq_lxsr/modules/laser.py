@@ -74,8 +74,8 @@ class BidirectionalLSTM(nn.Module):
         return torch.cat((ahead, _taken(back, mirrored)), dim=2)
 
 
-def _taken(x: Tensor, places: Tensor) -> Tensor:
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+def _taken(x: Tensor, positions: Tensor) -> Tensor:
+    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
 
 
 class LaserSentenceEncoder(SentenceNetwork):
@@ -97,9 +97,9 @@ class LaserSentenceEncoder(SentenceNetwork):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as embeddings [B, 2H]."""
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        from_end = is_token.sum(dim=1, keepdim=True) - 1 - place  # [B, T]
-        mirrored = torch.where(is_token, from_end, place)
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        from_end = is_token.sum(dim=1, keepdim=True) - 1 - position  # [B, T]
+        mirrored = torch.where(is_token, from_end, position)
         x = self.dropout(self.embed_tokens(tokens))
         for layer in self.layers:
             x = self.dropout(layer(x, mirrored))

@@ -66,18 +66,18 @@ def order_weights(is_token: Tensor, count: int) -> Tensor:
     return cosine_weights(is_token.cumsum(dim=1) - 1, lengths, count) * is_token
 
 
-def cosine_weights(place: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """Weights cos(pi k (place + 1/2) / length) / length, for k = 0 to count.
+def cosine_weights(position: Tensor, lengths: Tensor, count: int) -> Tensor:
+    """Weights cos(pi k (position + 1/2) / length) / length, for k = 0 to count.
 
     Args:
-        place: [...] positions of pieces in their sentences.
-        lengths: pieces of those sentences, of a shape that broadcasts to that of `place`.
+        position: [...] positions of pieces in their sentences.
+        lengths: pieces of those sentences, of a shape that broadcasts to that of `position`.
         count: largest k.
 
     Returns:
         [count + 1, ...] weights.
     """
-    angle = math.pi * (place + 0.5) / lengths
+    angle = math.pi * (position + 0.5) / lengths
     return torch.stack([torch.cos(k * angle) / lengths for k in range(count + 1)])
 
 

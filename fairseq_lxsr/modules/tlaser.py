@@ -78,18 +78,18 @@ class Attention(nn.Module):
         for linear in (self.q_proj, self.kv_proj, self.out_proj):
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, places: int, attends: Tensor) -> Tensor:
+    def forward(self, x: Tensor, num_queries: int, attends: Tensor) -> Tensor:
         """Attend from the first Q positions.
 
         Args:
             x: [B, T, D] states.
-            places: Q, number of positions that attend.
+            num_queries: Q, number of positions that attend.
             attends: [B, 1, 1, T] bool, True for positions that are attended to.
 
         Returns:
             [B, Q, D] states.
         """
-        query = self._heads(self.q_proj(x[:, :places]))
+        query = self._heads(self.q_proj(x[:, :num_queries]))
         key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
         kernel = attention_kernel(x, self.training)
         mixed = kernel(query, key, value, attn_mask=attends, dropout_p=self.dropout if self.training else 0.0)
@@ -115,10 +115,10 @@ class PreNormLayer(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, attends: Tensor, places: int) -> Tensor:
-        """Compute new states [B, Q, D] of the first `places` Q positions; x: [B, T, D], attends: see `Attention`."""
-        mixed = self.self_attn(self.self_attn_layer_norm(x), places, attends)
-        x = x[:, :places] + self.dropout(mixed)
+    def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
+        """Compute new states [B, Q, D] of the first Q positions; x: [B, T, D], attends: see `Attention`."""
+        mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
+        x = x[:, :num_queries] + self.dropout(mixed)
         hidden = self.activation_dropout(F.relu(self.fc1(self.final_layer_norm(x))))  # [B, Q, F]
         return x + self.dropout(self.fc2(hidden))
 
@@ -142,9 +142,9 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.config = config
         self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
-        places = 1 + config.max_positions
+        num_positions = 1 + config.max_positions
         # the device meta needs only the sizes of the weights
-        table = torch.empty(0) if self.tag.is_meta else sinusoidal_positions(places, config.embed_dim)
+        table = torch.empty(0) if self.tag.is_meta else sinusoidal_positions(num_positions, config.embed_dim)
         self.register_buffer("positions", table, persistent=False)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(PreNormLayer(config) for _ in range(config.num_layers))
@@ -157,8 +157,8 @@ class TLaserSentenceEncoder(SentenceNetwork):
         x = self.dropout(x + self.positions[: x.shape[1]])
         attends = F.pad(tokens.ne(self.config.padding_idx), (1, 0), value=True)[:, None, None]  # [B, 1, 1, 1 + T]
         for layer in self.layers[:-1]:
-            x = layer(x, attends, places=x.shape[1])
-        return self.layer_norm(self.layers[-1](x, attends, places=1)).squeeze(1)
+            x = layer(x, attends, num_queries=x.shape[1])
+        return self.layer_norm(self.layers[-1](x, attends, num_queries=1)).squeeze(1)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Encode [B, S] and [C, T], each in its own width: padding to a common width would only add computation."""

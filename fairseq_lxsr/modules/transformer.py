@@ -262,22 +262,22 @@ class TransformerSentenceEncoder(SentenceNetwork):
             coefficients = torch.einsum("kbt,btd->kbd", weights, x.float())
         return self._weigh(coefficients).to(x.dtype), x
 
-    def _states(self, embedded: Tensor, attends: Tensor, places: Tensor | slice) -> Tensor:
+    def _states(self, embedded: Tensor, attends: Tensor, positions: Tensor | slice) -> Tensor:
         """Compute the last states [B, T, D].
 
         Args:
             embedded: [B, T, D] token embeddings.
             attends: see `SelfAttention`.
-            places: positions of the pieces, one slice for all rows or [B, T].
+            positions: positions of the pieces, one slice for all rows or [B, T].
         """
         if not self.config.gated:
-            x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[places]))
+            x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))
             for layer in self.layers:
                 x = layer(x, attends)
             return x
         x = self.dropout(embedded * self.config.embed_dim**0.5)
         for layer in self.layers:
-            x = layer(x, attends, self.embed_positions.weight[places])
+            x = layer(x, attends, self.embed_positions.weight[positions])
         return x
 
     def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
@@ -309,9 +309,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         if not self.config.order_coefficients:
             return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
         lengths = torch.diff(starts, append=starts.new_tensor([len(pieces)]))  # [S]
-        place = torch.arange(len(pieces), device=pieces.device) - starts.repeat_interleave(lengths)
+        position = torch.arange(len(pieces), device=pieces.device) - starts.repeat_interleave(lengths)
         weights = cosine_weights(
-            place, lengths.repeat_interleave(lengths), self.config.order_coefficients
+            position, lengths.repeat_interleave(lengths), self.config.order_coefficients
         )  # [k + 1, P]
         sums = [F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row) for row in weights]
         return self._weigh(torch.stack(sums))

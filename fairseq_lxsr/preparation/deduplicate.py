@@ -29,10 +29,10 @@ def repeated(keys: Path, what: str) -> np.ndarray:
     rows = np.memmap(keys, dtype=KEY, mode="r") if count else np.zeros(0, KEY)
     combine = {"pair": [_pair_key], "side": [lambda block: block["source"], lambda block: block["target"]]}[what]
     for key_of in combine:
-        for values, places in _parts(rows, key_of, keys.parent):
+        for values, positions in _parts(rows, key_of, keys.parent):
             order = np.argsort(values, kind="stable")
             again = values[order[1:]] == values[order[:-1]]
-            marked[places[order[1:][again]]] = True
+            marked[positions[order[1:][again]]] = True
     return marked
 
 
@@ -42,23 +42,23 @@ def _pair_key(block: np.ndarray) -> np.ndarray:
 
 
 def _parts(rows: np.ndarray, key_of, folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Keys and their places, equal keys in the same part, in order within it."""
+    """Keys and their positions, equal keys in the same part, in order within it."""
     count = -(-len(rows) // PART)
     if count <= 1:
         yield np.asarray(key_of(rows[:])), np.arange(len(rows))
         return
-    pair = np.dtype([("key", "<u8"), ("place", "<i8")])
+    pair = np.dtype([("key", "<u8"), ("position", "<i8")])
     with tempfile.TemporaryDirectory(dir=folder, prefix=".parts.") as temporary:
         names = [Path(temporary) / str(part) for part in range(count)]
         for start in range(0, len(rows), ROWS):
             block = np.empty(min(ROWS, len(rows) - start), dtype=pair)
             block["key"] = key_of(rows[start : start + ROWS])
-            block["place"] = np.arange(start, start + len(block))
+            block["position"] = np.arange(start, start + len(block))
             part_of = block["key"] % np.uint64(count)
             for part, name in enumerate(names):
                 with open(name, "ab") as stream:
                     stream.write(block[part_of == part].tobytes())
         for name in names:
             found = np.fromfile(name, dtype=pair)
-            yield found["key"].copy(), found["place"].copy()
+            yield found["key"].copy(), found["position"].copy()
             name.unlink()

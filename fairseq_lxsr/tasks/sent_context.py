@@ -15,10 +15,10 @@ from fairseq.tasks import register_task
 from fairseq_lxsr.criterions import sent_context_loss  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.criterions.sent_context_loss import STAGES
 from fairseq_lxsr.datasets.contexts import (
+    CoherentPairs,
     ContextDataset,
     DocumentCorpus,
     InsertedSentences,
-    MinedPairs,
     ReplacedSentences,
 )
 from fairseq_lxsr.datasets.indexed import read_sentences
@@ -153,7 +153,7 @@ def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> Doc
     return DocumentCorpus(language, sentences, starts)
 
 
-def read_mined(path: Path, corpora: list[DocumentCorpus]) -> MinedPairs:
+def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
     """A file of mined pairs, tab-separated `COLUMNS`.
 
     Raises:
@@ -175,4 +175,4 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> MinedPairs:
         right.append(places[1])
     if not labels:
         raise InputError(f"{path}: empty file; expected mined pairs")
-    return MinedPairs(np.array(left), np.array(right), np.array(labels))
+    return CoherentPairs(np.array(left), np.array(right), np.array(labels))

@@ -3,7 +3,7 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
-from fairseq_lxsr.datasets.contexts import DocumentCorpus, InsertedSentences, MinedPairs, ReplacedSentences
+from fairseq_lxsr.datasets.contexts import CoherentPairs, DocumentCorpus, InsertedSentences, ReplacedSentences
 
 PAD, EOS = 1, 2
 OPTIONS = {"padding_idx": PAD, "eos_idx": EOS}
@@ -80,7 +80,7 @@ def test_lengths_are_those_of_the_samples_and_long_ones_are_cut():
         ReplacedSentences(corpora, max_positions=12, **OPTIONS),
         InsertedSentences(
             corpora,
-            MinedPairs(np.array([[0, 3], [0, 17]]), np.array([[1, 0], [1, 11]]), np.array([0.5, 0.25])),
+            CoherentPairs(np.array([[0, 3], [0, 17]]), np.array([[1, 0], [1, 11]]), np.array([0.5, 0.25])),
             max_positions=12,
             **OPTIONS,
         ),
@@ -92,7 +92,7 @@ def test_lengths_are_those_of_the_samples_and_long_ones_are_cut():
 
 def test_both_sentences_of_a_mined_pair_stand_in_the_context_of_the_other():
     corpora = [numbered("en", 3, 3), corpus("fr", [[50], [51], [52]])]
-    mined = MinedPairs(np.array([[0, 1], [0, 3]]), np.array([[1, 2], [1, 0]]), np.array([0.75, 0.5]))
+    mined = CoherentPairs(np.array([[0, 1], [0, 3]]), np.array([[1, 2], [1, 0]]), np.array([0.75, 0.5]))
     data = InsertedSentences(corpora, mined, **OPTIONS)
     assert [data[index]["pieces"].tolist() for index in range(4)] == [
         [10, 52, 12],

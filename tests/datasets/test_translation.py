@@ -33,7 +33,7 @@ def test_a_batch_worked_out_by_hand():
     assert batch["net_input"]["prev_output_tokens"].tolist() == [[EOS, 8, PAD], [EOS, 9, 10]]
     assert batch["target"].tolist() == [[8, EOS, PAD], [9, 10, EOS]]  # cut at two pieces
     assert batch["target_tokens"].tolist() == [[8, PAD], [9, 10]]
-    assert batch["target_places"].tolist() == [0, 1, 3, 4, 5]
+    assert batch["target_positions"].tolist() == [0, 1, 3, 4, 5]
     assert (batch["ntokens"], batch["nsentences"], batch["id"].tolist()) == (5, 2, [0, 1])
     assert data.collater([]) == {}
 

@@ -151,10 +151,10 @@ def test_scores_of_beam_search_are_those_of_decoding_at_once(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_of_some_places_are_those_of_all(kind, batch):
     model = tiny(kind)
-    places = torch.tensor([0, 4, 7, 17])
+    positions = torch.tensor([0, 4, 7, 17])
     whole, _ = model(**batch)
-    some, _ = model(**batch, places=places)
-    torch.testing.assert_close(some, whole.flatten(0, 1)[places])
+    some, _ = model(**batch, positions=positions)
+    torch.testing.assert_close(some, whole.flatten(0, 1)[positions])
 
 
 @pytest.mark.parametrize("kind", KINDS)
