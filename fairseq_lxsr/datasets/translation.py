@@ -30,7 +30,7 @@ class TranslationDataset(PairDataset):
 
         Returns:
             `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens` [B, T], the
-                target after an EOS; `target` [B, T] with EOS; `target_positions` [P], where its P real pieces are in the
+                target after an EOS; `target` [B, T] with EOS; `target_positions` [P], where its real pieces are in the
                 flattened target; `target_tokens` [B, T - 1] without EOS, as the encoder reads them; `id` [B];
                 `nsentences`; `ntokens` (P).
         """
