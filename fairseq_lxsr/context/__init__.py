@@ -1,1 +1,1 @@
-"""Embeddings without parallel text: mining of similar sentences, and the rounds that learn from them."""
+"""Embeddings without parallel text: mining of similar sentences, and the rounds that train on them."""

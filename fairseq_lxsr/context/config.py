@@ -1,4 +1,4 @@
-"""Everything that `lxsr train-context` can be told."""
+"""Options of `lxsr train-context`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,25 +15,26 @@ ARCHITECTURES = tuple(f"context_transformer_{name}" for name in ("base", "small"
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """Both stages and all rounds (Wang et al.; their values are the defaults where they give them).
+    """Options of both stages and all rounds; defaults are the values of Wang et al. where they state them.
 
     Args:
         documents: file or folder of each language.
-        work: folder that gets everything.
+        work: folder of all results.
         arch: a preset of context_transformer.
-        valid_documents: of each language, held out.
-        shards: parts of the training data, of whole documents; the first stage holds one at a time in memory.
-        context: sentences before and after each.
-        epochs: of the first stage.
-        rounds: of mining and regression.
-        draw: m, sentences of either language that are looked at together.
-        best: pairs kept of a draw, at most.
+        valid_documents: number of documents of each language that are held out.
+        shards: number of parts of the training data, each of whole documents; the first stage holds one at a time in
+            memory.
+        context: number of sentences before and after each.
+        epochs: epochs of the first stage.
+        rounds: number of rounds of mining and regression.
+        draw: m, sentences of either language in one draw.
+        best: maximum number of pairs kept of a draw.
         pairs: pairs of a round.
-        start_model: model folder of another encoder that mines the first round, for example one of little parallel
-            text; without it the first stage does.
-        gold: file of true pairs, `sentence<TAB>sentence`; where given, the precision of the mined ones is reported.
+        start_model: model folder of another encoder that mines the first round, for example one trained on little
+            parallel text; without it the model of the first stage does.
+        gold: file of true pairs, `sentence<TAB>sentence`; with it the precision of the mined pairs is reported.
         batch_size: samples of an update.
-        learning_rate: falls linearly to zero in every stage and round.
+        learning_rate: initial learning rate, which decreases linearly to zero in every stage and round.
     """
 
     documents: Mapping[str, str]
@@ -63,7 +64,7 @@ class ContextConfig:
 
     @property
     def text_options(self) -> dict[str, Any]:
-        """What the training text is made from, as `preparation.documents.prepare_documents` takes it."""
+        """Options of the training text, as `preparation.documents.prepare_documents` takes them."""
         names = ("documents", "work", "valid_documents", "seed", "workers", "shards")
         subwords = {name: getattr(self, name) for name in ("vocab_size", "lowercase", "split_han")}
         return {name: getattr(self, name) for name in names} | {"subwords": subwords}

@@ -1,4 +1,4 @@
-"""Similar sentences of two languages, found among random draws (Wang et al., stage 2a)."""
+"""Mining of similar sentences of two languages from random draws (Wang et al., stage 2a)."""
 
 import itertools
 import os
@@ -15,12 +15,19 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import Lines, naming
 from fairseq_lxsr.retrieval import csls_pairs, normalise_rows
 
-FRUITLESS = 20  # rounds of all pairs of languages without a new pair of sentences; then there are no more
+FRUITLESS = 20  # rounds of all language pairs without a new pair of sentences, after which mining stops
 
 
 @dataclass(frozen=True)
 class Mined:
-    """A pair: CSLS, cosine, and the language and number of either sentence."""
+    """A mined pair.
+
+    Args:
+        score: CSLS.
+        cosine: cosine of the two embeddings.
+        languages: language of either sentence.
+        sentences: index of either sentence in its language.
+    """
 
     score: float
     cosine: float
@@ -29,11 +36,11 @@ class Mined:
 
 
 class Embedded:
-    """Embeddings of the sentences of one language, of length one, computed when first asked for and kept in a file."""
+    """Normalized embeddings of the sentences of one language, computed on first access and kept in a file."""
 
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
         self.encoder, self.sentences, self.dtype = encoder, sentences, dtype
-        with naming(file), open(file, "wb") as stream:  # a full disk is said now; later it would kill the process
+        with naming(file), open(file, "wb") as stream:  # a full disk fails here; later it would kill the process
             os.posix_fallocate(stream.fileno(), 0, len(sentences) * encoder.embed_dim * np.dtype(np.float32).itemsize)
         self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.embed_dim))
         self.known = np.zeros(len(sentences), dtype=bool)
@@ -50,18 +57,21 @@ class Embedded:
 def mine_draws(
     embedded: Mapping[str, Embedded], draw: int, best: int, count: int, seed: int, neighbours: int = 10
 ) -> tuple[list[Mined], dict[str, float]]:
-    """Draw sentences of two languages, keep the best pairs by CSLS, until there are `count` different ones.
+    """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count` different pairs.
 
     Args:
         embedded: two languages or more; pairs of them take turns.
-        draw: m sentences of either side, or all where there are fewer.
-        best: pairs of a draw that are kept, at most.
+        draw: m, sentences of either side in a draw; all where there are fewer.
+        best: maximum number of pairs kept of a draw.
+        count: number of pairs to find.
+        seed: seed of the draws.
+        neighbours: neighbours of CSLS.
 
     Returns:
-        the pairs in the order they were found, and seconds: `encode`, `search` and `draws`, their number.
+        the pairs in the order they were found, and statistics: seconds of `encode` and `search`, number of `draws`.
 
     Raises:
-        InputError: where the draws hold no more pairs.
+        InputError: where draws give no new pairs any more.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple, Mined] = {}
@@ -103,7 +113,7 @@ def _best_of(languages, sides, vectors, best: int, neighbours: int) -> Iterator[
 
 
 def precision(pairs: Sequence[Mined], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]) -> float:
-    """Share of the pairs that are true, of those of which a sentence occurs in the true pairs; NaN for none."""
+    """Share of true pairs among the pairs with a sentence that occurs in the true pairs; NaN without any such pair."""
     known = {sentence for pair in gold for sentence in pair}
     judged = right = 0
     for pair in pairs:

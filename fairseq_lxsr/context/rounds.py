@@ -1,4 +1,4 @@
-"""Both stages and all rounds, one after the other; each step is kept, and an interrupted one goes on where it was."""
+"""Runs both stages and all rounds; each finished step is kept, and an interrupted step resumes."""
 
 import contextlib
 import hashlib
@@ -27,7 +27,7 @@ from fairseq_lxsr.model_folder import CONFIG_FILE, read_config
 from fairseq_lxsr.stored import parse_json
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
-# options that may change between two calls on one work folder: always, and as long as nothing is mined
+# options that may change between two calls on one work folder: always, and only before anything is mined
 MAY_CHANGE = {"work", "rounds", "workers", "gold"}
 OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
 SAVE_EVERY = 1000  # updates
@@ -35,17 +35,23 @@ SAVE_EVERY = 1000  # updates
 
 @dataclass(frozen=True)
 class TrainingText:
-    """What all steps read: the data folder or its shards, and its text train.LANG in a folder."""
+    """Training text of all steps.
+
+    Args:
+        shards: data folders.
+        documents: folder of the text, train.LANG.
+    """
 
     shards: Sequence[Path]
     documents: Path
 
 
 class Rounds:
-    """Steps in folders of their own: `stage1`, `round1`, `round2`, ...
+    """Runs the steps, each in its own folder: `stage1`, `round1`, `round2`, ...
 
     Args:
-        prepare: makes the text, or finds it unchanged; called when nobody else works in the folder.
+        config: options of the run.
+        prepare: prepares the text, or finds it unchanged; it is called with the work folder locked.
     """
 
     text: TrainingText
@@ -55,13 +61,16 @@ class Rounds:
         self.work = Path(config.work)
 
     def run(self) -> Path:
-        """Returns: the model folder of the last step.
+        """Run all steps that are not finished.
+
+        Returns:
+            the model folder of the last step.
 
         Raises:
-            InputError: for a work folder of other options or text, one that another run holds, and where training
-                fails.
+            InputError: for a work folder of other options or text, or one that another run has locked, and where
+                training fails.
         """
-        # training holds the lock too, also when it survives this process
+        # the training process holds the lock too, even if it outlives this process
         with locked(self.work / LOCK, self.work) as self.lock:
             self._check_files()
             record = self._check_record()
@@ -99,7 +108,7 @@ class Rounds:
     # -- mining
 
     def _mine(self, model: Path, output: Path, name: str) -> None:
-        """Pairs of one round, their cosines under the model of the step before."""
+        """Mine the pairs of one round, with their cosines under the model of the previous step."""
         config, start = self.config, time.perf_counter()
         encoder = SentenceEncoder.from_pretrained(model)
         texts = {language: Lines(self.text.documents / f"train.{language}") for language in config.documents}
@@ -122,7 +131,7 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        add_report(self.work / REPORT, report)  # before the pairs, as a round that has them is not mined again
+        add_report(self.work / REPORT, report)  # before the pairs, because a round that has them is not mined again
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in rows(pairs, texts))
         print(
@@ -135,7 +144,7 @@ class Rounds:
     # -- training
 
     def _train(self, folder: Path, samples: Sequence[int], options: tuple) -> None:
-        """`samples` of every epoch; what fairseq calls an epoch is one shard."""
+        """Train one step; `samples` has the size of every epoch; an epoch of fairseq is one shard."""
         config, log = self.config, folder / "train.log"
         updates = sum(math.ceil(count / config.batch_size) for count in samples)
         data = os.pathsep.join(str(shard.absolute()) for shard in self.text.shards)
@@ -162,7 +171,7 @@ class Rounds:
         print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
 
     def _last_figures(self, log: Path) -> str:
-        """What fairseq-train said of its last epoch."""
+        """Read the metrics of the last epoch from the log of fairseq-train."""
         wanted = ("loss", "accuracy")
         found = {}
         for line in read_lines(log, max_words=None):
@@ -173,7 +182,7 @@ class Rounds:
         return "; ".join(f"{kind} {figures}" for kind, figures in found.items())
 
     def _sentences_with_context(self, shard: Path) -> int:
-        """Sentences that are not alone in their document: the samples of an epoch of the first stage."""
+        """Count the sentences that are not alone in their document: the samples of an epoch of the first stage."""
         count = 0
         for language in self.config.documents:
             sizes = np.diff(np.load(shard / f"train.{language}.documents.npy", allow_pickle=False))
@@ -183,7 +192,7 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Returns: options and hashes of the text, which must be those that training began with, where it has begun."""
+        """Compute the options and hashes of the text; if training has begun, they must be those it began with."""
         path, documents = self.work / RECORD, dict(self.config.documents)
         now = asdict(self.config) | {"documents": documents}
         now["text"] = {language: hash_source(Path(source)) for language, source in documents.items()}
@@ -203,7 +212,7 @@ class Rounds:
         return now
 
     def _check_files(self) -> None:
-        """What the rounds will read, before days of training."""
+        """Check the files that the rounds read, before days of training."""
         if self.config.gold:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
@@ -211,7 +220,7 @@ class Rounds:
 
 
 def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
-    """Lines of a file of mined pairs, as the task sent_context reads them; the text stands last, for people."""
+    """Format mined pairs as lines for the task sent_context; the text in the last columns is for people."""
     for pair in pairs:
         sides = list(zip(pair.languages, pair.sentences, strict=True))
         places = [str(value) for side in sides for value in side]
@@ -220,25 +229,25 @@ def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
 
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
-    """Write a round's line into the file of reports, in place of one from a run that was killed."""
+    """Add the line of a round to the file of reports; it replaces a line of the same round from a killed run."""
     lines = list(read_lines(path, max_words=None)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
-            with contextlib.suppress(ValueError):  # a line that was cut off
+            with contextlib.suppress(ValueError):  # a truncated line
                 if parse_json(line).get("round") != report["round"]:
                     stream.write(f"{line}\n")
         stream.write(json.dumps(report) + "\n")
 
 
 def hash_source(path: Path) -> str:
-    """Of a file, or of all files of a folder; empty for what is not there, which is refused when it is read."""
+    """Hash a file, or all files of a folder; the hash is empty if there is none, which fails when it is read."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     hashes = [sha256(file) for file in files if file.is_file()]
     return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12] if hashes else ""
 
 
 def read_gold(path: Path) -> frozenset[tuple[str, str]]:
-    """True pairs, `sentence<TAB>sentence`."""
+    """Read true pairs, `sentence<TAB>sentence`."""
     found = set()
     for number, line in enumerate(read_lines(path, max_words=None), start=1):
         one, tab, other = line.partition("\t")
@@ -249,7 +258,7 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def mend_last(checkpoint: Path) -> None:
-    """fairseq copies a checkpoint to its last name; a copy that was cut off gives way to the newest whole one."""
+    """Replace a corrupt last checkpoint by the newest intact one: fairseq copies it, and a copy may be truncated."""
     if not checkpoint.is_file():
         return
     try:
@@ -265,6 +274,15 @@ def mend_last(checkpoint: Path) -> None:
 
 
 def run_logged(command: Sequence[str], log: Path, lock: int) -> int:
-    """Run a command that holds our lock, its output at the end of `log`; SIGTERM ends it with us. Returns: status."""
-    with heeding_sigterm(), log.open("a", encoding="utf-8") as stream:  # run() kills what it waits for
+    """Run a command that inherits our lock; its output is appended to `log`, and SIGTERM ends it together with us.
+
+    Args:
+        command: program and arguments.
+        log: file of its output.
+        lock: file descriptor of the lock.
+
+    Returns:
+        exit status.
+    """
+    with heeding_sigterm(), log.open("a", encoding="utf-8") as stream:  # on an exception, run() kills its child
         return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock]).returncode

@@ -1,4 +1,4 @@
-"""What every criterion logs: sums over workers and batches, divided by what they are counted in."""
+"""Logging of all criterions: sums over workers and batches, divided by their counts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[
     """Log means over all workers and batches.
 
     Args:
-        outputs: what the criterion returned for each batch, summed or not; all with the same names.
-        counts: name of each value -> name of the number it is divided by; values that were not computed are left out.
+        outputs: logged values of each batch, summed over workers or not; all have the same names.
+        counts: maps the name of each value to the name of its divisor; values that were not computed are skipped.
 
     Returns:
-        the sums.
+        the sums by name.
     """
     totals = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for name, count in counts.items():

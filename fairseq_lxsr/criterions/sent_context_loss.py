@@ -1,4 +1,4 @@
-"""fairseq criterion `sent_context_loss`: both stages of learning from contexts."""
+"""fairseq criterion `sent_context_loss`, the losses of both stages of training on contexts."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ class SentContextLossConfig(FairseqDataclass):
 
 @register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
 class SentContextLoss(FairseqCriterion):
-    """Binary cross-entropy in nats, or squared error, a sample."""
+    """Binary cross-entropy in nats, or squared error, per sample."""
 
     def __init__(self, cfg: SentContextLossConfig, task):
         super().__init__(task)
         self.loss = STAGES[cfg.stage]
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Returns the loss summed over the samples, their number, and what is logged; nothing synchronises."""
+        """Compute the loss summed over the samples, their number, and the logged values, without synchronizing."""
         scores, labels, samples = model(**sample["net_input"]), sample["label"], sample["nsentences"]
         loss = self.loss(scores, labels)
         logged = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": samples, "sample_size": samples}
@@ -41,5 +41,5 @@ class SentContextLoss(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
-        """Means per sample over all workers and batches."""
+        """Log means per sample over all workers and batches."""
         log_means(logging_outputs, {"loss": "sample_size", "accuracy": "sample_size"})

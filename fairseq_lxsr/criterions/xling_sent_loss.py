@@ -11,12 +11,12 @@ from torch import Tensor
 from fairseq_lxsr import losses
 from fairseq_lxsr.criterions._logging import log_means
 
-COUNTS = ("ntokens", "nsentences", "sample_size")  # everything else that is logged is a sum over pairs
+COUNTS = ("ntokens", "nsentences", "sample_size")  # all other logged values are sums over pairs
 
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Empty: the options of a term stand beside it in `terms/`, and belong to the task, which makes the batches."""
+    """Empty: a term declares its options in `terms/`; they belong to the task, which makes the batches."""
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -28,10 +28,10 @@ class XlingSentLoss(FairseqCriterion):
         self.terms = [term for term in task.terms if term.weight]
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Returns the loss summed over the pairs, the number of pairs, and what is logged; nothing synchronises."""
+        """Compute the loss summed over the pairs, their number, and the logged values, without synchronizing."""
         encoded = model(sample)
         u, v = encoded["embeddings"]["source"], encoded["embeddings"]["target"]
-        # nothing at all where distillation is alone and this split has no teacher
+        # the sum is empty where distillation is the only term and this split has no teacher
         weighted, logged = [u.new_zeros((), dtype=torch.float32)], {}
         for term in self.terms:
             value = term.loss(encoded, sample, model.training)
@@ -50,7 +50,7 @@ class XlingSentLoss(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
-        """Means per pair over all workers and batches, losses in nats."""
+        """Log means per pair over all workers and batches, losses in nats."""
         names = [name for name in logging_outputs[0] if name not in COUNTS]
         totals = log_means(logging_outputs, dict.fromkeys(names, "sample_size"))
         pairs = totals["sample_size"]

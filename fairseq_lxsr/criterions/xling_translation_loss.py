@@ -66,7 +66,11 @@ CONSTRAINT_OPTIONS = (
 
 
 def check_options(cfg: XlingTranslationLossConfig) -> None:
-    """Raises: InputError for options of a constraint that is not there."""
+    """Check the options of the constraint.
+
+    Raises:
+        InputError: for options that the constraint, or training without one, does not have.
+    """
     if cfg.detach_mean_norm and cfg.constraint != "norm":
         raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm")
     defaults = XlingTranslationLossConfig()
@@ -80,7 +84,7 @@ def check_options(cfg: XlingTranslationLossConfig) -> None:
 class XlingTranslationLoss(FairseqCriterion):
     """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak 2020).
 
-    Sums over the pieces and over the pairs of a batch, divided by the number of pieces, as the authors do.
+    The sums over the pieces and over the pairs of a batch are divided by the number of pieces, as the authors do.
     """
 
     def __init__(self, cfg: XlingTranslationLossConfig, task):
@@ -89,10 +93,10 @@ class XlingTranslationLoss(FairseqCriterion):
         self.cfg = cfg
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Returns the loss summed over the batch, the number of pieces, and what is logged; nothing synchronises."""
+        """Compute the summed loss of the batch, the number of pieces, and the logged values, without synchronizing."""
         constrained = self.cfg.constraint != "none"
         pieces, pairs = sample["ntokens"], sample["nsentences"]
-        # two at least: one alone has no negatives
+        # at least two pairs, because a single one has no negatives
         some = slice(None, None, max(1, min(self.cfg.constraint_every, pairs // 2)) if self.training else 1)
         logits, embeddings = model(
             **sample["net_input"],
@@ -118,7 +122,7 @@ class XlingTranslationLoss(FairseqCriterion):
         return loss, pieces, logged | {"loss": loss.detach()}
 
     def constraint(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """L_pair and L_neg; random negatives in training, all of them in validation, which is their mean."""
+        """Compute L_pair and L_neg, with random negatives in training, and with all of them in validation."""
         negatives = None
         if self.training and len(u) > 1:
             negatives = losses.draw_negatives(self.cfg.negatives, len(u), u.device)
@@ -137,7 +141,7 @@ class XlingTranslationLoss(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
-        """Means over all workers and batches: losses in nats per piece, the constraint's parts per pair."""
+        """Log means over all workers and batches: losses in nats per piece, the constraint's parts per pair."""
         of_pieces, of_pairs = ("loss", "nll_loss"), ("pair", "negative", "accuracy")
         log_means(logging_outputs, dict.fromkeys(of_pieces, "sample_size") | dict.fromkeys(of_pairs, "nsentences"))
         metrics.log_derived("ppl", lambda meters: math.exp(min(100, meters["nll_loss"].avg)))

@@ -45,7 +45,7 @@ class TransformerOptions(EncoderOptions):
 
 
 def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[str, Any]:
-    """Fields that the configs of our transformer encoders share."""
+    """Fill the fields that the configs of our transformer encoders share."""
     return {
         "vocab_size": len(dictionary),
         "padding_idx": dictionary.pad(),
@@ -61,7 +61,7 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
 
 
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
-    """Make `--arch NAME` stand for option values of `model`; options given on the command line win."""
+    """Make `--arch NAME` stand for option values of `model`; options on the command line take precedence."""
     for arch, preset in presets.items():
         _register_preset(model, arch, preset)
 
@@ -69,11 +69,11 @@ def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
 def _register_preset(model: str, arch: str, preset: dict[str, Any]) -> None:
     @register_model_architecture(model, arch)
     def fill_in(cfg) -> None:
-        """fairseq-train calls this with its options as a Namespace."""
+        """Set missing options; fairseq-train calls this with its options as a Namespace."""
         for name, value in preset.items():
             vars(cfg).setdefault(name, value)
 
-    # fairseq-hydra-train knows defaults of dataclasses only, and finds them by the name of the model
+    # fairseq-hydra-train reads defaults from dataclasses only, and finds them by the name of the model
     config = preset_config(MODEL_DATACLASS_REGISTRY[model], arch, preset)
     MODEL_DATACLASS_REGISTRY[arch] = config
     ARCH_MODEL_NAME_REGISTRY[arch] = arch
@@ -81,7 +81,7 @@ def _register_preset(model: str, arch: str, preset: dict[str, Any]) -> None:
 
 
 def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:
-    """The dataclass `config` with other defaults."""
+    """Derive a dataclass from `config` with other defaults."""
     declared = {item.name: item for item in fields(config)}
     changed = [
         (name, declared[name].type, field(default=value, metadata=declared[name].metadata))

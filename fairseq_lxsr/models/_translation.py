@@ -1,4 +1,4 @@
-"""Translation through one vector: what LASER and T-LASER share."""
+"""Translation through one vector, the base of LASER and T-LASER."""
 
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import Tensor
@@ -10,14 +10,14 @@ EncoderOut = dict[str, Tensor]
 
 
 class SentenceEncoderOfTranslation(FairseqEncoder):
-    """A sentence encoder as fairseq's decoders and its beam search expect it."""
+    """Adapts a sentence encoder to fairseq's decoders and beam search."""
 
     def __init__(self, dictionary, network: LaserSentenceEncoder | TLaserSentenceEncoder):
         super().__init__(dictionary)
         self.network = network
 
     def forward(self, src_tokens: Tensor, target_language: Tensor, src_lengths: Tensor | None = None) -> EncoderOut:
-        """src_tokens [B, S] without EOS, target_language [B] -> embedding [B, E] and target_language."""
+        """Encode src_tokens [B, S] without EOS as embedding [B, E]; target_language [B] is passed on."""
         return {"embedding": self.network(src_tokens), "target_language": target_language}
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
@@ -28,7 +28,7 @@ class SentenceEncoderOfTranslation(FairseqEncoder):
 
 
 class SentenceDecoder(FairseqIncrementalDecoder):
-    """Reads nothing of the source but its embedding; sub-classes give the states and have an `output_projection`."""
+    """Reads only the embedding of the source; sub-classes compute the states and have an `output_projection`."""
 
     def forward(
         self,
@@ -37,10 +37,16 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         incremental_state: dict | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """prev_output_tokens [B, T] -> logits [B, T, V], of the last step only with `incremental_state`.
+        """Compute the logits of the next pieces.
 
         Args:
-            `encoder_out`, `positions` as in `SentenceTranslationModel`.
+            prev_output_tokens: [B, T] the target after an EOS.
+            encoder_out: output of `SentenceEncoderOfTranslation`.
+            incremental_state: cache of beam search; with it, only the last step is computed.
+            positions: [P] indices into the flattened target where logits are wanted; None for all.
+
+        Returns:
+            logits [B, T, V], [B, 1, V] with `incremental_state`, or [P, V] with `positions`; and None.
         """
         states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
         if positions is not None:
@@ -48,12 +54,12 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         return self.output_projection(states), None
 
     def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
-        """prev_output_tokens [B, T] -> [B, T, D], [B, 1, D] with `incremental_state`."""
+        """Compute states [B, T, D] of prev_output_tokens [B, T], or [B, 1, D] with `incremental_state`."""
         raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
-    """Source to sentence embedding to target; the decoder sees nothing else of the source."""
+    """Translates through the sentence embedding, which is all that the decoder sees of the source."""
 
     def __init__(self, encoder: FairseqEncoder, decoder: FairseqIncrementalDecoder, cpu_precision: str = "float32"):
         super().__init__(encoder, decoder)
@@ -71,10 +77,10 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
 
         Args:
             src_tokens: [B, S] ids without EOS.
-            target_language: [B] numbers.
+            target_language: [B] indices of the target languages.
             prev_output_tokens: [B, T] the target after an EOS.
-            positions: [P] where, in the target read as one row, logits are wanted; None for all.
-            target_tokens: [C, T - 1] targets as the encoder reads them, where their embeddings are wanted too.
+            positions: [P] indices into the flattened target where logits are wanted; None for all.
+            target_tokens: [C, T - 1] targets as the encoder reads them, if their embeddings are wanted.
 
         Returns:
             logits [P, V] or [B, T, V]; embeddings `source` [B, E] and `target` [C, E] (or None).

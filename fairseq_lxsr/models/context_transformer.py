@@ -13,7 +13,7 @@ from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.pooling import POOLINGS
 from fairseq_lxsr.modules.sizes import LAYERS, WIDTH
 
-# Wang et al.: three layers of width 512 and 8 heads; the feed-forward width is a decision taken here
+# Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
 BASE = {
     "encoder_embed_dim": 512,
     "encoder_ffn_embed_dim": 2048,
@@ -25,7 +25,7 @@ TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "context_transformer_base": BASE,
     "context_transformer_small": BASE | SMALL,
-    # no layer, for little text; what their pooling does is told in examples/context
+    # no layers, for little text; examples/context compares the poolings
     "context_transformer_static": BASE | SMALL | {"encoder_layers": 0},
     "context_transformer_static_mean": BASE | SMALL | {"encoder_layers": 0, "pooling": "mean"},
     "context_transformer_tiny": BASE | TINY,
@@ -45,7 +45,7 @@ class ContextTransformerConfig(TransformerOptions):
 
 @register_model("context_transformer", dataclass=ContextTransformerConfig)
 class ContextTransformerModel(BaseFairseqModel):
-    """Scores [B] of sentences in contexts: a logit in stage 1, a cosine in stage 2, which starts from stage 1."""
+    """Scores sentences in their contexts: a logit in stage 1, a cosine in stage 2, which starts from stage 1."""
 
     def __init__(self, config: TransformerConfig, cpu_precision: str = "float32"):
         super().__init__()
@@ -63,7 +63,7 @@ class ContextTransformerModel(BaseFairseqModel):
         return self.encoder.config.max_positions
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens [B, T] of a sentence and its context -> [B]."""
+        """Score tokens [B, T] of sentences and their contexts as [B]."""
         with cpu_autocast(self.cpu_dtype, tokens):
             [(embeddings, _)] = self.encoder(tokens)
             return self.score(embeddings).squeeze(1)

@@ -58,7 +58,7 @@ class LaserModelConfig(EncoderOptions):
 
 
 class LaserDecoder(SentenceDecoder):
-    """At every step the LSTM reads the previous piece, the sentence embedding and the target language."""
+    """An LSTM that reads the previous piece, the sentence embedding and the target language at every step."""
 
     def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
         super().__init__(dictionary)
@@ -102,7 +102,7 @@ class LaserDecoder(SentenceDecoder):
 
 @register_model("laser", dataclass=LaserModelConfig)
 class LaserModel(SentenceTranslationModel):
-    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion cLASER."""
+    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion it is cLASER."""
 
     @classmethod
     def build_model(cls, cfg: LaserModelConfig, task) -> "LaserModel":

@@ -13,7 +13,7 @@ from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.terms import Batch, Encoded, Term
 
-ENCODER = "encoder."  # in front of its weights; all others are of the heads
+ENCODER = "encoder."  # prefix of the encoder's weights; all others belong to the heads
 
 
 @dataclass
@@ -39,7 +39,7 @@ class LxsrModelConfig(TransformerOptions):
 class LxsrModel(BaseFairseqModel):
     """Encodes the sides of a batch of pairs, and applies the heads of the terms.
 
-    It has the weights that its losses use and no others: several GPUs wait for the gradient of every one.
+    It has only weights that its losses use, because several GPUs wait for the gradient of every weight.
     """
 
     def __init__(self, config: TransformerConfig, terms: Sequence[Term] = (), cpu_precision: str = "float32"):
@@ -58,9 +58,9 @@ class LxsrModel(BaseFairseqModel):
         return cls(config, task.terms, cfg.cpu_precision)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Gated layers that a checkpoint does not have are as at the start: they change nothing.
+        """Adapt a checkpoint to this model: missing gated layers keep their initial weights, which change nothing.
 
-        What only some losses have is as at the start too, and left out where it is not needed any more.
+        Missing heads keep their initial weights too, and heads that this model does not have are removed.
         """
         own = self.state_dict()
         grown = ("encoder.layers.", "encoder.embed_positions.") if self.encoder.config.gated else ()
@@ -74,7 +74,7 @@ class LxsrModel(BaseFairseqModel):
         return self.encoder.config.max_positions
 
     def forward(self, batch: Batch) -> Encoded:
-        """Encode everything in `net_input`, by name, in one pass, and apply the heads."""
+        """Encode all fields of `net_input` in one pass, and apply the heads."""
         names, tokens = zip(*batch["net_input"].items(), strict=True)
         with cpu_autocast(self.cpu_dtype, tokens[0]):
             if any(term.needs_states for term in self.terms):

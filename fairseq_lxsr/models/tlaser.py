@@ -56,7 +56,7 @@ class TLaserModelConfig(TransformerOptions):
 
 
 class TLaserDecoder(SentenceDecoder):
-    """One layer: causal self-attention, cross-attention to the sentence embedding alone, feed-forward."""
+    """One layer: causal self-attention, cross-attention to the sentence embedding only, feed-forward."""
 
     positions: Tensor
 
@@ -65,7 +65,7 @@ class TLaserDecoder(SentenceDecoder):
         dim = self.embed_dim = cfg.encoder_embed_dim
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
-        nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # as the tokens beside them
+        nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # like the token embeddings
         self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
         table = sinusoidal_positions(1 + cfg.max_positions, dim)
         self.register_buffer("positions", table, persistent=False)
@@ -111,7 +111,7 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
 
 @register_model("tlaser", dataclass=TLaserModelConfig)
 class TLaserModel(SentenceTranslationModel):
-    """T-LASER (Li and Mak 2020); with the distance constraint of the criterion cT-LASER."""
+    """T-LASER (Li and Mak 2020); with the distance constraint of the criterion it is cT-LASER."""
 
     @classmethod
     def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":

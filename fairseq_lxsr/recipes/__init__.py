@@ -1,4 +1,4 @@
-"""Complete training recipes by name: a YAML file each, and the fairseq-train command that it stands for."""
+"""Complete training recipes by name: one YAML file for each, and its fairseq-train command."""
 
 from fairseq_lxsr.recipes.command import train_command
 from fairseq_lxsr.recipes.recipe import Recipe, names, read_recipe, table

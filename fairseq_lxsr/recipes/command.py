@@ -1,4 +1,4 @@
-"""From a recipe and the user's own options to the complete command of fairseq-train."""
+"""Builds the complete command of fairseq-train from a recipe and the user's own options."""
 
 import math
 import os
@@ -14,18 +14,19 @@ from fairseq_lxsr.recipes.recipe import Option, Recipe, override
 
 ALIASES = {"max-sentences": "batch-size"}
 
-Words = list[str]  # the values of an option as they stand on the command line; none for a flag
+Words = list[str]  # values of an option on the command line; none for a flag
 
 
 def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
-    """Put the arguments of fairseq-train together.
+    """Build the arguments of fairseq-train.
 
     Args:
+        recipe: the recipe.
         data: the data folder, or several shards joined by ':'.
-        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` takes out its `--X`.
+        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` removes its `--X`.
 
     Raises:
-        InputError: where the learning rate needs a length of training that nobody states.
+        InputError: where the learning rate depends on the length of training, and no option states it.
     """
     base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
     given = _parse(own)
@@ -46,7 +47,7 @@ def _words(value: Option) -> Words:
 
 
 def _parse(own: Sequence[str]) -> dict[str, Words]:
-    """The values that follow each option."""
+    """Parse the values that follow each option."""
     found: dict[str, Words] = {}
     for word in own:
         if word.startswith("--"):
@@ -60,7 +61,7 @@ def _parse(own: Sequence[str]) -> dict[str, Words]:
 
 
 def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
-    """The learning rate rises for a share of all updates and falls to zero at the last."""
+    """Compute the schedule: the learning rate rises for a share of all updates and falls to zero at the last."""
     if "total-num-update" in options:
         total = _number(options, "total-num-update")
     else:
@@ -75,7 +76,7 @@ def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, 
 
 
 def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
-    """Updates of --max-epoch epochs, each of one shard in its turn, on as many GPUs as fairseq-train takes."""
+    """Count the updates of --max-epoch epochs, each over one shard in turn, on as many GPUs as fairseq-train takes."""
     if "batch-size" not in options:
         raise InputError(
             "--max-epoch without --batch-size; expected --max-update, where the learning rate falls to zero"

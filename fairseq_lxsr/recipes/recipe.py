@@ -10,7 +10,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.ranges import below, check_fields, limited
 
 FOLDER = Path(__file__).parent
-# both say how long training takes: who states one of them replaces both
+# both state the length of training: stating one of them replaces both
 LENGTH = {"max-update", "max-epoch"}
 
 Option = bool | int | float | str
@@ -23,11 +23,11 @@ class Recipe:
 
     Args:
         description: what it trains, in one line.
-        source: the paper with equation or table, or where it was measured.
-        extends: another recipe, whose options it has where it states none of its own.
+        source: the paper with equation or table, or the place of the measurement.
+        extends: another recipe, whose options it inherits unless it states its own.
         warmup: with --lr-scheduler polynomial_decay, the share of all updates in which the learning rate rises.
-        options: of fairseq-train, without their dashes; true for a flag, false for an option that `extends` has and
-            this recipe has not.
+        options: options of fairseq-train, without their dashes; true for a flag, false to remove an option of
+            `extends`.
     """
 
     description: str = ""
@@ -41,15 +41,15 @@ class Recipe:
 
 
 def names() -> list[str]:
-    """The recipes that can be trained; files with `_` in front hold what several of them share."""
+    """List the recipes that can be trained; files whose name begins with `_` hold options that several share."""
     return sorted(path.stem for path in FOLDER.glob("[!_]*.yaml"))
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe with all the options that it takes from others.
+    """Read a recipe with all options that it inherits from others.
 
     Raises:
-        InputError: naming all recipes, where there is none of this name.
+        InputError: for an unknown name; it lists all recipes.
     """
     if name not in names():
         raise InputError(f"--recipe {shown(name)}; expected one of these:\n{table()}")
@@ -66,12 +66,12 @@ def _read(name: str) -> Recipe:
 
 
 def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
-    """Options with others in their place."""
+    """Replace options by others."""
     replaced = LENGTH if LENGTH & by.keys() else set()
     return {name: value for name, value in options.items() if name not in replaced} | dict(by)
 
 
 def table() -> str:
-    """All recipes with their descriptions, one a line."""
+    """List all recipes with their descriptions, one per line."""
     width = max(map(len, names()))
     return "\n".join(f"{name:{width}}  {_read(name).description}" for name in names())

@@ -1,4 +1,4 @@
-"""What every task of this plugin does: one dictionary, checkpoints that are checked before fairseq opens them."""
+"""The base of all tasks: one dictionary, and checkpoints that are checked before fairseq opens them."""
 
 import argparse
 import logging
@@ -27,7 +27,7 @@ from fairseq_lxsr.tasks._saving import check_space, hold, reached
 from fairseq_lxsr.text import hash_symbols
 from fairseq_lxsr.text_folder import keep_text
 
-LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as it is
+LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
 
 logger = logging.getLogger(__name__)
 report_in_one_line()
@@ -54,14 +54,14 @@ class LxsrTaskConfig(FairseqDataclass):
 
 
 class LxsrTask(FairseqTask):
-    """Sub-classes read the data."""
+    """Base class of the tasks; sub-classes read the data."""
 
     @classmethod
     def setup_task(cls, cfg: LxsrTaskConfig, from_checkpoint: bool = False, **kwargs) -> "LxsrTask":
         if not from_checkpoint:
             check_run(cfg)
         tune_cpu()
-        # fairseq saves its options as a Namespace and loads with weights_only; the class itself is harmless
+        # fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no code
         torch.serialization.add_safe_globals([argparse.Namespace])
         return cls(cfg)
 
@@ -69,15 +69,15 @@ class LxsrTask(FairseqTask):
         super().__init__(cfg)
         self.shards = [Path(path) for path in cfg.data.split(os.pathsep)]
         self.dictionary = self.read_dictionary(self.shards[0])
-        self.num_symbols = len(self.dictionary)  # that the data was made with; a task may add <mask>
+        self.num_symbols = len(self.dictionary)  # symbols that the data was made with; a task may add <mask>
         self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols)})
 
     def read_dictionary(self, folder: Path) -> Dictionary:
-        """The one dictionary of all languages."""
+        """Read the dictionary, which all languages share."""
         raise NotImplementedError
 
     def folder_of(self, split: str, epoch: int) -> Path:
-        """The shard whose turn it is; other splits than train lie in the first."""
+        """Folder of the shard of this epoch; splits other than train are in the first shard."""
         return self.shards[(epoch - 1) % len(self.shards)] if split == "train" else self.shards[0]
 
     @property
@@ -89,7 +89,7 @@ class LxsrTask(FairseqTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
-        options = self.cfg._get_parent()  # of the whole run; None for a task that is made alone
+        options = self.cfg._get_parent()  # options of the whole run; None for a task that is built alone
         saves = options is not None and not self.cfg.no_save and is_master(options.distributed_training)
         if saves:
             hold(Path(self.cfg.save_dir))
@@ -113,7 +113,7 @@ class LxsrTask(FairseqTask):
         return model
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:
-        """fairseq calls this after every validation, before it looks for the figure that decides which is the best."""
+        """Check that the metric of the best checkpoint exists; fairseq calls this after every validation."""
         options = self.cfg._get_parent()
         metric = options.checkpoint.best_checkpoint_metric if options is not None else "loss"
         if metric not in stats:
@@ -121,10 +121,11 @@ class LxsrTask(FairseqTask):
             raise InputError(f"{name} {metric}; expected one of {', '.join(stats)}, as validation has them")
 
     def end_if_finished(self, checkpoint: Path, options: DictConfig) -> None:
-        """Leave, with exit status 0, where there is nothing to train: fairseq would make one update more.
+        """Exit with status 0 if training is finished already: fairseq would do one more update.
 
         Args:
-            options: all groups.
+            checkpoint: the checkpoint that training resumes from.
+            options: all groups of options.
         """
         limit = reached(read_checkpoint(checkpoint), options)
         if limit:
@@ -132,10 +133,12 @@ class LxsrTask(FairseqTask):
             sys.exit()
 
     def starting_checkpoint(self) -> tuple[Path, bool] | None:
-        """What fairseq goes on from: --restore-file, the default's where it is there, or --finetune-from-model.
+        """Find the checkpoint that fairseq starts from: --restore-file or else --finetune-from-model.
+
+        The default of --restore-file counts only if that file exists.
 
         Returns:
-            the file, and whether training is resumed, with the optimizer's state; None for a new model.
+            the file, and whether training is resumed with the optimizer's state; None for a new model.
         """
         if self.cfg.restore_file != LAST:
             return Path(self.cfg.restore_file), True
@@ -145,6 +148,6 @@ class LxsrTask(FairseqTask):
         return (Path(self.cfg.finetune_from_model), False) if self.cfg.finetune_from_model else None
 
     def get_checkpoint_dict(self) -> dict:
-        """fairseq asks before every checkpoint what the task adds to it: nothing, but there must be room for it."""
+        """Check the disk space; fairseq calls this before every checkpoint to ask what the task adds to it: nothing."""
         check_space(Path(self.cfg.save_dir), self.num_parameters)
         return {}

@@ -1,4 +1,4 @@
-"""The options of fairseq-train, checked before anything is built: ours by the ranges beside them, fairseq's by ours."""
+"""Checks of the options of fairseq-train before anything is built; the ranges of fairseq's own options are here."""
 
 import ast
 import importlib.util
@@ -15,7 +15,7 @@ from omegaconf import DictConfig, ListConfig
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.ranges import NOT_NEGATIVE, Range, at_least, below, between, check_fields, positive
 
-# what a task trains: models and the criterion
+# models and criterion of each task
 OF_TASK = {
     "xling_sent": (("lxsr",), "xling_sent_loss"),
     "xling_translation": (("laser", "tlaser"), "xling_translation_loss"),
@@ -23,11 +23,11 @@ OF_TASK = {
 }
 
 COUNT, SIZE = at_least(0), at_least(1)
-OR_OFF = at_least(-1)  # -1 stands for never, or for all
+OR_OFF = at_least(-1)  # -1 means never, or all
 LEARNING_RATE = Range(0, 1_000)
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
-        "seed": COUNT,  # below what numpy takes, as fairseq adds to it
+        "seed": COUNT,  # less than the maximum of numpy, because fairseq adds to it
         "log_interval": SIZE,
         "empty_cache_freq": COUNT,
         "fp16_init_scale": SIZE,
@@ -99,16 +99,16 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
 
 
 def check_run(task: DictConfig) -> None:
-    """Check all options, where a model is trained, and those of the task, where there is one already.
+    """Check all options of a training run, or only those of the task where a trained model is loaded.
 
     Args:
-        task: the options of the task, as fairseq hands them over: within all the others, or alone.
+        task: the options of the task as fairseq passes them: within all the others, or alone.
 
     Raises:
-        InputError: as `check_options`.
+        InputError: see `check_options`.
     """
     everything = task._get_parent() if isinstance(task, DictConfig) else None
-    # fairseq-generate and fairseq-validate name a model by its path, and have some default of fairseq's as --arch
+    # fairseq-generate and fairseq-validate name a model by its path, and have a default of fairseq as --arch
     if isinstance(everything, DictConfig) and everything.get("model") is not None and not everything.common_eval.path:
         check_options(everything)
     else:
@@ -116,13 +116,13 @@ def check_run(task: DictConfig) -> None:
 
 
 def check_options(cfg: DictConfig) -> None:
-    """Check what a training run was told.
+    """Check the options of a training run.
 
     Args:
         cfg: all groups of options, after fairseq has filled in the defaults.
 
     Raises:
-        InputError: naming the first option whose value is outside its range, or that does not go with another.
+        InputError: for an option whose value is outside its range, or that excludes another; it names the first one.
     """
     _check_together(cfg)
     for group, ranges in RANGES.items():
@@ -155,12 +155,12 @@ def check_group(values: Any, kind: type | None, group: str) -> None:
 
 
 def spelling(group: str, name: str) -> str:
-    """An option as the user writes it: --batch-size, and dataset.batch_size for fairseq-hydra-train."""
+    """Spell an option as the user writes it: --batch-size, or dataset.batch_size for fairseq-hydra-train."""
     return f"{group}.{name}" if HydraConfig.initialized() else f"--{name.replace('_', '-')}"
 
 
 def _check_together(cfg: DictConfig) -> None:
-    """Models and criterions of fairseq's own, or of another of our tasks, fail in the middle of training."""
+    """Refuse models and criterions of fairseq or of another of our tasks, which would fail during training."""
     task = cfg.task._name
     if task not in OF_TASK:
         return
@@ -171,12 +171,15 @@ def _check_together(cfg: DictConfig) -> None:
         ("criterion", cfg.criterion._name, [criterion], CRITERION_REGISTRY),
     ):
         package = getattr(registry.get(name), "__module__", "").partition(".")[0]
-        if name not in expected and package in ("fairseq", "fairseq_lxsr"):  # others were written for it
+        if name not in expected and package in ("fairseq", "fairseq_lxsr"):  # other plugins may support this task
             raise InputError(f"--{option} {name} with --task {task}; expected {', '.join(expected)}")
 
 
 def _check_precision(common: DictConfig) -> None:
-    """fairseq trains in bfloat16 on TPUs only, in float16 on GPUs; the memory-efficient one works on a CPU too."""
+    """Refuse precisions that need a GPU or a TPU where there is none.
+
+    fairseq trains in bfloat16 only on TPUs and in float16 on GPUs; the memory-efficient forms also work on a CPU.
+    """
     no_gpu = common.cpu or not torch.cuda.is_available()
     half = (common.fp16 and not common.memory_efficient_fp16) or (common.bf16 and not common.memory_efficient_bf16)
     no_tpu = common.tpu and importlib.util.find_spec("torch_xla") is None
@@ -188,7 +191,7 @@ def _check_precision(common: DictConfig) -> None:
 
 
 def _check_schedule(cfg: DictConfig) -> None:
-    """The schedule that divides by the number of warm-up updates, and those that take one learning rate only."""
+    """Check the schedule that divides by the number of warm-up updates, and those that take only one learning rate."""
     name = cfg.lr_scheduler._name
     if name == "inverse_sqrt" and not cfg.lr_scheduler.warmup_updates:
         option = spelling("lr_scheduler", "warmup_updates")
@@ -199,7 +202,7 @@ def _check_schedule(cfg: DictConfig) -> None:
 
 
 def _check_literal(group: str, name: str, value: Any, fits: Callable[[Any], bool], example: str) -> None:
-    """An option that fairseq evaluates as Python, whatever it says."""
+    """Check an option that fairseq evaluates as Python."""
     try:
         good = fits(ast.literal_eval(value) if isinstance(value, str) else value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

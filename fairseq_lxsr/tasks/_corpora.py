@@ -1,4 +1,4 @@
-"""What fairseq-preprocess left in a data folder: language pairs, the joined dictionary, the aligned text."""
+"""Reads the output of fairseq-preprocess: language pairs, the joined dictionary, the aligned text."""
 
 from pathlib import Path
 
@@ -13,7 +13,11 @@ from fairseq_lxsr.text import MASK, SPECIAL, WORD_START, is_punctuation, read_di
 
 
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
-    """Pairs of languages from `--lang-pairs`, or from the names of the training files.
+    """Find the language pairs, from `--lang-pairs` or from the names of the training files.
+
+    Args:
+        folder: data folder.
+        wanted: value of `--lang-pairs`; None for all pairs of the folder.
 
     Raises:
         InputError: for a missing folder, a name that is no pair, or a language without a dictionary.
@@ -42,10 +46,10 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
 
 
 def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
-    """The one dictionary of all languages.
+    """Read the dictionary, which all languages share.
 
     Raises:
-        InputError: where two languages have different ones.
+        InputError: where two languages have different dictionaries.
     """
     languages = list(dict.fromkeys(language for pair in pairs for language in pair))
     first = folder / f"dict.{languages[0]}.txt"
@@ -61,7 +65,7 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
 
 
 def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
-    """Add <mask>, the last symbol, to a dictionary of pieces."""
+    """Add <mask> to a dictionary of pieces, as its last symbol."""
     punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
     mask_idx = dictionary.add_symbol(MASK)
     return MaskingVocabulary(
@@ -74,10 +78,10 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """A dict.LANG.txt.
+    """Read a dict.LANG.txt.
 
     Raises:
-        InputError: for a file that fairseq cannot read, or one without an entry.
+        InputError: for a file that fairseq cannot read, or that has no entry.
     """
     if len(read_dictionary(path)) == len(SPECIAL):
         raise InputError(f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary")
@@ -85,10 +89,20 @@ def load_dictionary(path: Path) -> Dictionary:
 
 
 def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols: int) -> PairCorpus | None:
-    """One split of one language pair, in whichever order fairseq-preprocess was told its languages.
+    """Read one split of one language pair, in whichever order fairseq-preprocess was given its languages.
 
     Args:
-        num_symbols: entries of the dictionary that the text was made with.
+        folder: data folder.
+        split: `train`, `valid` or `test`.
+        source: source language.
+        target: target language.
+        num_symbols: number of entries of the dictionary of the text.
+
+    Returns:
+        the two sides; None where the folder does not have them.
+
+    Raises:
+        InputError: for sides that are empty or of different lengths.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"

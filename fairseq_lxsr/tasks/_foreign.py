@@ -1,4 +1,4 @@
-"""Errors of fairseq that the user can mend, in one line; fairseq and hydra end them with a traceback."""
+"""Turns errors of fairseq that the user can fix into one line; fairseq and hydra print a traceback."""
 
 import os
 import re
@@ -9,9 +9,9 @@ from omegaconf.errors import InterpolationKeyError
 from fairseq_lxsr.errors import install_excepthook, one_line
 from fairseq_lxsr.tasks._checks import OF_TASK, RANGES, spelling
 
-# kind of error, a pattern for its message, what to say instead (with the groups of the pattern)
+# type of the error, pattern of its message, replacement (with the groups of the pattern)
 EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
-    # these are found before a task is made
+    # these are raised before a task is built
     (ValueError, "Seed must be between", f"{spelling('common', 'seed')}: expected {RANGES['common']['seed']}"),
     (
         ValueError,
@@ -47,8 +47,8 @@ EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 def explain(error: BaseException) -> str | None:
-    """What to tell the user; None for an error that keeps its traceback."""
-    # fairseq looks for the first number that is not finite, and that may fail
+    """Find the message for an error; None for an error that keeps its traceback."""
+    # fairseq searches for the first number that is not finite, and the search may fail with another error
     cause = error.__context__ if isinstance(error.__context__, FloatingPointError) else error
     for kind, pattern, message in EXPLAINED:
         match = re.match(pattern, str(cause)) if isinstance(cause, kind) else None
@@ -61,4 +61,4 @@ def report_in_one_line() -> None:
     """Call once, when the plugin is imported."""
     install_excepthook("fairseq_lxsr", explain)
     if HydraConfig.initialized():
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra hands errors on and prints no traceback of its own
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra then re-raises errors without printing a traceback

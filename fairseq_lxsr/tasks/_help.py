@@ -1,6 +1,6 @@
-"""The options of this plugin, after those of fairseq, where --help is asked for.
+"""Prints the options of this plugin after those of fairseq if --help is given.
 
-fairseq prints its help and exits before it looks at --task, --arch and --criterion, so theirs never show.
+fairseq prints its help and exits before it reads --task, --arch and --criterion, so their options are missing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def add_to_help() -> None:
 
 
 def print_options() -> None:
-    """Every option of ours with its help and default."""
+    """Print every option of this plugin with its help and default."""
     parser = argparse.ArgumentParser(
         add_help=False, usage=argparse.SUPPRESS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )

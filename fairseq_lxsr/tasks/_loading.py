@@ -1,4 +1,4 @@
-"""fairseq's loading threads, ended before Python ends."""
+"""Ends fairseq's loading threads before Python exits."""
 
 import atexit
 import contextlib
@@ -8,20 +8,20 @@ import time
 
 from fairseq.data.iterators import BackgroundConsumer
 
-PATIENCE = 10  # seconds for all of them; one that waits longer is left to Python
+PATIENCE = 10  # seconds for all threads together; one that takes longer is left to Python
 
 
 @atexit.register
 def end_loading_threads() -> None:
     """Stop every thread that loads batches, and wait for it.
 
-    They are daemons: one that Python ends inside of torch ends the process with SIGABRT, when all work is done.
+    They are daemons: if Python ends one inside of torch, the process aborts with SIGABRT although all work is done.
     """
     deadline = time.monotonic() + PATIENCE
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
-            thread._max_len = 0  # it stops after the batch it is at
+            thread._max_len = 0  # it stops after its current batch
             while thread.is_alive() and time.monotonic() < deadline:
                 with contextlib.suppress(queue.Empty):
-                    thread._queue.get_nowait()  # it may wait for room
+                    thread._queue.get_nowait()  # it may be blocked by a full queue
                 thread.join(0.01)

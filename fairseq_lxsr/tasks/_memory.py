@@ -1,4 +1,4 @@
-"""How large a model will be, found before any memory is taken for it."""
+"""Checks the memory that a model needs before any of it is allocated."""
 
 import contextlib
 import itertools
@@ -15,10 +15,10 @@ def check_memory(build: Callable[[], nn.Module]) -> None:
     """Refuse a model that this machine cannot hold.
 
     Args:
-        build: makes it; called on torch's device without memory.
+        build: builds the model; it is called on torch's device without memory.
 
     Raises:
-        InputError: where weights and gradients, in float32, are more than the memory of the machine.
+        InputError: where weights and gradients, in float32, need more than the memory of the machine.
     """
     numbers = 0
     with contextlib.suppress(NotImplementedError, RuntimeError), shapes_only():

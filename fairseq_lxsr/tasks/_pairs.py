@@ -1,4 +1,4 @@
-"""What the tasks that train on sentence pairs share."""
+"""The base of the tasks that train on sentence pairs."""
 
 import logging
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class PairTaskConfig(LxsrTaskConfig):
 
 
 class PairTask(LxsrTask):
-    """Reads aligned text of one joined dictionary; sub-classes say what a batch is made of."""
+    """Reads aligned text of one joined dictionary; sub-classes build the dataset."""
 
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
@@ -59,13 +59,13 @@ class PairTask(LxsrTask):
         return joined_dictionary(folder, self.pairs)
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
-        """Source and target language of the pairs to train on."""
+        """Choose the pairs to train on, as source and target language."""
         return language_pairs(folder, self.cfg.lang_pairs)
 
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
     ) -> PairDataset:
-        """The dataset of one split, of the pairs that have it; `options` are those of `PairDataset`."""
+        """Build the dataset of one split from the pairs that have it; `options` are those of `PairDataset`."""
         raise NotImplementedError
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
@@ -75,7 +75,7 @@ class PairTask(LxsrTask):
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
-        """`split` of every language pair that has it, of the shard whose turn it is."""
+        """Read `split` of every language pair that has it, from the shard of this epoch."""
         folder = self.folder_of(split, epoch)
         read = {pair: read_corpus(folder, split, *pair, self.num_symbols) for pair in self.pairs}
         found = {pair: corpus for pair, corpus in read.items() if corpus is not None}
@@ -85,7 +85,7 @@ class PairTask(LxsrTask):
         return found
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` as `read_corpora`."""
+        """Read `split` of all language pairs, and build its dataset."""
         found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
         options: dict[str, Any] = {
             "eos_idx": self.dictionary.eos(),
@@ -106,7 +106,7 @@ class PairTask(LxsrTask):
 
     @property
     def longest(self) -> int:
-        """Pieces of a sentence that are read: never more than the model that is loaded was trained on."""
+        """Maximum number of pieces that are read of a sentence, at most that of the loaded model's training."""
         return min(self.cfg.max_positions, self.state.state_dict[LONGEST])
 
     def max_positions(self) -> int | tuple[int, int]:

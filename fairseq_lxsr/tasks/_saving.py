@@ -1,4 +1,4 @@
-"""The folder that a run saves in: who may, whether there is room, and whether its training is over already."""
+"""Checks of the folder that a run saves in: its lock, the disk space, and whether training is finished already."""
 
 import atexit
 import contextlib
@@ -19,23 +19,26 @@ let_go = atexit.register(_held.close)
 
 
 def hold(save_dir: Path) -> None:
-    """No other run saves here until this process ends, or begins another run.
+    """Lock a folder against other runs until this process ends or starts another run.
 
     Raises:
-        InputError: saying who saves here already.
+        InputError: for a folder that another run has locked; it names that run.
     """
     let_go()
     _held.enter_context(locked(save_dir / LOCK, save_dir))
 
 
 def reached(state: dict[str, Any], cfg: DictConfig) -> str | None:
-    """The limit that a run which goes on from a checkpoint has reached already; None where there is more to train.
+    """Find the limit of training that a checkpoint has reached already; None where there is more to train.
 
-    fairseq would make one update more, and write its checkpoints again.
+    fairseq would do one more update, and write its checkpoints again.
 
     Args:
-        state: the checkpoint.
+        state: the checkpoint that training resumes from.
         cfg: all groups of options.
+
+    Returns:
+        the option and its value.
     """
     extra, limits = state.get("extra_state") or {}, cfg.optimization
     history = state.get("optimizer_history") or [{}]
@@ -53,9 +56,13 @@ def reached(state: dict[str, Any], cfg: DictConfig) -> str | None:
 
 
 def check_space(save_dir: Path, num_parameters: int) -> None:
-    """Refuse where the next checkpoint does not fit: parameters and two moments, three times (epoch, best, last)."""
+    """Check that the next checkpoint fits on the disk: parameters and two moments, three times (epoch, best, last).
+
+    Raises:
+        InputError: where there is too little space.
+    """
     if not save_dir.is_dir():
-        return  # fairseq makes it on the node that saves
+        return  # fairseq creates it on the node that saves
     needed, free = 3 * (3 * 4 * num_parameters + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
     if free < needed:
         raise InputError(

@@ -1,4 +1,4 @@
-"""fairseq task `sent_context`: sentences and their contexts, for embeddings without parallel text."""
+"""fairseq task `sent_context`: sentences and their contexts, which train embeddings without parallel text."""
 
 import itertools
 import logging
@@ -33,7 +33,7 @@ from fairseq_lxsr.text import DICTIONARY_FILE
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")  # of the mined pairs; the text follows
+COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")  # of mined pairs; text follows
 
 
 @dataclass
@@ -56,7 +56,7 @@ class SentContextConfig(LxsrTaskConfig):
 
 @register_task("sent_context", dataclass=SentContextConfig)
 class SentContextTask(LxsrTask):
-    """Batches of sentences in their contexts, of all languages, for `--criterion sent_context_loss`."""
+    """Makes batches of sentences in their contexts, of all languages, for `--criterion sent_context_loss`."""
 
     def __init__(self, cfg: SentContextConfig):
         super().__init__(cfg)
@@ -72,7 +72,7 @@ class SentContextTask(LxsrTask):
         return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` of every language; with `--stage regress` the samples are the mined pairs, of all shards."""
+        """Read `split` of every language; with `--stage regress` the samples are the mined pairs of all shards."""
         if self.cfg.mined is not None and split != "train":
             raise InputError(f"--stage regress has no {split} samples; expected --disable-validation")
         folders = [self.folder_of(split, epoch)] if self.cfg.mined is None else self.shards
@@ -102,7 +102,7 @@ class SentContextTask(LxsrTask):
 
 
 def languages_of(folder: Path, wanted: str | None) -> list[str]:
-    """Languages from `--langs`, or from the names of the training files."""
+    """Find the languages, from `--langs` or from the names of the training files."""
     there = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
     if not there:
         raise InputError(f"{folder}: has no train.LANG.documents.npy; expected a data folder of `lxsr train-context`")
@@ -118,10 +118,13 @@ def languages_of(folder: Path, wanted: str | None) -> list[str]:
 
 
 def read_documents(folders: Sequence[Path], split: str, language: str, num_symbols: int) -> DocumentCorpus:
-    """The sentences of one language, of all folders one after the other, and where its documents begin.
+    """Read the documents of one language from all folders, one after the other.
 
     Args:
-        num_symbols: entries of the dictionary that the text was made with.
+        folders: data folders.
+        split: `train` or `valid`.
+        language: language code.
+        num_symbols: number of entries of the dictionary of the text.
     """
     parts = [_read_part(folder, split, language, num_symbols) for folder in folders]
     if len(parts) == 1:
@@ -154,10 +157,10 @@ def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> Doc
 
 
 def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
-    """A file of mined pairs, tab-separated `COLUMNS`.
+    """Read a file of mined pairs, tab-separated `COLUMNS`.
 
     Raises:
-        InputError: for a line of another kind, a language or a sentence that is not there, or no line at all.
+        InputError: for a line of another format, an unknown language or sentence, or an empty file.
     """
     numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
     left, right, labels = [], [], []

@@ -29,7 +29,7 @@ DEFAULT_BATCH_SIZE = 128
 
 @dataclass
 class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig):  # type: ignore[misc]
-    """Options of the text, and those of every term of the loss."""
+    """Options of the text, and the options of every term of the loss."""
 
     word_dropout: float = field(
         default=0.0,
@@ -49,7 +49,7 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
 class XlingSentTask(PairTask):
-    """Batches of sentence pairs, each of one language pair, for `--criterion xling_sent_loss`."""
+    """Makes batches of sentence pairs, each of one language pair, for `--criterion xling_sent_loss`."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:

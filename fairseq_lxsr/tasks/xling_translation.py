@@ -47,7 +47,7 @@ class XlingTranslationConfig(PairTaskConfig):
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Batches of one direction each, for `--criterion xling_translation_loss`; fairseq-generate translates with it."""
+    """Makes batches of one direction each, for `--criterion xling_translation_loss` and for fairseq-generate."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces them by those of its checkpoint, and a language keeps its number
+        # fairseq-generate replaces them by those of its checkpoint, so that a language keeps its index
         self.state.merge_state_dict({LANGUAGES: sorted({target for _, target in self.pairs})})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
