@@ -15,7 +15,6 @@ from fairseq_lxsr.datasets.lsi import lsi_embeddings
 from fairseq_lxsr.datasets.masking import WordDropout
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
-from fairseq_lxsr.errors import install_excepthook
 from fairseq_lxsr.ranges import below
 from fairseq_lxsr.tasks._corpora import add_mask
 from fairseq_lxsr.tasks._help import add_to_help
@@ -91,5 +90,4 @@ class XlingSentTask(PairTask):
         return SentencePairDataset(list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options)
 
 
-install_excepthook("fairseq_lxsr")
 add_to_help()
