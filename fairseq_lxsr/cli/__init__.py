@@ -1,1 +1,1 @@
-"""`lxsr VERB`: parse, call, print."""
+"""The verbs of `lxsr`: each module parses options, calls the library and prints."""

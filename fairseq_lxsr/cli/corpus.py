@@ -11,7 +11,7 @@ from fairseq_lxsr.ranges import file_path
 if TYPE_CHECKING:
     from fairseq_lxsr.preparation.sources import Corpus
 
-# the registry and the downloads need numpy and tqdm, so they are imported when a verb runs
+# the registry and the downloads need numpy and tqdm, so they are imported only when a verb runs
 
 
 def add_parser(verbs) -> None:

@@ -88,10 +88,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def load_embedder(args: argparse.Namespace) -> "Encoder":
-    """What --model names, told how to compute.
+    """Load the encoder that --model names, with the options of the computation.
 
     Raises:
-        InputError: for options that a model does not take.
+        InputError: for options that the model does not take.
     """
     from fairseq_lxsr.embeddings import ModelFolder
 
@@ -109,11 +109,13 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
 def embedder(
     args: argparse.Namespace, encoder: "Encoder", first: int, total: int | None
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
-    """Windows of lines to embeddings as the options want them.
+    """Return a function from windows of lines to embeddings, as the options say.
 
     Args:
+        args: options of the command line.
+        encoder: encoder of the lines.
         first: number of the first line, from 0.
-        total: lines of the input, where they are known.
+        total: number of lines of the input; None where it is unknown.
     """
     import numpy as np
 
@@ -137,7 +139,7 @@ def embedder(
 
 
 def describe(args: argparse.Namespace, encoder: "Encoder", layout: "Layout", first: int) -> dict[str, Any]:
-    """Everything that the bytes depend on, for the description beside the output."""
+    """Collect all settings that the bytes depend on, for the description beside the output."""
     settings = {
         "model": encoder.fingerprint,
         "input": ["-" if is_stream(name) else Path(name).name for name in args.input],
@@ -148,24 +150,24 @@ def describe(args: argparse.Namespace, encoder: "Encoder", layout: "Layout", fir
         "on_long": args.on_long,
     }
     if args.dtype == "int8":
-        settings["batch_size"] = args.batch_size  # its scales are those of a batch
+        settings["batch_size"] = args.batch_size  # int8 scales are computed per batch
     if layout.format == "raw":
         settings["laser_options"] = laser_options(layout)
     return settings
 
 
 def laser_options(layout: "Layout") -> str:
-    """What the scripts of LASER (mine_bitexts.py, xsim.py) must be told of raw embeddings: nothing is in the file."""
+    """Return the options of LASER's scripts (mine_bitexts.py, xsim.py) for raw embeddings, which have no header."""
     return f"--dim {layout.width}" + (" --fp16" if layout.dtype == "float16" else "")
 
 
 def is_stream(name: str) -> bool:
-    """Whether an input can be read only once: standard input, or a pipe such as `<(zcat a.gz b.gz)`."""
+    """Return whether an input can be read only once: standard input, or a pipe such as `<(zcat a.gz b.gz)`."""
     return name == "-" or (Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir())
 
 
 def count_lines(paths: list[str]) -> int | None:
-    """Lines of all inputs together; None where one is read only once."""
+    """Count the lines of all inputs together; return None where one can be read only once."""
     if "-" in paths and len(paths) > 1:
         raise InputError("standard input (-) beside files; expected one or the other")
     if any(map(is_stream, paths)):
@@ -177,7 +179,7 @@ def count_lines(paths: list[str]) -> int | None:
 
 
 def part_of_parts(text: str) -> tuple[int, int]:
-    """The value of --shard, as `type=` of argparse."""
+    """Parse the value of --shard, as `type=` of argparse."""
     part, _, parts = text.partition("/")
     try:
         count = int(at_least(1)(parts))
@@ -189,7 +191,7 @@ def part_of_parts(text: str) -> tuple[int, int]:
 def shard(
     lines: Iterator[str], total: int | None, which: tuple[int, int] | None
 ) -> tuple[Iterator[str], int | None, int]:
-    """The lines of one part, their number where it is known, and the first one's from 0."""
+    """Return the lines of one part, their number where it is known, and the number of the first line from 0."""
     if which is None:
         return lines, total, 0
     part, parts = which

@@ -32,7 +32,7 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Add scores to the file as they are measured; print the table and the signatures, also of a part of them."""
+    """Append scores to the file as they are measured; print the table and the signatures, even of partial results."""
     from fairseq_lxsr.evaluation.published import published_table
     from fairseq_lxsr.evaluation.score import append_scores
     from fairseq_lxsr.evaluation.table import report_scores
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def load_encoder(args: argparse.Namespace, plan: "Plan") -> "Encoder":
-    """The encoder, loaded once it is certain that the scores can be written, which may be hours later."""
+    """Load the encoder after checking that the scores can be written, which happens hours later."""
     from fairseq_lxsr.evaluation.score import check_scores_file
 
     refuse_overlap([args.output, *plan.outputs], [*plan.texts, *model_files(args.model)])

@@ -28,7 +28,7 @@ def add_parser(verbs) -> None:
 
 
 def add_forms(parser: argparse.ArgumentParser) -> None:
-    """Each form of export with the options that it has."""
+    """Add each form of export with its options."""
     forms = parser.add_subparsers(title="forms", required=True, metavar="FORM")
     for name, (add_options, run, description) in FORMS.items():
         form = forms.add_parser(name, help=description, description=f"Write {description}.")
@@ -163,14 +163,14 @@ def run_onnx(args: argparse.Namespace) -> None:
 
 
 def loaded(args: argparse.Namespace) -> "SentenceEncoder":
-    """The model folder that --model names, where --output is none of its files."""
+    """Load the model folder that --model names, after checking that --output is not one of its files."""
     from fairseq_lxsr.encoder import SentenceEncoder
 
     refuse_overlap([args.output], model_files([args.model]))
     return SentenceEncoder.from_pretrained(args.model, "cpu")
 
 
-# of each form what adds its options, what runs it, and what it writes
+# for each form: the function that adds its options, the function that runs it, and what it writes
 FORMS = {
     "folder": (add_folder_options, run_folder, "a model folder from a checkpoint of fairseq-train"),
     "card": (add_card_options, run_card, "a new model card (README.md) in a model folder, with scores"),

@@ -12,9 +12,9 @@ from signal import SIGINT, SIGPIPE, SIGTERM
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import Terminated, exit_on_input_error, heeding_sigterm
 
-SIGNALLED = 128  # and the number of the signal: the exit status of what a signal ended
-# of each verb the module, whose `add_parser` adds it, and what --help says; only the module of the verb at hand is
-# imported, and it imports torch and numpy, which take seconds, where it runs and not where it parses
+SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
+# for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
+# it imports torch and numpy, which take seconds, when it runs and not when it parses
 VERBS = {
     "corpus": ("corpus", "list and get public training text"),
     "clean": ("prepare", "read, clean and split text of each language pair"),
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of a command line; `others` are those that the verb passes on."""
+    """Parse a command line; `others` are the options that the verb passes on."""
     parser = make_parser(arguments[0] if arguments else "")
     for word in arguments:
-        if word.startswith("--") and word.endswith("=--"):  # argparse makes an empty list of it
+        if word.startswith("--") and word.endswith("=--"):  # argparse turns it into an empty list
             parser.error(f"{word}: expected a value")
     args, others = parser.parse_known_args(arguments)
     if "others" in args:
@@ -70,9 +70,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """All output is written at the end of the block; a reader who has seen enough by then does no harm."""
+    """Flush all output at the end of the block; a reader that has closed the pipe is not an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name or a sentence that the terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")  # for text that the terminal cannot show
     try:
         yield
     finally:
@@ -80,13 +80,13 @@ def flushed_output() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python would flush again at exit
             if not isinstance(error, BrokenPipeError):
                 raise
 
 
 def make_parser(verb: str) -> argparse.ArgumentParser:
-    """The parser of one verb with all its options, or of all verbs without any."""
+    """Make the parser of one verb with all its options, or of all verbs without options."""
     parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")

@@ -1,4 +1,4 @@
-"""What --model may name, for every verb that measures, mines or searches."""
+"""The option --model and its values, for every verb that measures, mines or searches."""
 
 import argparse
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ ANY_MODEL = (
 
 
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
-    """How to encode."""
+    """Add the options of encoding."""
     parser.add_argument(
         "--batch-size", type=at_least(1), default=256, metavar="N", help="sentences encoded together (default: 256)"
     )
@@ -29,7 +29,7 @@ def add_batch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:
-    """Any encoder; `default` says what is taken where none is named."""
+    """Add --model for any encoder; `default` says in the help what is taken without it."""
     parser.add_argument(
         "--model",
         required=not default,
@@ -49,7 +49,7 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
 
 
 def model_name(text: str) -> str:
-    """A value of --model, as `type=` of argparse."""
+    """Check a value of --model, as `type=` of argparse."""
     FILE_NAME(FILE_NAME(text).split("=", 1)[1] if _names_language(text) else text)
     return text
 
@@ -72,10 +72,11 @@ def check_device(args: argparse.Namespace) -> None:
 
 
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
-    """What --model names, once or for several languages.
+    """Load the encoder that --model names, once or for several languages.
 
     Args:
-        options: of `SentenceEncoder.encode`, for model folders of ours.
+        args: options of the command line.
+        options: options of `SentenceEncoder.encode`, for our model folders.
     """
     from fairseq_lxsr.embeddings import ByLanguage
 
@@ -91,7 +92,7 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
 
 
 def model_files(specs: Iterable[str]) -> Iterator[Path]:
-    """What is read of the models that --model names; a folder that is not ours for all that is in it."""
+    """Yield the files that are read of the models that --model names; a foreign folder stands for all its content."""
     from fairseq_lxsr.embeddings import embedding_files, index_path, is_stored
     from fairseq_lxsr.model_folder import FILES
 
@@ -128,7 +129,7 @@ def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Enco
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether config.json is that of a model folder of ours (or none is there: then the error says what is missing)."""
+    """Return whether config.json is that of our model folders, or is missing (loading then says what is missing)."""
     from fairseq_lxsr.model_folder import CONFIG_FILE
 
     if (folder / "modules.json").exists():

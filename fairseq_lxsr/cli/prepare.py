@@ -122,7 +122,7 @@ def binarise_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_number(parser: argparse.ArgumentParser, kind: type, name: str, help_text: str) -> None:
-    """An option whose default and range stand at a field of a dataclass."""
+    """Add an option whose default and range are those of a dataclass field."""
     item = next(item for item in fields(kind) if item.name == name)
     parser.add_argument(
         f"--{name.replace('_', '-')}",
@@ -141,7 +141,7 @@ def language_pairs(text: str) -> list[str]:
 
 
 def config_of(args: argparse.Namespace) -> PrepareConfig:
-    """The configuration that the options of a command line spell; options that it does not have keep their defaults."""
+    """Make the configuration from the options of a command line; options that the verb lacks keep their defaults."""
     given = vars(args)
     if given.get("config"):
         others = [word for word in args.command_line if word.startswith("--") and not word.startswith("--loc")]
@@ -169,7 +169,7 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     )
 
 
-# what a stage needs is imported when it runs: numpy, SentencePiece and others take seconds
+# a stage imports what it needs when it runs, because numpy, SentencePiece and others take seconds
 
 
 def run_clean(args: argparse.Namespace) -> None:

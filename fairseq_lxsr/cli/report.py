@@ -78,7 +78,7 @@ def all_scores(folder: Path) -> Iterator["Score"]:
 
 @contextlib.contextmanager
 def skipped_if_unfit() -> Iterator[None]:
-    """A file of another kind or that cannot be read, or text of too few pairs, is named and left out."""
+    """Report and skip a file that is of another kind or unreadable, or text with too few pairs."""
     try:
         yield
     except (InputError, OSError) as error:
@@ -86,17 +86,17 @@ def skipped_if_unfit() -> Iterator[None]:
 
 
 def files_of(folder: Path, pattern: str) -> list[Path]:
-    """Files in their order; not a pipe, which might never end."""
+    """Return the sorted files; a pipe is left out because it might never end."""
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 def printable(path: Path) -> str:
-    """A name that can be written as UTF-8."""
+    """Return a name that can be written as UTF-8."""
     return str(path).encode("utf-8", "replace").decode()
 
 
 def aligned_texts(args: argparse.Namespace) -> list[Files]:
-    """The text that was named, or the held-out text beside the model; none where there is no model."""
+    """Return the text that was named, or the held-out text beside the model; empty where there is no model."""
     from fairseq_lxsr.model_folder import CONFIG_FILE
 
     named = args.source or args.target or args.data
@@ -110,7 +110,7 @@ def aligned_texts(args: argparse.Namespace) -> list[Files]:
 
 
 def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Sample"]:
-    """What the model makes of each aligned text."""
+    """Measure the model on each aligned text."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text, embed
@@ -133,7 +133,7 @@ def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Samp
 
 
 def held_out(folder: Path) -> Iterator[Files]:
-    """The test text of `lxsr prepare`."""
+    """Yield the test text of `lxsr prepare`."""
     for pair in sorted((folder / "corpus").glob("*-*")):
         first, second = pair.name.split("-", 1)
         source, target = pair / f"test.{first}", pair / f"test.{second}"

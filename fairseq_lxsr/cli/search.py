@@ -82,7 +82,7 @@ def run_index(args: argparse.Namespace) -> None:
     encoder = load_any(args, show_progress=False)
     check_kind(args.kind, args.lists, encoder.width)
     lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
-    # what was made of several models is searched with the same --model again
+    # an index of several models is searched with the same --model again
     folder = str(Path(args.model[0]).resolve()) if len(args.model) == 1 else ""
     encode = embedder(encoder, args)
     index = CorpusIndex.build(args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, folder)
@@ -90,7 +90,7 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def embedder(encoder: "Encoder", args: argparse.Namespace) -> "Callable[[Text], np.ndarray]":
-    """Text of --input or of the command line to embeddings."""
+    """Return a function that embeds text of --input or of the command line."""
     total = None
     if args.input and Path(args.input).is_file():
         total = sum(1 for _ in read_lines(args.input))
@@ -127,10 +127,10 @@ def run_search(args: argparse.Namespace) -> None:
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:
-    """The model that an index was made with.
+    """Return the model that an index was made with.
 
     Raises:
-        InputError: where it is no longer there.
+        InputError: where it no longer exists.
     """
     model = index.config["model_folder"]
     if not model or not Path(model).exists():
@@ -141,7 +141,7 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
 
 
 def write(output: str | None, queries: "Sequence[str]", found: list[list["Hit"]]) -> None:
-    """TSV to a file, or for reading to the screen."""
+    """Write TSV to a file, or readable text to the screen."""
     if output:
         with atomic_write(output) as stream:
             for query, hits in zip(queries, found, strict=True):

@@ -16,7 +16,7 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    # torch and others take seconds
+    # torch and others take seconds to import
     from fairseq_lxsr.context.config import ContextConfig
     from fairseq_lxsr.context.rounds import RECORD, REPORT, Rounds, TrainingText
     from fairseq_lxsr.preparation.documents import prepare_documents

@@ -1,4 +1,4 @@
-"""Models in the formats that other tools read."""
+"""Writes models in the formats of other tools."""
 
 from fairseq_lxsr.export.mteb_encoder import MtebEncoder
 from fairseq_lxsr.export.onnx_folder import export_onnx

@@ -1,4 +1,4 @@
-"""Our tokenizer for other programs: what SentencePiece does, as a tokenizer of Hugging Face."""
+"""Converts a SentencePiece tokenizer to a Hugging Face tokenizer, for other programs."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fairseq_lxsr.files import BLANKS
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.text import MASK, UNK, Tokenizer
 
-# what the two tokenizers are compared on, beside text that the user gives
+# texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
     "  Où   est la bibliothèque ?  Ça coûte 12,50 €… «\u00a0ici\u00a0» ",
@@ -21,10 +21,10 @@ SAMPLE = (
     "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. ΔΡΟ\u0301Σ λΣ\u0301λ 中Σ σας it\x92s here e\u0302\u0301 a\u0323\u0302 محم\u0651\u064eد",
     "the <mask> of <pad> and <unk> in <s> </s>",
 )
-# what Python's lower case makes ς: after a letter with case and before none, whatever marks and dots lie between
+# Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-# letters of Vietnamese with two marks: the library composes a letter with one, SentencePiece with both
+# Vietnamese letters with two marks: the library composes one mark, SentencePiece composes both
 TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
 
 
@@ -44,18 +44,19 @@ def require_transformer(encoder: SentenceEncoder, form: str) -> None:
 
 
 def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
-    """What each row of the embeddings stands for, and after it the pieces that have none: they are read as unknown."""
+    """List the symbols of the embedding rows, followed by the pieces without a row, which are read as unknown."""
     symbols = tokenizer.symbols
     if len(symbols) < rows:
-        symbols = [*symbols, MASK]  # training adds it to the dictionary's
+        symbols = [*symbols, MASK]  # training adds it to the dictionary
     known = set(symbols)
     return [*symbols, *(piece for piece in tokenizer.all_pieces() if piece not in known)]
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """SentencePiece's normalisation, pieces and algorithm as a tokenizer of the library tokenizers, with our ids.
+    """Build a tokenizer of the library tokenizers with SentencePiece's normalization and algorithm, and our ids.
 
     Args:
+        tokenizer: the tokenizer to convert.
         symbols: see `extended_symbols`.
     """
     from sentencepiece import sentencepiece_model_pb2
@@ -79,7 +80,7 @@ def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
 
 
 def _algorithm(proto: Any, symbols: Sequence[str]) -> Any:
-    """BPE or unigram over our symbols; those that SentencePiece never gives score too low to be chosen."""
+    """Build BPE or unigram over our symbols; symbols that SentencePiece never gives score too low to be chosen."""
     from tokenizers import models
 
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL}
@@ -87,7 +88,7 @@ def _algorithm(proto: Any, symbols: Sequence[str]) -> Any:
     fallback = bool(proto.trainer_spec.byte_fallback)
     if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
         never = min(scores.values()) - 1e4
-        # with a blank before it no text looks like it
+        # no text can equal a symbol with a blank before it
         names = (symbol if symbol in scores or symbol in of_bytes else f" {symbol}" for symbol in symbols)
         vocabulary = [(name, scores.get(name, never)) for name in names]
         return models.Unigram(vocabulary, unk_id=list(symbols).index(UNK), byte_fallback=fallback)

@@ -1,4 +1,4 @@
-"""A model folder as mteb 2 measures it: `mteb.evaluate(MtebEncoder.from_pretrained("model"), tasks)`."""
+"""Adapts a model folder to mteb 2: `mteb.evaluate(MtebEncoder.from_pretrained("model"), tasks)`."""
 
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +10,11 @@ from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
 
 
 class MtebEncoder:
-    """Satisfies mteb's `EncoderProtocol`; mteb itself is imported only when it asks for the description.
+    """Implements mteb's `EncoderProtocol`; mteb itself is imported only for the model description.
 
     Args:
-        encoder: what embeds.
-        name: how results are filed, as `organisation/model`.
+        encoder: encoder of the sentences.
+        name: name of the model in results, as `organisation/model`.
     """
 
     def __init__(self, encoder: SentenceEncoder, name: str = "fairseq-lxsr/model"):
@@ -22,7 +22,7 @@ class MtebEncoder:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None) -> "MtebEncoder":
-        """Load a model folder; results are filed under its name."""
+        """Load a model folder; results bear its name."""
         return cls(SentenceEncoder.from_pretrained(folder, device), f"fairseq-lxsr/{Path(folder).resolve().name}")
 
     def encode(
@@ -36,21 +36,21 @@ class MtebEncoder:
         batch_size: int = 256,
         **options,
     ) -> np.ndarray:
-        """Batches of {"text": [...]} -> float32 [N, D]; no prompts, and mteb's other options change nothing."""
+        """Embed batches of {"text": [...]} to float32 [N, D]; prompts and mteb's other options are ignored."""
         sentences = [sentence for batch in inputs for sentence in batch["text"]]
         return self.encoder.encode(sentences, batch_size, show_progress=options.get("show_progress_bar", False))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Cosine of all pairs: [N, D], [M, D] -> [N, M]."""
+        """Compute the cosine of all pairs: [N, D], [M, D] -> [N, M]."""
         return _unit(embeddings1) @ _unit(embeddings2).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Cosine of each pair: [N, D], [N, D] -> [N]."""
+        """Compute the cosine of aligned pairs: [N, D], [N, D] -> [N]."""
         return np.einsum("nd,nd->n", _unit(embeddings1), _unit(embeddings2))
 
     @cached_property
     def mteb_model_meta(self):
-        """mteb's description of the model; the fingerprint is its revision."""
+        """mteb's description of the model, with the fingerprint as its revision."""
         from mteb.models import ModelMeta
 
         return ModelMeta.create_empty(
@@ -68,5 +68,5 @@ class MtebEncoder:
 
 
 def _unit(embeddings: Any) -> np.ndarray:
-    """To length one; zero vectors stay zero. Takes arrays and tensors, one vector or many."""
+    """Scale one vector or many, as array or tensor, to length one; zero vectors stay zero."""
     return to_unit_length(np.atleast_2d(np.asarray(embeddings, dtype=np.float32)))

@@ -1,8 +1,8 @@
-"""The network as ONNX: piece ids in, sentence embeddings out; pooling, and normalising if asked for, in the graph.
+"""Exports the network to ONNX, from piece ids to sentence embeddings, with pooling and optional normalization.
 
-The folder holds onnx/model.onnx, tokenizer.json for the library tokenizers (with the padding and the cut of the model),
-and config.json, which says what is what: the layout that transformers.js reads as well. Its pipeline takes the mean of
-an output [B, T, D], so there is one whose mean over the pieces is the sentence embedding:
+The folder holds onnx/model.onnx, tokenizer.json for the library tokenizers (with the model's padding and truncation),
+and config.json, which describes them; transformers.js reads this layout as well. Its pipeline takes the mean of an
+output [B, T, D], so the graph has such an output whose mean over the pieces is the sentence embedding:
 
     const embed = await pipeline("feature-extraction", "/path/to/folder");
     const embeddings = await embed(["A dog.", "Un chien."], { pooling: "mean" });
@@ -35,14 +35,14 @@ from fairseq_lxsr.text import PAD, UNK
 MODEL_FILE, CONFIG_FILE = "onnx/model.onnx", "config.json"
 TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "sentence_embedding", "last_hidden_state"
-TOLERANCE = 1e-4  # of a coordinate, float32
-LEAST_COSINE = 0.98  # of an embedding with its int8 version
-LEAST_LENGTH = 1e-12  # of an embedding that is normalised
+TOLERANCE = 1e-4  # largest difference of a coordinate, float32
+LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
+LEAST_LENGTH = 1e-12  # lower bound of the length that normalization divides by
 MAX_BATCH = 65_536
 
 
 class _Graph(torch.nn.Module):
-    """What is exported: [B, T] ids, padding at the end of the shorter ones, to [B, D] and [B, T, D]."""
+    """The exported graph: ids [B, T], padded at the end, to embeddings [B, D] and states [B, T, D]."""
 
     def __init__(self, model: TransformerSentenceEncoder, unknown: int, normalize: bool):
         super().__init__()
@@ -50,9 +50,9 @@ class _Graph(torch.nn.Module):
 
     def forward(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         config = self.model.config
-        # one column of padding more: there is something to compute with where all sentences are empty
+        # one more column of padding, so that a batch of empty sentences has a column
         padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)[:, : config.max_positions]
-        # pieces that the dictionary lacks have ids beyond it
+        # pieces that are not in the dictionary have ids beyond it
         known = torch.where(padded < config.vocab_size, padded, self.unknown)
         embeddings, states = self.model(known)[0]
         if config.order_coefficients:
@@ -63,7 +63,7 @@ class _Graph(torch.nn.Module):
         return embeddings, states[:, : input_ids.shape[1]]
 
     def _share(self, is_token: Tensor) -> Tensor:
-        """is_token [B, T] -> [B, T, D]: what each state counts in an embedding, where 1 is what it counts in a mean."""
+        """Compute the weights of states in the embedding relative to a mean: is_token [B, T] -> [B, T, D]."""
         weights = order_weights(is_token, self.model.config.order_coefficients)[1:]  # [k, B, T]
         lengths = is_token.sum(dim=1, keepdim=True)  # [B, 1]
         return 1 + torch.einsum("kbt,kd->btd", weights * lengths, self.model.order)
@@ -79,15 +79,17 @@ def export_onnx(
     """Write the folder; it appears under its name only when ONNX Runtime gives the same embeddings from it.
 
     Args:
-        normalize: embeddings of length one.
-        int8: weights of the matrix products as 8-bit integers, activations when they come.
-        sample: sentences to compare on, beside a few of every kind.
+        encoder: the encoder to export.
+        output: folder to write.
+        normalize: scale embeddings to length one.
+        int8: store weights of matrix products as 8-bit integers; activations are quantized at run time.
+        sample: sentences for the comparison, in addition to built-in ones.
 
     Returns:
-        the largest difference of a coordinate; with int8 the smallest cosine.
+        Largest difference of a coordinate; with int8 the smallest cosine.
 
     Raises:
-        InputError: where libraries are missing, or the embeddings differ by more than rounding.
+        InputError: where a library is missing, or the embeddings differ by more than rounding.
     """
     require_transformer(encoder, "onnx")
     for library in ("onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf"):
@@ -106,11 +108,11 @@ def export_onnx(
 
 
 def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[str, Any]:
-    """config.json without the files."""
+    """Return the content of config.json without the files."""
     config = encoder.model.config
     return {
-        "model_type": "bert",  # of those that transformers.js knows: one graph, ids in, states out
-        "transformers.js_config": {"dtype": "fp32"},  # its name for model.onnx; in browsers it takes another by default
+        "model_type": "bert",  # a type that transformers.js knows: one graph, ids in, states out
+        "transformers.js_config": {"dtype": "fp32"},  # its name for model.onnx; its default in browsers differs
         "hidden_size": config.embed_dim,
         "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
         "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.embed_dim]},
@@ -123,7 +125,7 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
 
 
 def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
-    """The ONNX file, with any number of sentences and pieces."""
+    """Write the ONNX file; the numbers of sentences and pieces are dynamic."""
     config = encoder.model.config
     example = torch.full((3, 7), encoder.tokenizer.unknown)
     example[1, 4:] = config.padding_idx
@@ -151,10 +153,10 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
-    """tokenizer.json, and tokenizer_config.json for transformers.js.
+    """Write tokenizer.json, and tokenizer_config.json for transformers.js.
 
-    That library refuses a folder without the second, which is left out where it would find other pieces: its unigram
-    models have no bytes for letters without a piece.
+    transformers.js refuses a folder without the second file, which is omitted where its pieces would differ: its
+    unigram models have no byte fallback.
     """
     model = encoder.model.config
     symbols = extended_symbols(encoder.tokenizer, model.vocab_size)
@@ -177,7 +179,7 @@ def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
 
 
 def run_folder(folder: Path, sentences: Sequence[str]) -> np.ndarray:
-    """Embeddings of an exported folder by ONNX Runtime, as a user of it would compute them."""
+    """Embed sentences with an exported folder by ONNX Runtime, as a user of the folder would."""
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -206,7 +208,7 @@ def _check(found: np.ndarray, expected: np.ndarray, sentences: Sequence[str], in
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-    """The exporters tell every step; errors still come through as exceptions."""
+    """Silence the exporters, which log every step; errors are still raised."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

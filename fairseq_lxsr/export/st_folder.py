@@ -1,7 +1,7 @@
-"""A model folder as sentence-transformers reads it: a BERT of the same weights, a fast tokenizer, mean pooling.
+"""Exports a model folder to sentence-transformers: a BERT with the same weights, a fast tokenizer, mean pooling.
 
-BERT's layers are ours under other names (post-LayerNorm, learned positions); token types are unused and zero. The
-tokenizer does what SentencePiece does, and is compared with it on export.
+BERT has the same layers under other names (post-LayerNorm, learned positions); token types are unused and zero. The
+tokenizer reproduces SentencePiece, and is compared with it on export.
 """
 
 import tempfile
@@ -36,14 +36,15 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
     """Write the folder; it appears under its name only when it is complete and gives the same vectors.
 
     Args:
-        encoder: a model folder, loaded.
-        sample: sentences to compare on, beside a few of every kind.
+        encoder: the encoder to export.
+        output: folder to write.
+        sample: sentences for the comparison, in addition to built-in ones.
 
     Returns:
-        the largest difference of a coordinate between the two, over all sentences.
+        Largest difference of a coordinate between the two, over all sentences.
 
     Raises:
-        InputError: where the libraries are missing, or the vectors differ.
+        InputError: where a library is missing, or the vectors differ.
     """
     require_transformer(encoder, "sentence-transformers")
     if encoder.model.config.gated:
@@ -65,11 +66,11 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
             tokenizer_object=tokenizer,
             model_max_length=encoder.model.config.max_positions,
             **{kind: tokenizer.id_to_token(symbols.index(symbol)) for kind, symbol in special.items()},
-            split_special_tokens=True,  # text that looks like them is text
+            split_special_tokens=True,  # text that looks like a special token stays text
             model_input_names=["input_ids", "attention_mask"],
         ).save_pretrained(plain)
         bert(encoder.model, len(symbols), encoder.tokenizer.unknown).save_pretrained(plain)
-        SentenceTransformer(plain, device="cpu").save(str(work))  # adds the mean over tokens
+        SentenceTransformer(plain, device="cpu").save(str(work))  # this adds mean pooling
         loaded = SentenceTransformer(str(work), device="cpu", local_files_only=True)
         found = loaded.encode(sentences, batch_size=8, show_progress_bar=False)
         differences = np.abs(found - encoder.encode(sentences, device="cpu")).max(axis=1)
@@ -83,7 +84,7 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
 
 
 def bert(model: TransformerSentenceEncoder, symbols: int, unknown: int) -> Any:
-    """The same network as a BertModel; rows beyond the dictionary are those of the unknown piece."""
+    """Convert the network to a BertModel; rows beyond the dictionary are copies of the unknown piece's row."""
     from transformers import BertConfig, BertModel
 
     config, ours = model.config, model.state_dict()
@@ -92,7 +93,7 @@ def bert(model: TransformerSentenceEncoder, symbols: int, unknown: int) -> Any:
         "embeddings.word_embeddings.weight": torch.cat([words, words[unknown].expand(symbols - len(words), -1)]),
         "embeddings.position_embeddings.weight": ours["embed_positions.weight"],
         "embeddings.token_type_embeddings.weight": torch.zeros(1, config.embed_dim),
-        # nothing reads it, but sentence-transformers would fill it with random numbers
+        # unused, but sentence-transformers would initialize it randomly
         "pooler.dense.weight": torch.zeros(config.embed_dim, config.embed_dim),
         "pooler.dense.bias": torch.zeros(config.embed_dim),
     }

@@ -1,4 +1,4 @@
-"""Training logs and scores as one HTML page that needs no network."""
+"""Writes training logs and scores to one HTML page that needs no network."""
 
 from fairseq_lxsr.report.model_card import write_card
 from fairseq_lxsr.report.page import require_libraries, write_report

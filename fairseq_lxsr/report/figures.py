@@ -1,4 +1,4 @@
-"""The charts of the page, drawn by plotly, and what they show in words and as a table."""
+"""The charts of the page, drawn by plotly, with a description and a table for each."""
 
 from collections.abc import Sequence
 
@@ -19,22 +19,22 @@ LAYOUT = {
     "font": {"family": "system-ui, sans-serif", "size": 13},
 }
 SHOWN_LETTERS = 90
-SPOKEN_CURVES = 6  # of one chart; all are in its table
+SPOKEN_CURVES = 6  # curves of a chart that its description lists; its table has all
 
 
 def short(text: str) -> str:
-    """For a label in a drawing; plotly reads a little HTML, links too, so its signs are taken out."""
+    """Shorten a label of a drawing, and remove HTML characters, because plotly interprets some HTML, links included."""
     cut = text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 1] + "…"
     return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def loss_chart(logs: Sequence[Curves]) -> Chart:
-    """Loss terms over updates; dashed on validation text."""
+    """Draw the loss terms over updates, dashed on validation text."""
     return _curves("Loss per pair", logs, LOSSES, is_loss=True)
 
 
 def accuracy_chart(logs: Sequence[Curves]) -> Chart:
-    """How often a sentence finds its translation in its batch."""
+    """Draw how often a sentence finds its translation in its batch."""
     title = "Share of sentences that find their translation in their batch"
     return _curves(title, logs, ("accuracy",), is_loss=False)
 
@@ -64,7 +64,7 @@ def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: b
 
 
 def length_chart(sample: Sample) -> Chart:
-    """Accuracy by number of words of the query."""
+    """Draw accuracy by number of words of the query."""
     figure = go.Figure(layout=LAYOUT)
     rows: list[tuple[Cell, ...]] = []
     spoken = []
@@ -89,7 +89,7 @@ def length_chart(sample: Sample) -> Chart:
 
 
 def heatmap_chart(sample: Sample) -> Chart:
-    """Cosines of some sentences and translations; the diagonal should stand out."""
+    """Draw the cosines of some sentences and translations; the diagonal should be largest."""
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
     hover = [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]
@@ -117,7 +117,7 @@ def heatmap_chart(sample: Sample) -> Chart:
 
 
 def map_chart(sample: Sample) -> Chart:
-    """Embeddings in two dimensions; a line joins a sentence and its translation."""
+    """Draw embeddings in two dimensions; a line joins a sentence and its translation."""
     count = len(sample.map) // 2
     points = sample.map.astype(float)
     figure = go.Figure(layout=LAYOUT | {"height": 540, "legend": {"orientation": "h", "y": 0}})

@@ -1,4 +1,4 @@
-"""Parts of the page that every reader can use: tables with captions and scopes, charts with their figures in words."""
+"""Accessible parts of the page: tables with captions and scopes, charts with descriptions and tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,19 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing and its alternative for readers who do not see it.
+    """A drawing and its alternative for readers who cannot see it.
 
     Args:
-        summary: what the drawing shows, one or two sentences.
-        head: the same as a table; the first cell of a row names it.
-        rows: the same as a table; the first cell of a row names it.
-        digits: of the floats in the table.
+        title: title of the drawing.
+        figure: figure of plotly.
+        summary: description of the drawing in one or two sentences.
+        head: column names of the same data as a table.
+        rows: rows of that table; the first cell of a row names it.
+        digits: digits after the point of floats in the table.
     """
 
     title: str
-    figure: Any  # of plotly
+    figure: Any  # figure of plotly
     summary: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -28,17 +30,19 @@ class Chart:
 
 
 def named(model: str) -> str:
-    """A fingerprint with what it stands for: `trained (03aaeaa19eee)` or `untrained (03aaeaa19eee)`."""
+    """Describe a fingerprint: `trained (03aaeaa19eee)` or `untrained (03aaeaa19eee)`."""
     fingerprint = model.removesuffix("-untrained")
     return f"{'trained' if fingerprint == model else 'untrained'} ({fingerprint})"
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], digits: int = 1) -> str:
-    """A table that is reached and scrolled by keyboard.
+    """Format a table that the keyboard can reach and scroll.
 
     Args:
-        head: names of the columns; the first cell of each row names the row.
-        digits: after the point of a float; None gives an empty cell.
+        caption: caption of the table.
+        head: names of the columns.
+        rows: cells of each row; the first cell names the row, and None gives an empty cell.
+        digits: digits after the point of a float.
     """
     texts = {column for row in rows for column, cell in enumerate(row) if column and isinstance(cell, str)}
     names = "".join(
@@ -59,11 +63,11 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], dig
 
 
 def drawing(chart: Chart) -> str:
-    """A chart, what it shows in words, and a table of it that opens.
+    """Format a chart with its description and a table that can be opened.
 
-    The script of the page draws what the JSON holds, and gives the drawing its label.
+    The script of the page draws the chart from JSON and labels it.
     """
-    figure = chart.figure.to_json().replace("<", "\\u003c")  # nothing in it may end the script
+    figure = chart.figure.to_json().replace("<", "\\u003c")  # the JSON must not end the script element
     caption = f"{chart.title}: as a table"
     return (
         f"<figure><h3>{escape(chart.title)}</h3>\n"

@@ -1,4 +1,4 @@
-"""README.md of a model folder: what the model was trained on, how well, how large and how fast it is."""
+"""Writes README.md of a model folder: training data, scores, size and speed of the model."""
 
 import json
 import os
@@ -16,15 +16,16 @@ from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, WORD_START, read_dictionary
 
 CARD_FILE = "README.md"
-SENTENCES, PIECES = 2000, 20  # that speed is measured on
+SENTENCES, PIECES = 2000, 20  # size of the text on which speed is measured
 
 
 def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -> None:
     """Write the card into a model folder.
 
     Args:
+        folder: the model folder.
         encoder: the `SentenceEncoder` of that folder.
-        scores: what `lxsr eval --output` wrote of this model.
+        scores: scores of this model that `lxsr eval --output` wrote.
 
     Raises:
         InputError: for scores of another model.
@@ -42,10 +43,11 @@ def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
-    """Speed of `encode` on this machine, from text to embeddings; one run, after a short one.
+    """Measure the speed of `encode` on this machine, from text to embeddings, in one run after a short warm-up.
 
     Args:
-        symbols: a dictionary, for sentences of random pieces.
+        encoder: the encoder.
+        symbols: symbols of the dictionary, for sentences of random pieces.
     """
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
     drawn = np.random.default_rng(1).choice(len(pieces), (SENTENCES, PIECES))
@@ -57,7 +59,7 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
 
 
 def _metadata(training: dict[str, Any]) -> str:
-    """What model hubs read: languages and kind of model."""
+    """Return the metadata that model hubs read: languages and kind of model."""
     names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
     languages = json.dumps(sorted({language for name in names if name for language in name.strip().split("-")}))
     return f"---\nlanguage: {languages}\npipeline_tag: sentence-similarity\nlibrary_name: fairseq-lxsr\n---\n"

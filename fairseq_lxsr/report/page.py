@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, that reaches no other host: the browser itself forbids it."""
+"""Writes one self-contained HTML file; its content security policy forbids requests to other hosts."""
 
 import base64
 import hashlib
@@ -31,7 +31,7 @@ details .scroll { max-height: 30rem; overflow-y: auto; }
 .signature { font: .75rem/1.4 ui-monospace, monospace; color: #555; overflow-wrap: anywhere; }
 .published { background: #fbf6ea; border-left: 4px solid #b08900; padding: .2rem 1rem; }
 """
-# no button that sends a chart away: what plotly adds by itself is not shown
+# plotly's own buttons are hidden, because one of them uploads the chart
 BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]]
 CONFIG = {"responsive": True, "displaylogo": False, "modeBarButtons": BUTTONS, "plotlyServerURL": ""}
 DRAW = """
@@ -50,10 +50,10 @@ for (const place of document.querySelectorAll(".chart")) {
 def write_report(
     output: str | Path, title: str, logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]
 ) -> None:
-    """Write the page; what there is nothing of is left out.
+    """Write the page; sections without content are omitted.
 
     Raises:
-        InputError: where there is nothing at all, or the libraries that draw are missing.
+        InputError: where there is no content at all, or the libraries that draw are missing.
     """
     if not (logs or scores or samples):
         raise InputError("nothing to report: no training log, no scores, no model with text to look at")
@@ -72,11 +72,11 @@ def write_report(
         + f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</main><script>{DRAW}</script>\n</body></html>\n'
     )
     with atomic_write(output, "wb") as stream:
-        stream.write(page.encode("utf-8", "replace"))  # names of files may be no text
+        stream.write(page.encode("utf-8", "replace"))  # names of files may not be valid text
 
 
 def content_policy(*scripts: str) -> str:
-    """What the browser allows the page: these scripts, styles and images of its own, and no other host.
+    """Return the page's content security policy: these scripts, its own styles and images, and no other host.
 
     Source: Content Security Policy Level 3, W3C.
     """
@@ -84,7 +84,7 @@ def content_policy(*scripts: str) -> str:
     allowed = {
         "default-src": "'none'",
         "script-src": " ".join(f"'sha256-{digest}'" for digest in hashes),
-        "style-src": "'unsafe-inline'",  # plotly writes its own
+        "style-src": "'unsafe-inline'",  # plotly writes inline styles
         "img-src": "data: blob:",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -132,7 +132,7 @@ def _scores(scores: Sequence[Score]) -> list[str]:
 
 
 def _row_name(score: Score, others: Sequence[Score]) -> str:
-    """Task, the settings in which the scores of that task differ, and which model where there are several."""
+    """Name a row: the task, the settings in which its scores differ, and the model where there are several."""
     alike = [other.signed_settings for other in others if other.task == score.task]
     varying = []
     for name, value in score.signed_settings.items():

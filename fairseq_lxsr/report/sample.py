@@ -1,4 +1,4 @@
-"""A closer look at one pair of languages: who was found, how near, and what went wrong."""
+"""Detailed measurements on one language pair: accuracy by length, cosines and errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from fairseq_lxsr.evaluation.ranking import identities
 from fairseq_lxsr.retrieval import nearest_neighbours, normalise_rows
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
-LENGTHS = (1, 4, 8, 12, 16, 24, 32)  # least words of a bucket
+LENGTHS = (1, 4, 8, 12, 16, 24, 32)  # smallest number of words of a bucket
 HEATMAP_PAIRS, MAP_PAIRS, ERRORS = 40, 150, 25
 MIN_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class Direction:
-    """Accuracy by length of the query: buckets, queries in them, share found first in percent."""
+    """Accuracy by length of the query: buckets, number of queries, accuracy in percent."""
 
     name: str
     buckets: list[str]
@@ -28,7 +28,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Error:
-    """A sentence whose nearest neighbour is not its translation; `rank` is that of the translation, from 1."""
+    """A sentence whose nearest neighbour is not its translation; `rank` is the translation's rank, from 1."""
 
     query: str
     found: str
@@ -40,17 +40,17 @@ class Error:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the page shows of a pair; the pairs of heat map and map are spread evenly over the text."""
+    """Data that the page shows of a language pair; heat map and map use sentences spread evenly over the text."""
 
     languages: tuple[str, str]
     pairs: int
     directions: list[Direction]
     errors: list[Error]
-    heatmap: FloatArray  # cosines [H, H], source down
+    heatmap: FloatArray  # cosines [H, H], a row for each source sentence
     heatmap_sentences: tuple[list[str], list[str]]
-    map: FloatArray  # [2 P, 2], first the source
+    map: FloatArray  # [2 P, 2], source sentences first
     map_sentences: tuple[list[str], list[str]]
-    model: str = ""  # its fingerprint
+    model: str = ""  # fingerprint of the model
 
 
 def look_at(
@@ -61,7 +61,7 @@ def look_at(
     languages: tuple[str, str],
     model: str = "",
 ) -> Sample:
-    """Measure aligned sentences and their embeddings [N, D] of the model with that fingerprint.
+    """Measure aligned sentences and their embeddings [N, D]; `model` is the fingerprint of the model.
 
     Raises:
         InputError: for fewer than 10 pairs.
@@ -86,7 +86,7 @@ def look_at(
 
 
 def flatten(embeddings: FloatArray) -> FloatArray:
-    """Two dimensions for looking at, [N, 2], by t-SNE (van der Maaten and Hinton 2008) on cosine distances."""
+    """Project embeddings to [N, 2] by t-SNE (van der Maaten and Hinton 2008) on cosine distances."""
     from sklearn.manifold import TSNE
 
     perplexity = min(20, (len(embeddings) - 1) / 3)
@@ -114,7 +114,7 @@ def _direction(name: str, queries, candidates, query_rows: FloatArray, candidate
 
 
 def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
-    """Those of the source whose wrong neighbour is furthest ahead first."""
+    """List the errors of source sentences by how far the cosine of the wrong neighbour exceeds the translation's."""
     cosines, found = nearest_neighbours(left, right, 1)
     same = identities(target)
     gold = (left * right).sum(axis=1)

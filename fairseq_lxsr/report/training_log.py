@@ -1,4 +1,4 @@
-"""What fairseq-train logged: --log-format json or simple."""
+"""Reads logs of fairseq-train (--log-format json or simple)."""
 
 import contextlib
 import re
@@ -13,7 +13,7 @@ from fairseq_lxsr.stored import parse_json
 
 VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?[0-9.]+(?:e-?[0-9]+)?)(?=[,\s|]|$)")
 VALID_PREFIX = "valid_"
-LIMIT = 2**53  # of updates
+LIMIT = 2**53  # limit of the number of updates
 
 
 @dataclass
@@ -26,10 +26,10 @@ class Curves:
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:
-    """Curves of what fairseq-train printed or wrote with --log-file; None where a file holds none.
+    """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds none.
 
     Raises:
-        InputError: naming the line whose number of updates is none, and as `read_lines`.
+        InputError: naming the line whose number of updates is not valid, and as `read_lines`.
     """
     curves = Curves(name or path.name)
     for number, line in enumerate(read_lines(path, max_words=None), start=1):
@@ -45,7 +45,7 @@ def read_log(path: Path, name: str = "") -> Curves | None:
 
 
 def _of_line(curves: Curves, line: str) -> tuple[dict[str, dict[int, float]], dict[str, float]]:
-    """The curves that a line goes on with, and its values; none where it is a line of something else."""
+    """Return the curves that a line extends, and its values; both are empty for any other line."""
     start = line.find("{")
     if start >= 0 and '"num_updates"' in line:
         return curves.train, _json_values(line[start:])
@@ -65,7 +65,7 @@ def _json_values(text: str) -> dict[str, float]:
 
 
 def _numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """Of the simple format (`name=1.5,` in training, `| name 1.5 |` in validation) and of JSON, which has strings."""
+    """Parse numbers of the simple format (`name=1.5,` or `| name 1.5 |`) and of JSON, where they are strings."""
     numbers = {}
     for name, value in fields:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
