@@ -1,7 +1,7 @@
-"""Pieces as numbers in the files that fairseq-train reads, byte for byte those of fairseq-preprocess, without it.
+"""Writes piece ids for fairseq-train without fairseq-preprocess, byte for byte the same files.
 
-fairseq-preprocess wants the pieces as text, splits it and looks every piece up; here SentencePiece's own numbers are
-mapped at once, in several processes.
+fairseq-preprocess reads pieces as text, splits it and looks up every piece; here SentencePiece's ids are mapped
+directly to dictionary ids, in several processes.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from fairseq_lxsr.text import (
 )
 
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
-FAIRSEQ_FILLER = "madeupword"  # fairseq-preprocess rounds the length of its dictionaries up with these
+FAIRSEQ_FILLER = "madeupword"  # fairseq-preprocess pads its dictionaries with these
 Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -44,12 +44,15 @@ _tokenizer: Tokenizer
 def binarise(
     folder: Path, corpora: dict[tuple[str, str], Path], subwords: Path, workers: int = 2, shards: int = 1
 ) -> dict:
-    """The binarise stage: every split of every language pair as numbers.
+    """Run the binarise stage: write every split of every language pair as ids.
 
     Args:
+        folder: data folder to write.
         corpora: corpus folder by (source, target).
-        shards: with several, `folder` gets subfolders 0, 1, ... with a part of the training pairs each, for
-            `fairseq-train folder/0:folder/1:...`; the first has the other splits.
+        subwords: folder of the subwords stage.
+        workers: number of processes.
+        shards: with several shards, `folder` has subfolders 0, 1, ... with a part of the training pairs each, for
+            `fairseq-train folder/0:folder/1:...`; the first also has the other splits.
     """
     inputs = [
         *(corpus / f"{split}.{language}" for pair, corpus in corpora.items() for split in SPLITS for language in pair),
@@ -84,7 +87,7 @@ def binarise(
 
 
 def shard_places(work: Path, shards: int) -> list[Path]:
-    """Folders of the shards inside `work`; of one shard `work` itself."""
+    """Return the folders of the shards inside `work`; for one shard, `work` itself."""
     places = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
     for place in places:
         place.mkdir(exist_ok=True)
@@ -92,10 +95,10 @@ def shard_places(work: Path, shards: int) -> list[Path]:
 
 
 def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
-    """Look at the numbers of lines before anything is written.
+    """Check the numbers of lines before anything is written.
 
     Raises:
-        InputError: for an empty split, for sides of different length, and where a shard would get no training pair.
+        InputError: for an empty split, for sides of different length, and where a shard would have no training pair.
     """
     for split in SPLITS:
         paths = [corpus / f"{split}.{language}" for language in pair]
@@ -118,9 +121,9 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
 
 
 def check_subwords(subwords: Path) -> None:
-    """Whether dictionary, SentencePiece model and text options belong together.
+    """Check that dictionary, SentencePiece model and text options belong together.
 
-    A dictionary from elsewhere may lack pieces that its text did not have, but none of its entries is a stranger.
+    A dictionary from elsewhere may lack pieces that its text did not have, but all its entries must be known pieces.
 
     Raises:
         InputError: for a file that was changed after `lxsr subwords`, and for a dictionary of another model.
@@ -145,20 +148,23 @@ def binarise_file(
     workers: int,
     shard_of_lines: Callable[[int, int, int], np.ndarray] | None = None,
 ) -> float:
-    """Write one side of a split.
+    """Write the ids of one side of a split.
 
     Args:
-        places: shards; the lines are distributed over them.
-        shard_of_lines: from the number of the first line, of lines and of shards, the shard of each; without it
-            `shard_numbers`.
+        text: text file with one sentence per line.
+        places: output path of each shard; the lines are distributed over them.
+        subwords: folder of the subwords stage.
+        workers: number of processes.
+        shard_of_lines: maps the number of the first line, the number of lines and the number of shards to the shard of
+            each line; None is `shard_numbers`.
 
     Returns:
-        the per cent of unknown pieces.
+        Percent of unknown pieces.
     """
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
     total = unknown = 0
-    lines = read_lines(text, max_words=SENTENCE_BYTES)  # any number of words, but not of bytes
+    lines = read_lines(text, max_words=SENTENCE_BYTES)  # the limit of bytes still holds
     encoded = ordered_map(_encode_block, blocks(lines), workers, _start, (subwords,))
     first = 0
     for ids, lengths in tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None):
@@ -174,7 +180,7 @@ def binarise_file(
 
 
 def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
-    """The shard of each of the lines first, first + 1, ...: as good as drawn, the same for both sides of a pair."""
+    """Return pseudo-random shards of the lines first, first + 1, ..., the same for both sides of a pair."""
     places = np.arange(first, first + count, dtype=np.uint64)
     mixed = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
     return ((mixed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
@@ -191,17 +197,18 @@ def _start(subwords: Path) -> None:
 
 
 def _encode_block(lines: list[str]) -> Encoded:
-    """Numbers of the pieces of all lines, each line ended by EOS; their numbers per line."""
+    """Return the ids of all lines, each line ended by EOS, and the number of ids of each line."""
     ids, lengths = _tokenizer.encode_flat(lines)
     ends = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
     return ends.astype(np.int32), lengths + 1
 
 
 class MMapWriter:
-    """Writes one of fairseq's memory-mapped datasets, PLACE.bin and PLACE.idx.
+    """Writes a memory-mapped dataset of fairseq, PLACE.bin and PLACE.idx.
 
     Args:
-        vocabulary: entries of the dictionary; it decides between 2 and 4 bytes a number.
+        place: path of the files without their ending.
+        vocabulary: number of dictionary entries, which decides between 2 and 4 bytes per id.
     """
 
     def __init__(self, place: Path, vocabulary: int):
@@ -228,6 +235,6 @@ class MMapWriter:
 
 
 def shard_folders(folder: Path) -> Iterator[Path]:
-    """What fairseq-train is given, joined by colons: the folder itself, or its shards."""
+    """Yield the folders that fairseq-train takes, joined by colons: the folder itself, or its shards."""
     parts = sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
     yield from parts or [folder]

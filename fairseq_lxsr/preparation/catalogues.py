@@ -1,6 +1,6 @@
-"""Reading one gettext catalogue, compiled (.mo) or not (.po): messages and their translations.
+"""Reads gettext catalogues, compiled (.mo) or not (.po): messages and their translations.
 
-Python's own module makes a function of the plural rule in a compiled catalogue; here nothing of a file is run.
+Python's own module compiles the plural rule of a catalogue to a function; this module runs nothing from a file.
 """
 
 import re
@@ -12,16 +12,17 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.optional import require
 
-MOST_BYTES = 1 << 25  # of a catalogue; the largest of programs have three million
-BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # by the first bytes
+MOST_BYTES = 1 << 25  # largest size of a catalogue; the largest in use have three million bytes
+BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte order by the first bytes of the file
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
-    """Read a catalogue: message (after its context and \\x04) to translation.
+    """Read a catalogue as a dict from message (after its context and \\x04) to translation.
 
     Args:
-        dropped: counts plural forms, fuzzy and untranslated messages, and a file that cannot be read.
+        path: the catalogue.
+        dropped: counter of plural forms, fuzzy and untranslated messages, and unreadable files.
     """
     try:
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
@@ -49,14 +50,14 @@ def _read_mo(path: Path, dropped: Counter) -> dict[str, str]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Messages and translations as they lie in a .mo file; ValueError where the tables point elsewhere."""
+    """Yield messages and translations of a .mo file; raise ValueError where a table points outside the file."""
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
         raise ValueError("no .mo file")
     revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
     if revision >> 16 > 1:
         raise ValueError("a later format")
-    left = len(content)  # no two entries share their bytes, so that all together are no more than the file
+    left = len(content)  # entries must not share bytes, so that all together are not larger than the file
     for number in range(count):
         entry = []
         for table in tables:

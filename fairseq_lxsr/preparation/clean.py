@@ -1,4 +1,4 @@
-"""Filters on sentence pairs: small pure functions, applied in order, each drop counted under its name."""
+"""Filters of sentence pairs: small pure functions that are applied in order; drops are counted by filter."""
 
 import functools
 import html
@@ -16,7 +16,7 @@ from fairseq_lxsr.ranges import FileName, Range, at_least, between
 Pair = tuple[str, str]
 
 SHORTEST, LONGEST = 3, 60  # words of a sentence
-# scripts that are written without blanks, and how many of their characters make about one word
+# scripts without blanks between words, and the approximate number of characters per word
 _UNSPACED = {
     re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
     re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"): 5,  # Thai, Lao, Burmese, Khmer, with their vowel signs
@@ -37,23 +37,23 @@ _BLANKS = re.compile(r"\s+")
 
 @functools.cache
 def _mark() -> re.Pattern[str]:
-    """Vowel signs and accents, which belong to their letters; made when needed, as the command line imports this."""
+    """Compile the pattern of vowel signs and accents, on first use because the command line imports this module."""
     return re.compile(f"[{_marks()}]")
 
 
 @functools.cache
 def _not_word_or_mark() -> re.Pattern[str]:
-    """The same as `_NOT_WORD` where there are no marks, but ten times slower."""
+    """Compile `_NOT_WORD` for text with marks, which is ten times slower."""
     return re.compile(rf"(?:[^\w{_marks()}]|_)+")
 
 
 def _marks() -> str:
-    """Of the basic plane; beyond it `re` becomes ten times slower."""
+    """Return the marks of the basic multilingual plane; with others `re` becomes ten times slower."""
     return "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
 
 
 def count_words(text: str) -> int:
-    """Words of a sentence; in scripts without blanks, about: by the number of characters."""
+    """Count the words of a sentence; in scripts without blanks, estimate it from the number of characters."""
     count = 0.0
     if not text.isascii():
         for script, size in _UNSPACED.items():
@@ -63,7 +63,7 @@ def count_words(text: str) -> int:
 
 
 def strip_message(text: str) -> str:
-    """The words of a program message: without mark-up, placeholders, keyboard accelerators and line breaks."""
+    """Strip mark-up, placeholders, keyboard accelerators and line breaks from a program message."""
     for pattern in (_ESCAPE, _TAG, _PLACEHOLDER):
         text = pattern.sub(" ", text)
     text = _ACCELERATOR.sub("", html.unescape(text))
@@ -78,13 +78,13 @@ def too_short_or_long(
 
 
 def lengths_differ(pair: Pair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
-    """One side more than `ratio` times as long as the other, in words (two words of slack for short sentences)."""
+    """Return whether a side is over `ratio` times as long as the other, in words (with a tolerance of two words)."""
     short, long = sorted(map(count_words, pair))
     return long > ratio * short + 2
 
 
 def mostly_not_letters(pair: Pair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
-    """A side with fewer letters than `share` of its characters, blanks not counted."""
+    """Return whether the share of letters in a side is below `share`, blanks not counted."""
     return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in pair)
 
 
@@ -96,11 +96,11 @@ def identical(pair: Pair) -> bool:
     return comparable(pair[0]) == comparable(pair[1])
 
 
-@functools.lru_cache(maxsize=16)  # the filters and the keys ask for the same two sentences one after the other
+@functools.lru_cache(maxsize=16)  # filters and keys ask for the same two sentences in turn
 def comparable(text: str) -> str:
-    """What two sentences have in common when they are the same but for case, punctuation and digits.
+    """Remove case, punctuation and digits, so that sentences that differ only in these compare equal.
 
-    One without letters and digits is compared as it is.
+    A sentence without letters and digits is returned unchanged.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
@@ -108,9 +108,9 @@ def comparable(text: str) -> str:
 
 
 def numbers_differ(pair: Pair) -> bool:
-    """The numbers of one side, whatever separates their digits, are not those of the other.
+    """Return whether the sides contain different numbers, whatever separates their digits.
 
-    12.05.2003 is one number or three; what agrees in either reading is left.
+    12.05.2003 is one number or three; a pair is kept if it agrees in either reading.
     """
     return all(_numbers(pair[0], reading) != _numbers(pair[1], reading) for reading in (_NUMBER, _DIGITS))
 
@@ -124,14 +124,14 @@ def _digits(number: str) -> str:
 
 
 def in_foreign_letters(pair: Pair, find: Callable[[str], object]) -> bool:
-    """A side with a letter that neither language is written with (the filter of Mao et al. 2021)."""
+    """Return whether a side has a letter that is in neither alphabet (the filter of Mao et al. 2021)."""
     return any(find(side) for side in pair)
 
 
 def in_another_language(
     pair: Pair, languages: Pair, is_in: LanguageCheck, method: Annotated[str, METHOD] = "stopwords"
 ) -> bool:
-    """A side that is not in its language; `is_in` is what `language_check` makes of the method."""
+    """Return whether a side is not in its language; `is_in` is the result of `language_check`."""
     source, target = languages
     return not (is_in(pair[0], source, target) and is_in(pair[1], target, source))
 
@@ -150,14 +150,14 @@ Filters = dict[str, Callable[[Pair], bool]]
 
 
 def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair) -> Filters:
-    """Filters by name, in the order chosen, with their options bound.
+    """Make filters by name, in the given order, with their options bound.
 
     Args:
-        chosen: options of each, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
-        languages: of the two sides.
+        chosen: options by filter, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
+        languages: languages of the two sides.
 
     Raises:
-        InputError: for an unknown filter or option, and a language that a filter does not know.
+        InputError: for an unknown filter or option, and for a language that a filter does not know.
     """
     check_filters(chosen)
     filters: Filters = {}
@@ -191,11 +191,11 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
 
 
 def filter_options(name: str) -> dict[str, Range | FileName]:
-    """The options of a filter, each with what it may be, as its function declares them."""
+    """Return the options of a filter with their ranges, as its function declares them."""
     hints = get_type_hints(FILTERS[name], include_extras=True)
     return {option: hint.__metadata__[0] for option, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def first_objection(pair: Pair, filters: Filters) -> str | None:
-    """The name of the first filter that would drop a pair."""
+    """Return the name of the first filter that drops a pair."""
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)

@@ -12,22 +12,21 @@ from fairseq_lxsr.ranges import FILE_NAME, at_least, between, check_fields, limi
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-MOST_SHARDS = 512  # each is an open file while text becomes numbers
+MOST_SHARDS = 512  # each shard is an open file in the binarise stage
 MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is left out before a corpus is split.
+    """Options of cleaning, which precedes the split of a corpus.
 
     Args:
-        filters: by name, each with its options; see `clean.FILTERS`. None for what suits the text: program messages are
-            filtered, one's own text is not.
-        repeats: what counts as a repetition (sentences compared without case, punctuation and digits): a `pair`, a
-            `side`, or nothing (`keep`). None for what suits the text: each side of a message is used once, each pair of
-            one's own text.
-        exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is left out.
-        keep_dropped: write what is left out, with the reason, to `dropped.tsv.gz`.
+        filters: options by filter, see `clean.FILTERS`. None depends on the text: program messages are filtered, other
+            text is not.
+        repeats: what counts as a duplicate (compared without case, punctuation and digits): a `pair`, a `side`, or
+            nothing (`keep`). None depends on the text: `side` for program messages, `pair` for other text.
+        exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is dropped.
+        keep_dropped: write dropped pairs, with the reason, to `dropped.tsv.gz`.
     """
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = None
@@ -42,7 +41,7 @@ class Cleaning:
             FILE_NAME.check("exclude", path)
 
     def suited(self, is_messages: bool) -> "Cleaning":
-        """The same with everything decided."""
+        """Return a copy in which values of None are replaced by those that suit the text."""
         chosen = self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
         filters = {name: dict(options or {}) for name, options in chosen.items()}
         return replace(self, filters=filters, repeats=self.repeats or ("side" if is_messages else "pair"))
@@ -53,23 +52,23 @@ DEFAULT_CLEANING = Cleaning()
 
 @dataclass(frozen=True)
 class SubwordOptions:
-    """How text is split into pieces.
+    """Options of splitting text into pieces.
 
     Args:
-        vocab_size: entries of the dictionary, fairseq's four specials and <mask> included.
-        lowercase: lower-case all text, here and later when encoding.
-        character_coverage: share of characters that get a piece.
-        max_sentences: SentencePiece learns from so many lines at most, the same number of every language where they
-            have them, drawn evenly.
+        vocab_size: entries of the dictionary, including fairseq's four special symbols and <mask>.
+        lowercase: lower-case all text, here and in encoding.
+        character_coverage: share of characters that have a piece.
+        max_sentences: largest number of lines that SentencePiece learns from, drawn evenly, the same number of every
+            language where available.
         model_type: `bpe` or `unigram`.
-        byte_fallback: characters without a piece become bytes instead of <unk>.
-        normalisation: a rule of SentencePiece; it lies in its model.
-        split_han: every Chinese character is a word of its own.
+        byte_fallback: split characters without a piece into bytes instead of <unk>.
+        normalisation: normalization rule of SentencePiece, stored in its model.
+        split_han: treat every Chinese character as a word.
     """
 
     vocab_size: int = limited(16_000, at_least(1, 10_000_000))
     lowercase: bool = True
-    character_coverage: float = limited(1.0, between(0.98, 1))  # what SentencePiece takes
+    character_coverage: float = limited(1.0, between(0.98, 1))  # range that SentencePiece accepts
     max_sentences: int = limited(1_000_000, at_least(1))
     model_type: str = limited("bpe", MODEL_TYPES)
     byte_fallback: bool = False
@@ -82,19 +81,19 @@ class SubwordOptions:
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """The whole preparation.
+    """Options of the whole preparation.
 
     Args:
-        pairs: language pairs as SRC-TGT, each with its text as `formats.find_source` takes it, or null for the gettext
-            catalogues of this machine.
-        work: folder that gets corpus/SRC-TGT, subwords and data-bin.
+        pairs: text of each language pair SRC-TGT, as in `formats.find_source`; null for the gettext catalogues of this
+            machine.
+        work: folder for corpus/SRC-TGT, subwords and data-bin.
         cleaning: see `Cleaning`.
         subwords: see `SubwordOptions`.
-        valid_size: pairs held out for validation and testing.
-        test_size: pairs held out for validation and testing.
-        seed: of the draw of held-out pairs.
-        workers: processes.
-        shards: parts of the training data, see `binarise.binarise`.
+        valid_size: number of pairs held out for validation.
+        test_size: number of pairs held out for testing.
+        seed: seed of the draw of held-out pairs.
+        workers: number of processes.
+        shards: number of parts of the training data, see `binarise.binarise`.
     """
 
     pairs: Mapping[str, str | None]

@@ -1,7 +1,7 @@
-"""A corpus folder: train, valid and test of one language pair, aligned, with no sentence in two splits.
+"""Makes a corpus folder: aligned train, valid and test of one language pair, without a sentence in two splits.
 
-Any number of pairs: text passes through in blocks, worked on in several processes; only keys and marks of the pairs,
-not their text, are looked at together. The result does not depend on the number of processes.
+The number of pairs is not limited: several processes clean text in blocks, and only the keys and flags of all pairs,
+not their text, are compared. The result does not depend on the number of processes.
 """
 
 import itertools
@@ -34,7 +34,7 @@ DROPPED_FILE = "dropped.tsv.gz"
 
 @dataclass
 class Cleaned:
-    """What a process makes of a block of pairs."""
+    """The result of cleaning a block of pairs."""
 
     source: str
     target: str
@@ -52,7 +52,7 @@ def _start(filters: Mapping[str, Mapping[str, Any]], languages: Pair, excluded: 
 
 
 def clean_block(pairs: list[Pair]) -> Cleaned:
-    """Filter a block of pairs, blanks made single, and compute the keys of what is kept."""
+    """Reduce blanks of a block of pairs, filter it, and compute the keys of the kept pairs."""
     kept: list[Pair] = []
     keys: list[tuple[int, int]] = []
     dropped: list[tuple[str, Pair]] = []
@@ -94,20 +94,27 @@ def make_corpus(
     seed: int = 1,
     workers: int = 1,
 ) -> dict:
-    """The corpus stage.
+    """Run the corpus stage.
 
     Args:
-        workers: processes; the result does not depend on it.
+        folder: corpus folder to write.
+        languages: languages of the two sides.
+        source: text of the language pair.
+        cleaning: options of cleaning.
+        valid_size: number of pairs held out for validation.
+        test_size: number of pairs held out for testing.
+        seed: seed of the draw of held-out pairs.
+        workers: number of processes; the result does not depend on it.
 
     Returns:
-        a report with the size of every split and how many pairs were dropped, by reason.
+        Report with the size of every split and the number of dropped pairs by reason.
 
     Raises:
-        InputError: where less text is left for training than is held out.
+        InputError: where less text remains for training than is held out.
     """
     cleaning = cleaning.suited(source.is_messages)
     filters = cleaning.filters or {}
-    make_filters(filters, languages)  # complains before anything is read
+    make_filters(filters, languages)  # raises before anything is read
     excluded = excluded_keys(cleaning.exclude)
     sizes = {"valid": valid_size, "test": test_size, "seed": seed}
 
@@ -134,19 +141,19 @@ def make_corpus(
 
 
 def _report(counts: np.ndarray, dropped: Counter) -> dict:
-    """Numbers of pairs by split, and of those dropped by reason; `counts` are those of each fate."""
+    """Report the number of pairs by split and of dropped pairs by reason; `counts` has one number for each fate."""
     for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
         dropped[reason] += int(counts[fate])
     return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:
-    """In an order that does not depend on which process was first."""
+    """Sort the reasons, so that their order does not depend on the order of processes."""
     return dict(sorted((+dropped).items()))
 
 
 def say(folder: Path, languages: Pair, report: dict) -> None:
-    """One line about a corpus folder."""
+    """Print one line about a corpus folder."""
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
     print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}")
@@ -157,7 +164,7 @@ def _dropped_file(work: Path) -> AbstractContextManager[IO]:
 
 
 def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropped: Counter, drops: IO | None) -> None:
-    """Write what is kept to parts/0 and parts/1, its keys to parts/keys."""
+    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys."""
     results = ordered_map(clean_block, blocks(pairs), workers, _start, (filters, languages, excluded))
     with (
         open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as left,

@@ -1,4 +1,4 @@
-"""Which pairs of a corpus repeat an earlier one; keys lie on disk, a part of them in memory at a time."""
+"""Finds duplicate pairs of a corpus; keys are on disk, and a part of them is in memory at a time."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
 
 
 def repeated(keys: Path, what: str) -> np.ndarray:
-    """Marks what occurred before.
+    """Mark the pairs that are duplicates of earlier pairs.
 
     Args:
-        keys: file of `KEY` rows, one a pair.
+        keys: file of `KEY` rows, one per pair.
         what: `pair`: an earlier pair has the same keys; `side`: an earlier pair has the same source or the same target
-            (whether or not that one is kept); `keep`: nothing is a repetition.
+            (whether or not it is kept); `keep`: nothing is a duplicate.
 
     Returns:
         bool [N].
@@ -37,12 +37,12 @@ def repeated(keys: Path, what: str) -> np.ndarray:
 
 
 def _pair_key(block: np.ndarray) -> np.ndarray:
-    # a multiplication by an odd number makes the two sides differ in weight; it wraps around
+    # the odd factor makes the two sides count differently; the product wraps around
     return block["source"] * np.uint64(0x9E3779B97F4A7C15) + block["target"]
 
 
 def _parts(rows: np.ndarray, key_of, folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Keys and their positions, equal keys in the same part, in order within it."""
+    """Yield parts of keys and their positions; equal keys are in the same part, in order."""
     count = -(-len(rows) // PART)
     if count <= 1:
         yield np.asarray(key_of(rows[:])), np.arange(len(rows))

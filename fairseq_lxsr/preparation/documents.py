@@ -1,4 +1,4 @@
-"""Documents, sentences in order: read, held out for validation, and binarised with their boundaries."""
+"""Reads documents as ordered sentences, holds some out for validation, and binarises them with their boundaries."""
 
 import json
 import shutil
@@ -18,17 +18,17 @@ from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
 
 SPLITS = ("train", "valid")
-MOST_CHARACTERS = 2**26  # of a document, which is held in memory
+MOST_CHARACTERS = 2**26  # largest document, which is held in memory
 
 
 def read_documents(path: Path, language: str) -> Iterator[list[str]]:
-    """The sentences of each document of a file or of all files of a folder, by name.
+    """Yield the sentences of each document of a file, or of all files of a folder in order of names.
 
-    A file is text, one sentence a line and an empty line between documents, or what WikiExtractor --json writes, one
-    object with `text` a line, whose sentences are found by sentencex; packed or not.
+    A file is text with one sentence per line and an empty line between documents, or the output of WikiExtractor
+    --json, one object with `text` per line, which sentencex splits into sentences. Files may be compressed.
 
     Raises:
-        InputError: for a missing or empty file, and for one that is neither.
+        InputError: for a missing or empty file, and for another format.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; expected documents in {language}")
@@ -107,14 +107,19 @@ def prepare_documents(
     workers: int,
     shards: int,
 ) -> tuple[list[Path], Path]:
-    """Documents, pieces and the data folder, in the work folder; what is there of the same inputs is kept.
+    """Run the stages from documents to the data folder in the work folder; stages with unchanged inputs are skipped.
 
     Args:
         documents: file or folder of each language.
+        work: the work folder.
         subwords: fields of `SubwordOptions`.
+        valid_documents: number of documents of each language held out for validation.
+        seed: seed of the draw of held-out documents.
+        workers: number of processes.
+        shards: number of parts of the training data.
 
     Returns:
-        the data folder or its shards, the folder of the text.
+        The data folder or its shards, and the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text, pieces, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
@@ -127,13 +132,17 @@ def prepare_documents(
 def make_documents(
     folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int, say: Callable[[str], None] = print
 ) -> dict[str, dict[str, int]]:
-    """The documents stage: SPLIT.LANG, one sentence a line, and starts.SPLIT.LANG.npy, where documents begin.
+    """Run the documents stage: write SPLIT.LANG, one sentence per line, and document starts to starts.SPLIT.LANG.npy.
 
     Args:
-        valid_documents: of each language, drawn by the seed, are held out.
+        folder: folder to write.
+        sources: file or folder of each language.
+        valid_documents: number of documents of each language held out for validation.
+        seed: seed of the draw of held-out documents.
+        say: function that prints a message.
 
     Returns:
-        numbers of documents and sentences by split and language.
+        Numbers of documents and sentences by split and language.
     """
     inputs = [
         file
@@ -186,11 +195,17 @@ def binarise_documents(
     shards: int = 1,
     say: Callable[[str], None] = print,
 ) -> None:
-    """The data folder of the task sent_context: pieces as numbers, and where documents begin.
+    """Write the data folder of the task sent_context: piece ids and document starts.
 
     Args:
-        shards: with several, `folder` gets subfolders 0, 1, ... with whole documents of every language, one after the
-            other, about the same number of sentences in each; the first has the documents for validation.
+        folder: data folder to write.
+        documents: folder of the documents stage.
+        languages: languages of the documents.
+        subwords: folder of the subwords stage.
+        workers: number of processes.
+        shards: with several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every
+            language and about equal numbers of sentences; the first also has the documents for validation.
+        say: function that prints a message.
 
     Raises:
         InputError: for more shards than documents.
@@ -216,12 +231,12 @@ def binarise_documents(
 
 
 def starts_of(text: Path) -> Path:
-    """Where the documents of a text begin: the file beside it."""
+    """Return the path of the document starts of a text, a file beside it."""
     return text.with_name(f"starts.{text.name}.npy")
 
 
 def _binarise_text(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
-    """One language of a split in its shards; returns the per cent of unknown pieces."""
+    """Write one language of a split to its shards; return the percent of unknown pieces."""
     starts = np.load(starts_of(text), allow_pickle=False)
     firsts = first_documents(starts, len(places), text)
     for place, first, last in zip(places, firsts[:-1], firsts[1:], strict=True):
@@ -234,7 +249,7 @@ def _binarise_text(text: Path, places: list[Path], subwords: Path, workers: int)
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
-    """Number of the first document of each shard, and of all documents at the end: [shards + 1]."""
+    """Return the first document of each shard, followed by the number of documents: [shards + 1]."""
     wanted = starts[-1] * np.arange(shards + 1) / shards
     firsts = np.searchsorted(starts, wanted)
     if (np.diff(firsts) < 1).any():

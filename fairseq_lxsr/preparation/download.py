@@ -1,4 +1,4 @@
-"""Files from the network: resumed, retried, checked; what is under its name is whole."""
+"""Downloads files with resume, retries and checks; a file has its final name only when it is complete."""
 
 import http.client
 import time
@@ -12,27 +12,29 @@ from tqdm import tqdm
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import naming, sha256
 
-ATTEMPTS = 5  # without any progress
+ATTEMPTS = 5  # attempts without any progress
 BLOCK = 1 << 20
-BUSY = (408, 429)  # what a server answers that may have time later
+BUSY = (408, 429)  # status codes of a server that may answer later
 TIMEOUT = 60  # seconds without an answer
-BACK_OFF = 1.0  # seconds before the second attempt; twice as long before each further one
+BACK_OFF = 1.0  # seconds before the second attempt, doubled before each further attempt
 CHANGED = "the file on the server has changed"
 
 
 class InterruptedDownloadError(Exception):
-    """A download that may go on in another attempt."""
+    """A download was interrupted, and another attempt may resume it."""
 
 
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
-    """Fetch a file, unless it is there; what an earlier run left in PATH.part is gone on from.
+    """Download a file unless it exists; a partial file PATH.part of an earlier run is resumed.
 
     Args:
-        size: bytes and SHA-256 that the file must have, where they are known.
-        checksum: bytes and SHA-256 that the file must have, where they are known.
+        url: address of the file.
+        path: file to write.
+        size: expected size in bytes; None where it is unknown.
+        checksum: expected SHA-256; None where it is unknown.
 
     Raises:
-        InputError: for an address that does not exist, for no answer to several attempts, another size or checksum.
+        InputError: for an address that does not exist, no answer to several attempts, or another size or checksum.
     """
     if path.is_file():
         return
@@ -67,12 +69,12 @@ def _length(path: Path) -> int:
 
 
 def _tag_file(partial: Path) -> Path:
-    """Holds the server's mark (ETag or date) of the version that the partial file is from."""
+    """Return the path of the file with the server's validator (ETag or date) for the partial file."""
     return partial.with_name(f"{partial.name}.etag")
 
 
 def _fetch(url: str, partial: Path) -> None:
-    """Append what is missing to the partial file; from the beginning where the server cannot give a part."""
+    """Append the missing bytes to the partial file; start again where the server does not support ranges."""
     tag_file, have = _tag_file(partial), _length(partial)
     request = urllib.request.Request(url, headers={"User-Agent": "fairseq-lxsr", "Accept-Encoding": "identity"})
     if have:
@@ -82,7 +84,7 @@ def _fetch(url: str, partial: Path) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # there is nothing after what we have
+        if error.code != 416:  # 416: no bytes follow those that we have
             raise
         if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(have):
             return
@@ -91,7 +93,7 @@ def _fetch(url: str, partial: Path) -> None:
     with answer:
         if answer.status == 200:
             have = 0
-            partial.unlink(missing_ok=True)  # before the mark of the new version is there
+            partial.unlink(missing_ok=True)  # removed before the validator of the new version is written
             tag_file.unlink(missing_ok=True)
             tag = answer.headers.get("ETag", "")
             mark = answer.headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
@@ -111,7 +113,7 @@ def _fetch(url: str, partial: Path) -> None:
 
 
 def _append(partial: Path, block: bytes) -> None:
-    with naming(partial), open(partial, "ab") as stream:  # only errors of the disk get its name
+    with naming(partial), open(partial, "ab") as stream:  # only disk errors name the partial file
         stream.write(block)
 
 

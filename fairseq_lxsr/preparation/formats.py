@@ -1,4 +1,4 @@
-"""Sentence pairs from the files that people have: aligned text, TSV, TMX, gettext catalogues; packed or not."""
+"""Reads sentence pairs from aligned text, TSV, TMX and gettext catalogues, compressed or not."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +14,8 @@ from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
 ENDINGS = ("", ".txt")
-MOST_BYTES, MOST_ELEMENTS = 1 << 22, 20_000  # from the end of one translation unit to that of the next
-DEEPEST = 100  # elements inside each other; TMX needs less than ten
+MOST_BYTES, MOST_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
+DEEPEST = 100  # depth of nested elements; TMX needs less than ten
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -24,10 +24,10 @@ class Source:
     """Text of one language pair.
 
     Args:
-        name: what stands for it in messages and manifests.
-        files: all that it is read from.
-        read: gives the pairs, and counts what it leaves out in the counter.
-        is_messages: whether they are program messages.
+        name: name of the text in messages and manifests.
+        files: all files that are read.
+        read: yields the pairs, and counts skipped pairs in the counter.
+        is_messages: whether the text is program messages.
     """
 
     name: str
@@ -37,14 +37,17 @@ class Source:
 
 
 def find_source(data: str | None, source: str, target: str, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> Source:
-    """What a name stands for.
+    """Find the text that a name stands for.
 
     Args:
         data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may
             end in .gz, .xz or .zst. None for the catalogues of this machine.
+        source: source language.
+        target: target language.
+        locale_folders: folders of the catalogues of this machine.
 
     Raises:
-        InputError: where it stands for nothing.
+        InputError: where no such text exists.
     """
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
@@ -80,10 +83,10 @@ def _one_side(prefix: str, language: str, source: str, target: str) -> Path:
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
-    """Two tab-separated columns; further columns are left out.
+    """Read two tab-separated columns; further columns are ignored.
 
     Raises:
-        InputError: for a line with fewer, and as `read_lines`.
+        InputError: for a line with fewer columns, and as `read_lines`.
     """
     count = 0
     for count, line in enumerate(read_lines(path, max_words=None), start=1):
@@ -96,12 +99,12 @@ def read_tsv(path: Path) -> Iterator[Pair]:
 
 
 def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator[Pair]:
-    """Translation units of a TMX file (ISO 639 codes; en stands for en-US too), one at a time; mark-up inside is text.
+    """Yield the pairs of a TMX file (ISO 639 codes; en also matches en-US) one at a time; inline mark-up is text.
 
-    Units without both languages are counted.
+    Units without both languages are counted as dropped.
 
     Raises:
-        InputError: for a file that is no XML, or defines entities (they could fill the memory).
+        InputError: for a file that is not XML, or that defines entities, which could exhaust memory.
     """
     require("defusedxml", "prepare", f"{path}: TMX")
     from defusedxml.common import DefusedXmlException
@@ -134,7 +137,7 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
 
 
 class _Measured:
-    """A file that is read until its translation units are longer than any would be."""
+    """A file that raises InputError while it is read where a translation unit is implausibly long."""
 
     def __init__(self, stream: BinaryIO, path: Path):
         self.stream, self.path, self.since = stream, path, 0
@@ -148,12 +151,12 @@ class _Measured:
 
 
 def _refuse_attributes(*declaration) -> None:
-    """Every element would get them, of any length."""
+    """Refuse declared attributes, which every element would get, at any length."""
     raise ValueError("it declares attributes: remove its DOCTYPE")
 
 
 def _units(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
-    """The <tu> elements, one at a time; what is read does not fill the memory."""
+    """Yield the <tu> elements one at a time, in constant memory."""
     parents: list[Any] = []
     since = 0
     for event, element in events:
@@ -172,7 +175,7 @@ def _units(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
 
 
 def _name(element) -> str:
-    """Without the namespace that some programs give."""
+    """Return the name of an element without its namespace, which some programs write."""
     return element.tag.rpartition("}")[2]
 
 

@@ -1,4 +1,4 @@
-"""Which sentences are the same: 64 bits of each, cheap to keep and to compare."""
+"""Keys of sentences: 64 bits each, cheap to store and to compare."""
 
 import hashlib
 import itertools
@@ -11,17 +11,17 @@ from fairseq_lxsr.preparation.clean import comparable
 
 
 def sentence_key(text: str) -> int:
-    """64 bits that sentences share when they are the same but for case, punctuation and digits."""
+    """Hash a sentence to 64 bits; sentences that differ only in case, punctuation and digits have equal keys."""
     return int.from_bytes(
         hashlib.blake2b(comparable(text).encode("utf-8", "replace"), digest_size=8).digest(), "little"
     )
 
 
 def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
-    """Keys of the lines of text files, and of their columns where there are tabs.
+    """Return the keys of the lines of text files, and of their columns where lines have tabs.
 
     Raises:
-        InputError: for files that are no lines of text.
+        InputError: for files that are not lines of text.
     """
     for path in paths:
         plain = Path(path).with_suffix("") if Path(path).suffix in PACKED else Path(path)

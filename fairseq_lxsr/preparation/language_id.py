@@ -1,4 +1,4 @@
-"""Is a sentence in the language it should be in? By a fastText model, by py3langid, or by stop words."""
+"""Checks the language of a sentence by a fastText model, by py3langid, or by stop words."""
 
 import importlib.util
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.ranges import FileName
 
-# whether a text is in its language; the other language of its pair stands last
+# (text, its language, the other language of the pair) -> whether the text is in its language
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(what="one of stopwords, py3langid, FILE of a fastText model")
-# frequent words that tell a language from its neighbours
+# frequent words that distinguish a language from similar ones
 STOP_WORDS = {
     "bg": "и на да се за от че не са това което като по към",
     "ca": "i la les els dels amb per que no és una aquesta com més",
@@ -50,7 +50,7 @@ def _words(language: str) -> frozenset[str]:
 
 
 def by_stop_words(text: str, language: str, other: str) -> bool:
-    """Whether a sentence has at least as many stop words of its language as of the other one of its pair."""
+    """Return whether a sentence has at least as many stop words of its language as of the other of its pair."""
     words = text.lower().split()
     own, theirs = _words(language), _words(other)
     if not own or not theirs:
@@ -81,10 +81,10 @@ def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
 
 
 def language_check(method: str) -> LanguageCheck:
-    """The check (text, its language, the other language of the pair) -> is it in its language.
+    """Return the check (text, its language, the other language of the pair) -> whether it is in its language.
 
     Raises:
-        InputError: for an unknown method, a package that is not installed, a file that is no model.
+        InputError: for an unknown method, a package that is not installed, or a file that is not a model.
     """
     package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
     if package == "fasttext" and not Path(method).is_file():

@@ -1,4 +1,4 @@
-"""Several language pairs for one model: what is held out in one of them must not train another."""
+"""Removes leaks between the language pairs of one model: text held out in one pair must not train another."""
 
 import gzip
 import io
@@ -23,11 +23,14 @@ LEAK = "held out in another language pair"
 
 
 def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pair, Path], workers: int = 1) -> dict:
-    """The stage after cleaning, where several pairs share a language: no held-out sentence of one pair trains another.
+    """Run the stage after cleaning where pairs share a language: no held-out sentence of one pair trains another.
 
     Args:
-        cleaned: the corpus folder of this pair; everything but its training text is copied.
-        others: the corpus folders of the other pairs.
+        folder: folder to write.
+        languages: the language pair.
+        cleaned: corpus folder of this pair; everything but its training text is copied.
+        others: corpus folders of the other pairs.
+        workers: number of processes.
     """
     held_files = {
         language: [
@@ -56,7 +59,7 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
 
 
 def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, languages: Pair, workers: int) -> int:
-    """Write the training text but for the pairs of which a side is held out; returns how many pairs are left."""
+    """Write the training text without the pairs of which a side is held out; return the number of pairs left."""
     source, target = (cleaned / f"train.{language}" for language in languages)
     pairs = read_parallel(source, target, max_words=None)
     kept = 0
@@ -76,10 +79,10 @@ def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, langua
 
 
 def check_leaks(corpora: Mapping[Pair, Path]) -> None:
-    """Whether the corpora that are to train together were cleaned together; those made elsewhere are not looked at.
+    """Check that corpora that train one model were cleaned together; corpora made elsewhere are not checked.
 
     Raises:
-        InputError: for one that was cleaned without what another holds out now.
+        InputError: for a corpus that was cleaned without the text that another one holds out now.
     """
     manifests = {pair: read_manifest(folder / MANIFEST) for pair, folder in corpora.items()}
     for (pair, own), (other, theirs) in itertools.permutations(manifests.items(), 2):
@@ -104,7 +107,7 @@ def _start_held(held: list[frozenset[int]]) -> None:
 
 
 def _split_leaks(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """What may train, and what must not."""
+    """Split pairs into those that may train and those that must not."""
     sides: tuple[list[Pair], list[Pair]] = ([], [])
     for pair in pairs:
         is_leak = any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True))
@@ -114,7 +117,7 @@ def _split_leaks(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
 
 @contextmanager
 def _more_dropped(work: Path) -> Iterator[IO[str]]:
-    """To go on with a file of dropped pairs: packed files that follow each other are one."""
+    """Append to a file of dropped pairs; concatenated compressed files are one valid file."""
     with open(work / DROPPED_FILE, "ab") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         text = io.TextIOWrapper(packed, encoding="utf-8", newline="\n")
         yield text

@@ -1,6 +1,6 @@
-"""Real bitext from gettext catalogues: messages of programs and their translations, compiled (.mo) or not (.po).
+"""Harvests parallel text from gettext catalogues: program messages and translations, compiled (.mo) or not (.po).
 
-Every Linux machine has some; the same kind of text as the GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
+Most Linux machines have some; the text is like the GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
 """
 
 from collections import Counter
@@ -12,20 +12,20 @@ from fairseq_lxsr.preparation.catalogues import read_catalogue
 from fairseq_lxsr.preparation.clean import Pair, strip_message
 
 LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
-CATALOGUE_LANGUAGE = "en"  # what the messages themselves are written in
+CATALOGUE_LANGUAGE = "en"  # language of the messages themselves
 ALTERNATIVES = (
     "give your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with translations "
     "(for example git, glib, gtk, bash, coreutils and their language packs)"
 )
-# the layouts of an installed machine and of a source checkout
+# layouts of an installed machine and of a source checkout
 PATTERNS = ("{0}/LC_MESSAGES/*.mo", "{0}.po", "**/{0}/LC_MESSAGES/*.[mp]o", "**/po/{0}.po", "**/locale/{0}/**/*.po")
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
-    """The catalogues of a language by program name; of a program with several, the first found.
+    """Find the catalogues of a language by program name; of several for a program, the first is taken.
 
     Raises:
-        InputError: where the folders have none, with the languages of the installed ones.
+        InputError: where the folders have none, naming the installed languages.
     """
     found: dict[str, Path] = {}
     for folder in folders:
@@ -41,13 +41,13 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
 
 def _program(path: Path, language: str, folder: Path) -> str:
-    """The same for all languages: the path inside the folder, but for the parts that are the language."""
+    """Return the same name for all languages: the path in the folder without the parts that name a language."""
     parts = path.relative_to(folder).with_suffix("").parts
     return "/".join(part for part in parts if part not in (language, "LC_MESSAGES"))
 
 
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
-    """The catalogues that a harvest of this pair reads."""
+    """Return the catalogues that a harvest of this pair reads."""
     languages = [language for language in (source, target) if language != CATALOGUE_LANGUAGE]
     if len(languages) != len({source, target}) - (CATALOGUE_LANGUAGE in (source, target)) or not languages:
         raise InputError(f"{source}-{target}: expected two different languages")
@@ -55,7 +55,7 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
 
 
 def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS) -> Iterator[Pair]:
-    """Messages as sentences, program by program; English is the language of the keys."""
+    """Yield messages as sentence pairs, program by program; the keys are the English text."""
     sides = [None if language == CATALOGUE_LANGUAGE else catalogues(language, folders) for language in (source, target)]
     translated = [side for side in sides if side is not None]
     for program in sorted(set.intersection(*(set(side) for side in translated))):
@@ -63,6 +63,6 @@ def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] 
         keys = next(text for text in texts if text is not None)
         for key in keys:
             if all(text is None or key in text for text in texts):
-                english = key.rpartition("\x04")[2]  # a context stands before \x04
+                english = key.rpartition("\x04")[2]  # the context precedes \x04
                 left, right = (english if text is None else text[key] for text in texts)
                 yield strip_message(left), strip_message(right)

@@ -1,4 +1,4 @@
-"""The stages of a whole preparation, from raw text to what fairseq-train reads; each is kept while nothing changed."""
+"""The stages of a whole preparation, from raw text to fairseq-train's data; unchanged stages are skipped."""
 
 import json
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ SUMMARY_FILE = "prepare.json"
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a preparation made.
+    """The result of a preparation.
 
     Args:
-        pairs: number of training pairs, of all language pairs together.
-        unknown: percent of unknown pieces in the text that has most of them.
+        pairs: number of training pairs of all language pairs together.
+        unknown: largest percent of unknown pieces of a text.
         data: the data folder, or its shards.
         summary: file with the manifests of all stages.
     """
@@ -42,7 +42,8 @@ def prepare(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDE
     """Run all stages, and write the manifests of all stages into one file.
 
     Args:
-        locale_folders: where gettext catalogues lie.
+        config: options of the preparation.
+        locale_folders: folders of gettext catalogues.
     """
     clean(config, locale_folders)
     subwords(config)
@@ -53,12 +54,12 @@ def prepare(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDE
 def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
     """Read, clean and split the text of every language pair.
 
-    Where two pairs share a language, text that is held out in one is taken out of the other's training text.
+    Where two pairs share a language, text that is held out in one is removed from the other's training text.
     """
     names = {split_pair(pair): text for pair, text in config.pairs.items()}
     sources = {pair: find_source(text, *pair, locale_folders) for pair, text in names.items()}
     for pair, source in sources.items():
-        # complains before anything is done
+        # raises before any work
         make_filters(config.cleaning.suited(source.is_messages).filters or {}, pair)
     shared = shares_a_language(config)
     folders = {pair: Path(config.work) / ("cleaned" if shared else "corpus") / "-".join(pair) for pair in names}
@@ -90,25 +91,25 @@ def subwords(config: PrepareConfig) -> None:
 
 
 def binarise_corpora(config: PrepareConfig) -> None:
-    """Write every split of every language pair as numbers."""
+    """Write every split of every language pair as ids."""
     corpora, work = corpus_folders(config), Path(config.work)
     check_leaks(corpora)
     binarise(work / "data-bin", corpora, work / "subwords", config.workers, config.shards)
 
 
 def shares_a_language(config: PrepareConfig) -> bool:
-    """Whether two of the language pairs do."""
+    """Return whether two of the language pairs share a language."""
     languages = [language for pair in config.pairs for language in split_pair(pair)]
     return len(set(languages)) < len(languages)
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:
-    """Where the corpus of a language pair lies."""
+    """Return the corpus folder of a language pair."""
     return Path(config.work) / "corpus" / pair
 
 
 def corpus_folders(config: PrepareConfig) -> dict[Pair, Path]:
-    """The same for all language pairs."""
+    """Return the corpus folders of all language pairs."""
     return {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
 
 

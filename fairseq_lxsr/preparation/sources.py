@@ -1,4 +1,4 @@
-"""Corpora that anyone can get: where they lie, in which languages and form, under which licence."""
+"""Registry of public corpora: addresses, languages, formats and licences."""
 
 import json
 from collections.abc import Mapping
@@ -17,18 +17,20 @@ THREE_LETTERS = dict(zip(TWO_LETTERS.split(), OTHER_CODES.split(), strict=True))
 
 @dataclass(frozen=True)
 class Corpus:
-    """A row of the registry.
+    """One entry of the registry.
 
     Args:
-        name: of the corpus, with its version where there are several.
-        format: `moses.zip`, `moses.tgz` (a file a language), `tsv.zip`; others are local and have no url.
-        url: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order, {other} is
-            the one that is not English, {other3} its three letters, {language} the one wanted.
-        member: of the archive and of a file in it; {first}-{second} are the languages in alphabetical order, {other} is
-            the one that is not English, {other3} its three letters, {language} the one wanted.
-        languages: all pairs of them, or of them with `partner` only.
-        size: of the archive of a pair, by SRC-TGT or TGT-SRC, where its publisher tells.
-        sha256: of the archive of a pair, by SRC-TGT or TGT-SRC, where its publisher tells.
+        name: name of the corpus, with its version where there are several.
+        format: `moses.zip`, `moses.tgz` (one file per language) or `tsv.zip`; others are local and have no url.
+        licence: licence of the corpus.
+        about: short description.
+        url: address of the archive; {first}-{second} are the languages in alphabetical order, {other} is the one that
+            is not English, {other3} its three-letter code, {language} the requested one.
+        member: file in the archive, with the same placeholders.
+        languages: languages of which all pairs are available, or only those with `partner`.
+        partner: language that every pair includes; None for all pairs.
+        size: bytes of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states it.
+        sha256: hash of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states it.
     """
 
     name: str
@@ -65,10 +67,10 @@ def registry(path: Path = REGISTRY_FILE) -> dict[str, Corpus]:
 
 
 def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] | None = None) -> Corpus:
-    """A corpus to download.
+    """Find a corpus to download.
 
     Raises:
-        InputError: for an unknown one, or one without the language pair, naming what there is.
+        InputError: for an unknown corpus, or one without the language pair; the message lists what is available.
     """
     corpora = registry() if corpora is None else corpora
     corpus = corpora.get(name)
@@ -84,19 +86,23 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] 
 
 
 def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
-    """Download and unpack the text of a language pair; an interrupted download goes on where it was.
+    """Download and unpack the text of a language pair; an interrupted download resumes.
 
     Args:
-        corpus: one with a url; see `find_corpus`.
+        corpus: a corpus with a url, see `find_corpus`.
+        source: source language.
+        target: target language.
+        folder: folder to write.
+        keep_archive: keep the downloaded archive.
 
     Returns:
-        the files as `formats.find_source` takes them: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
+        The files for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
 
     Raises:
-        InputError: where the server gives something else than the registry or the archive promises.
+        InputError: where the download differs from what the registry or the archive states.
     """
     if corpus.format.startswith("tsv") and source != corpus.partner:
-        source, target = target, source  # its columns stand in one order
+        source, target = target, source  # the columns have a fixed order
     pair = f"{source}-{target}"
     archive = folder / f"{corpus.name}.{pair}.{corpus.format.rpartition('.')[2]}"
     if corpus.format.startswith("tsv"):

@@ -1,4 +1,4 @@
-"""What becomes of each pair of a corpus: train, valid, test, or nothing. Only keys of the pairs are looked at."""
+"""Assigns each pair of a corpus to train, valid, test, or nothing, from the keys of the pairs only."""
 
 from pathlib import Path
 
@@ -7,17 +7,20 @@ import numpy as np
 from fairseq_lxsr.preparation.deduplicate import KEY, repeated
 
 FATES = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
-DRAWS = 2_000_000  # pairs that are candidates for the held-out splits, at most
+DRAWS = 2_000_000  # largest number of candidate pairs for the held-out splits
 
 
 def decide_fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
-    """What becomes of each pair that the filters kept: uint8 [N].
+    """Decide the fate of each pair that the filters kept: uint8 [N].
 
-    Held-out pairs are drawn at random; no sentence of theirs, on its side, is in another split.
+    Held-out pairs are drawn at random; none of their sentences occurs on the same side of another split.
 
     Args:
-        keys: file of `deduplicate.KEY` rows, one a pair.
+        keys: file of `deduplicate.KEY` rows, one per pair.
         repeats: see `deduplicate.repeated`.
+        valid_size: number of pairs held out for validation.
+        test_size: number of pairs held out for testing.
+        seed: seed of the draw.
     """
     marked = repeated(keys, repeats)
     fates = marked.astype(np.uint8) * np.uint8(REPEATED)

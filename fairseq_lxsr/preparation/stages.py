@@ -1,4 +1,4 @@
-"""A stage turns inputs into one folder; it is skipped while its inputs have not changed."""
+"""Stages: each makes one folder from inputs, and is skipped while its inputs have not changed."""
 
 import hashlib
 import json
@@ -21,14 +21,17 @@ def run_stage(
     build: Callable[[Path], dict[str, Any]],
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Build `folder` unless it was built from the same options and input bytes and its files are untouched.
+    """Build `folder` unless it was built from the same options and input bytes and its files are unchanged.
 
     Args:
-        options: everything but the files that the result depends on.
-        build: fills the folder it is given and returns a report of plain values.
+        folder: folder to build.
+        options: everything except files that the result depends on.
+        inputs: files that the result depends on.
+        build: fills the given folder and returns a report of plain values.
+        say: function that prints a message.
 
     Returns:
-        the report, also when the stage was skipped.
+        The report, also when the stage was skipped.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)
@@ -49,10 +52,12 @@ def run_stage(
 
 
 def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
-    """Whether files of a stage's folder are as the stage left them; a folder without a manifest is not looked at.
+    """Check that files of a stage's folder are unchanged; a folder without a manifest is not checked.
 
     Args:
-        command: what makes the folder.
+        folder: folder of the stage.
+        names: names of the files to check.
+        command: command that builds the folder, for the message.
 
     Raises:
         InputError: naming the file that was changed or is missing.
@@ -70,7 +75,7 @@ def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
-    """None for one that is missing or damaged: the stage is built again."""
+    """Read a manifest; return None where it is missing or corrupt, so that the stage is built again."""
     try:
         done = parse_json(path.read_text(encoding="utf-8"))
         return done if {"key", "inputs", "files", "report"} <= done.keys() else None

@@ -1,4 +1,4 @@
-"""One SentencePiece model and one dictionary for all languages."""
+"""Trains one SentencePiece model and makes one dictionary for all languages."""
 
 import io
 import itertools
@@ -20,13 +20,15 @@ from fairseq_lxsr.text import DICTIONARY_FILE, MASK, PAD, SENTENCEPIECE_FILE, SP
 
 
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
-    """The subwords stage: SentencePiece on the training sides of all corpora, and the dictionary made of its pieces.
+    """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary.
 
     Args:
+        folder: folder to write.
         corpora: folders with files train.LANGUAGE.
+        how: options of splitting text into pieces.
 
     Returns:
-        a report with the size of the dictionary.
+        Report with the size of the dictionary.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     if not files:
@@ -49,7 +51,7 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
 
 
 def sample(files: Sequence[Path], most: int) -> Iterator[str]:
-    """At most `most` lines of files LINES.LANGUAGE, as many of every language where it has them, always the same."""
+    """Yield at most `most` lines of files LINES.LANGUAGE, equally many per language; the choice is deterministic."""
     languages = Counter[str]()
     for path in files:
         languages[path.suffix] += count_lines(path)
@@ -65,18 +67,18 @@ def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
     """Train a SentencePiece model on the text of files LINES.LANGUAGE.
 
     Returns:
-        the content of the model file.
+        Content of the model file.
 
     Raises:
-        InputError: for files without text, and with the largest possible size where the text cannot give so many
-            pieces.
+        InputError: for files without text, and where the text cannot give so many pieces, naming the largest possible
+            number.
     """
     text = TextOptions(how.lowercase, how.split_han)
     lines = filter(None, (normalise(line, text) for line in sample(files, how.max_sentences)))
     first = next(lines, None)
     if first is None:
         raise InputError(f"{', '.join(map(str, files))}: no text; expected sentences to learn pieces from")
-    model = io.BytesIO()  # SentencePiece itself does not notice a full disk
+    model = io.BytesIO()  # SentencePiece itself does not detect a full disk
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=itertools.chain([first], lines),
@@ -86,7 +88,7 @@ def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
             model_type=how.model_type,
             byte_fallback=how.byte_fallback,
             normalization_rule_name=how.normalisation,
-            # so that text that happens to hold them never becomes one piece
+            # so that text that contains them is never one piece
             control_symbols=[PAD, MASK],
             num_threads=2,
             minloglevel=2,
@@ -99,7 +101,7 @@ def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
 
 
 def _in_words(error: str, how: SubwordOptions) -> str:
-    """What SentencePiece says, for those who do not know its code."""
+    """Rephrase an error of SentencePiece for users."""
     most = re.search(r"<= (\d+)", error)
     if most:
         return (
@@ -114,7 +116,7 @@ def _in_words(error: str, how: SubwordOptions) -> str:
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:
-    """Pieces of a SentencePiece model in its order, without the specials, which fairseq adds itself."""
+    """Yield the pieces of a SentencePiece model in order, without the special symbols, which fairseq adds itself."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for index in range(processor.GetPieceSize()):
         if not (processor.IsControl(index) or processor.IsUnknown(index)):

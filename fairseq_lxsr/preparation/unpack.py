@@ -1,4 +1,4 @@
-"""Named files out of .zip and .tgz archives; nothing else of an archive is trusted."""
+"""Extracts named files from untrusted .zip and .tgz archives."""
 
 import gzip
 import lzma
@@ -18,14 +18,14 @@ from tqdm import tqdm
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import Budget, Metered, atomic_write
 
-FREE = 1 << 20  # bytes before the ratio counts: short files may be all alike
+FREE = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
 BLOCK = 1 << 20
-HEADER = 1 << 20  # bytes of a long name or of other attributes of a member of a .tgz, which tarfile keeps in memory
+HEADER = 1 << 20  # largest long name or other attributes of a .tgz member in bytes, which tarfile keeps in memory
 SPOILT = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
     *(OSError, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError),
 )
-# what tarfile reads into memory before the member that it is about
+# types of headers that tarfile reads into memory before their member
 DESCRIBING = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
@@ -33,13 +33,14 @@ DESCRIBING = (
 
 
 def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Unpack files to names of our own choosing; each appears when it is complete.
+    """Extract files to names of our choice; each appears when it is complete.
 
     Args:
-        wanted: where the file of each name goes; folders inside the archive do not matter.
+        archive: the .zip or .tgz.
+        wanted: output path by file name; folders inside the archive are ignored.
 
     Raises:
-        InputError: where one is missing, the archive is spoilt, or unfolds to more than any text would.
+        InputError: where a file is missing, or the archive is corrupt or decompresses to more than text would.
     """
     missing = dict(wanted)
     with _removed_unless_whole(wanted.values()), _opening(archive) as members:
@@ -53,7 +54,7 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
 
 @contextmanager
 def _removed_unless_whole(outputs: Iterable[Path]) -> Iterator[None]:
-    """Sums at the end of an archive may tell that what was unpacked is wrong."""
+    """Remove outputs where the block fails, because checksums at the end of an archive may show that they are wrong."""
     try:
         yield
     except BaseException:
@@ -63,7 +64,7 @@ def _removed_unless_whole(outputs: Iterable[Path]) -> Iterator[None]:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose name and attributes are not read where they are too long to be any."""
+    """A member that refuses implausibly long names and attributes."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
@@ -82,7 +83,7 @@ def _copy(stream: IO[bytes], output: Path) -> None:
 
 @contextmanager
 def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]:
-    """The regular files of an archive, in their order, each with what opens it; gzip checks its sums at the end."""
+    """Yield the regular files of an archive, each with a function that opens it; check gzip's checksum at the end."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
@@ -99,7 +100,7 @@ def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]
     except InputError:
         raise
     except SPOILT as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk; that of spoilt bytes has no number
+        if isinstance(error, OSError) and error.errno is not None:  # corrupt bytes give an error without errno
             raise
         raise InputError(
             f"{archive}: not a whole archive ({shown(str(error))}); remove it and fetch it again"
@@ -108,7 +109,7 @@ def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]
 
 def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[tuple[str, Callable[[], Any]]]:
     for member in packed.infolist():
-        kind = stat.S_IFMT(member.external_attr >> 16)  # of Unix: links and devices are no text
+        kind = stat.S_IFMT(member.external_attr >> 16)  # Unix file type: links and devices are not text
         if not member.is_dir() and kind in (0, stat.S_IFREG):
             yield member.filename, partial(_open_metered, packed, member, budget)
 
@@ -119,6 +120,6 @@ def _open_metered(packed: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budg
 
 def _files_of_tar(tar: tarfile.TarFile) -> Iterator[tuple[str, Callable[[], Any]]]:
     while (member := tar.next()) is not None:
-        tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps all, and an archive may have millions of empty ones
+        tar.members.clear()  # type: ignore[attr-defined]  # an archive may have millions of empty members
         if member.isreg() and not member.issparse():
             yield member.name, partial(tar.extractfile, member)

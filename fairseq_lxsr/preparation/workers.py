@@ -1,4 +1,4 @@
-"""Work on blocks in several processes; what comes out never depends on their number."""
+"""Processes blocks in several processes; the result does not depend on their number."""
 
 import multiprocessing
 import os
@@ -20,17 +20,17 @@ Out = TypeVar("Out")
 KILLED = (
     "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer --workers"
 )
-BLOCK = 10_000  # sentences or pairs that travel together,
-WEIGHT = 10_000_000  # with so many characters
+BLOCK = 10_000  # largest number of sentences or pairs of a block
+WEIGHT = 10_000_000  # number of characters at which a block ends
 
 
 def blocks(items: Iterable[In], size: int = BLOCK, weight: int = WEIGHT) -> Iterator[list[In]]:
-    """Items that travel together.
+    """Group items into blocks.
 
     Args:
-        items: texts, or tuples of them.
-        size: items of a block, at most.
-        weight: characters of a block, but for those of its last item.
+        items: texts, or tuples of texts.
+        size: largest number of items of a block.
+        weight: largest number of characters of a block without its last item.
     """
     block: list[In] = []
     total = 0
@@ -51,11 +51,14 @@ def ordered_map(
     start: Callable[..., None] | None = None,
     start_arguments: tuple[Any, ...] = (),
 ) -> Iterator[Out]:
-    """`map` with `workers` processes: results in the order of the items, few of them in memory at a time.
+    """Map with `workers` processes: results come in the order of the items, and few are in memory at a time.
 
     Args:
-        function: a function of a module; so is `start`, which every process calls once.
-        workers: 1 works in this process, and so does any number where there is one item only.
+        function: module-level function of an item.
+        items: items to map.
+        workers: number of processes; with 1, or with a single item, this process does the work.
+        start: module-level function that every process calls once.
+        start_arguments: arguments of `start`.
     """
     iterator = iter(items)
     few = list(islice(iterator, 2))
@@ -64,12 +67,12 @@ def ordered_map(
             start(*start_arguments)
         yield from map(function, chain(few, iterator))
         return
-    context = multiprocessing.get_context("spawn")  # a fork would copy threads that hold locks
+    context = multiprocessing.get_context("spawn")  # a fork could copy locks that threads hold
     with ProcessPoolExecutor(workers, context, _begin, (start, start_arguments)) as pool:
         pending: deque = deque()
         try:
             for item in chain(few, iterator):
-                with _deaf_to_interrupts():  # processes are started here
+                with _deaf_to_interrupts():  # processes start here
                     pending.append(pool.submit(function, item))
                 if len(pending) > 2 * workers:
                     yield pending.popleft().result()
@@ -83,9 +86,9 @@ def ordered_map(
 
 
 def in_own_process(function: Callable[..., Out], *arguments: Any) -> Out:
-    """Call a function of a module in a process of its own, which ends at once when this one is interrupted.
+    """Call a module-level function in its own process, which ends immediately when this one is interrupted.
 
-    For C++ that works for minutes without looking at signals.
+    It is for C++ code that runs for minutes without checking for signals.
     """
     context = multiprocessing.get_context("spawn")
     results, sending = context.Pipe(duplex=False)
@@ -117,7 +120,7 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started inside do not get the interrupt of a terminal, which goes to all; their parent ends them."""
+    """Shield processes started in the block from the terminal's interrupt; their parent ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -126,7 +129,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    """In a new process: end with the one that started it, which may be killed, then prepare."""
+    """Prepare a new process, and make it end with its parent, even where the parent is killed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if start:
         start(*arguments)
