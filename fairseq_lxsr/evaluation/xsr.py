@@ -37,7 +37,7 @@ def select(
         pairs: aligned sentences.
         seed: seed of the shuffle.
         languages: languages of the two sides, see `Text`.
-        files: files of the two sides, see `Text`.
+        files (tuple[str, str]): files of the two sides, see `Text`.
 
     Raises:
         InputError: where fewer than 10 pairs are left, because P@10 would have no meaning.

@@ -51,7 +51,7 @@ def margin_neighbours(
         k: size of the neighbourhoods (4 in LASER's tools).
         margin: `ratio`, `distance` or `absolute`.
         depth: number of nearest candidates to score and return; 0 for k, as in LASER's xsim.
-        search: options of `nearest_neighbours`.
+        **search (Any): options of `nearest_neighbours`.
 
     Returns:
         Margins [N, depth] in descending order (of equal margins the larger cosine comes first), and indices.
@@ -75,7 +75,7 @@ def csls_neighbours(
         candidates: vectors [M, D].
         k: number of candidates to return.
         neighbours: size of the neighbourhoods (10 in MUSE), at most N and M.
-        search: options of `nearest_neighbours`.
+        **search (Any): options of `nearest_neighbours`.
 
     Returns:
         CSLS [N, k] in descending order, and indices.

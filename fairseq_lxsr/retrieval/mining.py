@@ -53,7 +53,7 @@ def mine(
         margin: `ratio`, `distance` or `absolute`.
         retrieval: `fwd` pairs every source sentence with its best target, `bwd` the reverse; `intersect` takes the
             pairs in both, `max` the pairs in either, greedily by score, each sentence once.
-        search: options of `nearest_neighbours`.
+        **search (Any): options of `nearest_neighbours`.
 
     Raises:
         InputError: as `nearest_neighbours`, for example for fewer than k sentences on a side.
