@@ -1,4 +1,4 @@
-"""`lxsr corpus`: text that anyone can train on; what there is, and getting it."""
+"""`lxsr corpus`: list public parallel corpora, and download one of them."""
 
 import argparse
 import shlex

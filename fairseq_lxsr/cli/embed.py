@@ -1,4 +1,4 @@
-"""`lxsr embed`: text in, embeddings out; of any length, in constant memory."""
+"""`lxsr embed`: write the embeddings of text of any length to a file, in constant memory."""
 
 import argparse
 from collections import Counter
