@@ -5,7 +5,7 @@ export DATA SRC TGT WORK RECIPE
 .PHONY: help install demo test lint docs
 
 help:
-	@echo "make demo   train on the translations that lie on this machine, search with the result (4 to 8 minutes the first time)"
+	@echo "make demo   train on the translations of the programs on this machine, search with the result (4 to 8 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "make test   run all tests"
 	@echo "make lint   ruff and mypy"

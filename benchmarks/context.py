@@ -4,7 +4,7 @@ python benchmarks/context.py --data DIR --work FOLDER --output benchmarks/result
 
 DIR has docs/novels.LANG.txt.gz, eval/pud.LANG.txt.gz, eval/xquad-questions.LANG.txt.gz and
 classification/SET/LANG.PART.tsv.gz. English with each other language; the first stage is trained once and copied for
-every size of the draws. One line of results a step: P@1 in per cent both ways, what the mining found, seconds; with
+every size of the draws. One line of results a step: P@1 in percent both ways, what the mining found, seconds; with
 some, accuracy of a classifier trained on English. Steps that are in the file already are left out. A plot lies beside.
 """
 

@@ -5,7 +5,7 @@ python benchmarks/context_bitext.py --data DIR --work FOLDER --output benchmarks
 FOLDER is that of benchmarks/context.py --arch context_transformer_static_mean, whose first stage and vocabulary are
 used. For each N: the lightweight model
 without layers is trained on N pairs for some seconds; it mines the first round of learning from contexts
-(`start_model`). One line each: P@1 in per cent among the 1,000 sentences of PUD both ways.
+(`start_model`). One line each: P@1 in percent among the 1,000 sentences of PUD both ways.
 """
 
 import argparse

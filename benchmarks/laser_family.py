@@ -75,7 +75,7 @@ def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, s
 
 
 def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...], name: str = "pud") -> dict[str, float]:
-    """P@1 in per cent among the sentences of a set (PUD has 1,000), by cosine, of every direction with English."""
+    """P@1 in percent among the sentences of a set (PUD has 1,000), by cosine, of every direction with English."""
     vectors = {
         language: encoder.encode(list(read_lines(data / "eval" / f"{name}.{language}.txt.gz")), normalize=True)
         for language in ("en", *languages)

@@ -85,7 +85,7 @@ def distractors(data: Path, language: str, pair: str, count: int, known: set[str
 def retrieval(
     encode: Encode, sets: dict[str, dict[str, list[str]]], others: dict[str, list[str]], seen: dict[str, set[str]]
 ) -> dict[str, dict]:
-    """P@1 in per cent of each set and direction among its own sentences and the distractors.
+    """P@1 in percent of each set and direction among its own sentences and the distractors.
 
     Args:
         others: distractors by language.
@@ -201,7 +201,7 @@ def contrast(encode: Encode, pairs: dict[str, list[tuple[str, str, str]]]) -> di
 
 
 def classification(encode: Encode, folder: Path, languages: Sequence[str]) -> dict[str, float]:
-    """Accuracy in per cent, mean of five, of classifiers trained on English; every tenth text of it is for dev.
+    """Accuracy in percent, mean of five, of classifiers trained on English; every tenth text of it is for dev.
 
     Embeddings are brought to one spread, that of the English training text: the classifier's settings suit one scale.
     """

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From text to searchable sentence embeddings in one go: what `make demo` runs. Every step is a command of its own.
 #
-#   bash examples/quickstart/run.sh                              translations of programs that lie on this machine
+#   bash examples/quickstart/run.sh                              translations of the programs on this machine
 #   DATA=prefix SRC=en TGT=de bash examples/quickstart/run.sh    your own aligned text, prefix.en and prefix.de (or a .tsv)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -46,7 +46,7 @@ for language in "$SRC" "$TGT"; do
     lxsr embed --model "$WORK/model" --input "$WORK/corpus/$SRC-$TGT/test.$language" --output "$WORK/test.$language.npy"
 done
 
-step "5/5 Evaluation: is a sentence's nearest neighbour its translation? (per cent)"
+step "5/5 Evaluation: is a sentence's nearest neighbour its translation? (percent)"
 TEST="$WORK/corpus/$SRC-$TGT/test"
 rm -f "$WORK"/*.jsonl
 echo "untrained:"
@@ -56,7 +56,7 @@ lxsr eval xsr --model "$WORK/model" --data "$TEST" --lang-pairs "$SRC-$TGT" --ou
 python examples/quickstart/search.py "$WORK/model" "$TEST.$SRC" "$TEST.$TGT"
 if python -c "import plotly, sklearn" 2> /dev/null; then echo; lxsr report "$WORK"; fi
 
-step "Where everything lies"
+step "Results"
 cat <<END
 $WORK/corpus/$SRC-$TGT   train, valid and test text
 $WORK/data-bin      what fairseq-train reads, with dictionary and SentencePiece model

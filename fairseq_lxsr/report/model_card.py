@@ -99,7 +99,7 @@ def _scores(scores: Sequence[Score]) -> str:
         for score in scores
     ]
     signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
-    return "## Scores\n\n" + _table(("", "per cent"), rows) + f"\nSignatures:\n\n{signatures}\n"
+    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
 
 
 def _size(folder: Path, encoder: Any) -> str:
