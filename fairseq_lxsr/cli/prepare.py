@@ -196,11 +196,13 @@ def run_prepare(args: argparse.Namespace) -> None:
     config = config_of(args)
     refuse_overlap([Path(config.work) / pipeline.SUMMARY_FILE], [args.config])
     done = pipeline.prepare(config, locale_folders(args))
+    data, save_dir = ":".join(map(str, done.data)), str(Path(config.work) / "checkpoints")
+    by_recipe = shlex.join(["lxsr", "train", data, "--recipe", "best", "--save-dir", save_dir])
     pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
-    command = shlex.join(["fairseq-train", ":".join(map(str, done.data)), "--user-dir", str(PACKAGE), *pairs])
+    by_options = shlex.join(["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs])
     print(
         f"{done.pairs:,} pairs to train on, at most {done.unknown} % of a text unknown; all inputs, hashes and counts "
-        f"are in {done.summary}\n{command} ..."
+        f"are in {done.summary}\nto train: {by_recipe}\nwith options of your own: {by_options} ..."
     )
 
 

@@ -54,6 +54,7 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     out, error = whole.communicate(timeout=300)
     seconds = time.monotonic() - begin
     assert whole.returncode == 0, error
+    assert "lxsr train work/data-bin/0:work/data-bin/1 --recipe best --save-dir work/checkpoints\n" in out
     assert "fairseq-train work/data-bin/0:work/data-bin/1 --user-dir" in out
     dice = random.Random(3)
     for _ in range(4):
