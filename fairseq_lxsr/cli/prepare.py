@@ -65,7 +65,7 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=FILE_NAME,
         metavar="PREFIX",
-        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, each packed or not, or a folder of "
+        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, compressed or not, or a folder of "
         "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine)",
     )
     parser.add_argument(
@@ -73,18 +73,18 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
         type=file_path,
         action="append",
         metavar="FOLDER",
-        help=f"where gettext catalogues lie, may be repeated (default: {', '.join(map(str, LOCALE_FOLDERS))})",
+        help=f"folder of gettext catalogues, may be repeated (default: {', '.join(map(str, LOCALE_FOLDERS))})",
     )
     parser.add_argument(
         "--filters",
         metavar="NAMES",
-        help=f"drop pairs by some of {', '.join(FILTERS)}, in this order; options of theirs in a CONFIG.yaml "
+        help=f"drop pairs by some of {', '.join(FILTERS)}, in this order; a CONFIG.yaml can set their options "
         "(default: length,ratio,letters,identical for catalogues, none for own text)",
     )
     parser.add_argument(
         "--repeats",
         choices=REPEATS,
-        help="what is dropped as a repetition: a pair, or a sentence of either side (default: side for catalogues, "
+        help="what is dropped as a duplicate: a pair, or a sentence of either side (default: side for catalogues, "
         "pair for own text)",
     )
     parser.add_argument(
