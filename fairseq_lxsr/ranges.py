@@ -107,7 +107,9 @@ FINITE = Range()
 
 @dataclass(frozen=True)
 class FileName:
-    """Texts that can name a file or folder: not empty (which would be the current folder) and without NUL.
+    """Texts that can name a file or folder: not empty (which would be the current folder), without NUL, and in UTF-8.
+
+    PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some call it damaged.
 
     Args:
         optional: allow an empty text, which stands for no file.
@@ -115,12 +117,14 @@ class FileName:
     """
 
     optional: bool = False
-    what: str = "a file name"
+    what: str = "a file name in UTF-8"
 
     def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, str) or not (self.optional or value.strip()):
+            return False
         try:
-            return isinstance(value, str) and (self.optional or value.strip() != "") and b"\0" not in os.fsencode(value)
-        except UnicodeEncodeError:  # half of a surrogate pair
+            return b"\0" not in os.fsencode(value) + value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, as Python shows bytes that are not UTF-8
             return False
 
     def __str__(self) -> str:

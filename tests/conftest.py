@@ -54,12 +54,12 @@ def lxsr(*arguments, **options) -> subprocess.CompletedProcess:
     return run("fairseq_lxsr.cli.main", *arguments, **options)
 
 
-def lxsr_here(*arguments, check: bool = True) -> subprocess.CompletedProcess:
+def lxsr_here(*arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
     """`lxsr` in this process: the same parsing, output and exit status, without the seconds that importing takes."""
     from fairseq_lxsr.cli.main import main
 
     output, errors, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), contextlib.chdir(ROOT):
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), contextlib.chdir(folder):
         try:
             main(list(map(str, arguments)))
         except SystemExit as stop:

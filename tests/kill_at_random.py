@@ -45,6 +45,7 @@ def write_text(folder: Path, lines: int) -> tuple[Path, Path]:
 
 def start(command: list[str], errors: Path) -> int:
     """Returns: the process that runs the command."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command runs, no handler prints a traceback
     process = os.fork()
     if process:
         return process
