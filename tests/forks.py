@@ -89,6 +89,8 @@ def answer(client: socket.socket, shrink: Callable[[str, list[str]], list[str]])
     name, arguments, folder, environment = json.loads(content)
     for file, number in zip(files, range(3), strict=True):
         os.dup2(file, number)
+    # what this process knows of its own files, for example that they are seekable, is not true of the client's
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww"))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
