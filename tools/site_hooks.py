@@ -94,14 +94,12 @@ def registries() -> dict[str, dict[str, Any]]:
     from fairseq.models import MODEL_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    found = {
-        "task": TASK_DATACLASS_REGISTRY,
-        "model": MODEL_DATACLASS_REGISTRY,
-        "criterion": CRITERION_DATACLASS_REGISTRY,
-    }
+    from fairseq_lxsr.tasks._help import ours
+
     return {
-        kind: {name: config for name, config in registry.items() if config.__module__.startswith("fairseq_lxsr.")}
-        for kind, registry in found.items()
+        "task": ours(TASK_DATACLASS_REGISTRY),
+        "model": ours(MODEL_DATACLASS_REGISTRY),
+        "criterion": ours(CRITERION_DATACLASS_REGISTRY),
     }
 
 

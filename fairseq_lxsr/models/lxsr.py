@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor
@@ -39,15 +40,22 @@ class LxsrModelConfig(TransformerOptions):
 class LxsrModel(BaseFairseqModel):
     """Encodes the sides of a batch of pairs, and applies the heads of the terms.
 
-    It has only weights that its losses use, because several GPUs wait for the gradient of every weight.
+    It has only weights that its losses use, because several GPUs wait for the gradient of every weight. A model with
+    another encoder is a sub-class.
+
+    Args:
+        encoder: a network that also encodes several batches at once: `embed(*tokens)` returns [B, E] for each,
+            `forward(*tokens)` the states [B, T, D] beside them.
+        terms: terms of the loss.
+        cpu_precision: precision of the matrix products on a CPU.
     """
 
-    def __init__(self, config: TransformerConfig, terms: Sequence[Term] = (), cpu_precision: str = "float32"):
+    def __init__(self, encoder: Any, terms: Sequence[Term] = (), cpu_precision: str = "float32"):
         super().__init__()
-        self.encoder = TransformerSentenceEncoder(config)
+        self.encoder = encoder
         self.terms = [term for term in terms if term.weight]
         for term in self.terms:
-            for name, module in term.heads(config).items():
+            for name, module in term.heads(encoder.config).items():
                 self.add_module(name, module)
         self.cpu_dtype = cpu_autocast_dtype(cpu_precision)
 
@@ -55,17 +63,17 @@ class LxsrModel(BaseFairseqModel):
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
         sizes = transformer_sizes(cfg, task.source_dictionary)
         config = TransformerConfig(**sizes, gated=cfg.gated, order_coefficients=cfg.order_coefficients)
-        return cls(config, task.terms, cfg.cpu_precision)
+        return cls(TransformerSentenceEncoder(config), task.terms, cfg.cpu_precision)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Adapt a checkpoint to this model: missing gated layers keep their initial weights, which change nothing.
+        """Adapt a checkpoint to this model: what it lacks of `grown` weights keeps its initial values.
 
         Missing heads keep their initial weights too, and heads that this model does not have are removed.
         """
         own = self.state_dict()
-        grown = ("encoder.layers.", "encoder.embed_positions.") if self.encoder.config.gated else ()
+        grown = tuple(ENCODER + part for part in self.encoder.grown)
         for part, value in own.items():
-            if part.startswith((*grown, "encoder.order")) or not part.startswith(ENCODER):
+            if part.startswith(grown) or not part.startswith(ENCODER):
                 state_dict.setdefault(part, value)
         for part in [part for part in state_dict if not part.startswith(ENCODER) and part not in own]:
             del state_dict[part]

@@ -35,6 +35,11 @@ class SentenceNetwork(nn.Module):
     config: Any
     embed_tokens: nn.Embedding
 
+    @property
+    def grown(self) -> tuple[str, ...]:
+        """Prefixes of weights that a checkpoint may lack, because their initial values change no embedding."""
+        return ()
+
     def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
         """Make batches of the sentences ids[start : start + length] for `embed_batch`.
 

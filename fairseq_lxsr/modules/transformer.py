@@ -201,6 +201,11 @@ class TransformerSentenceEncoder(SentenceNetwork):
             # weight of the order of the pieces in each unit; zero initially
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
+    @property
+    def grown(self) -> tuple[str, ...]:
+        """Gated layers add nothing initially, and neither does the order of the pieces."""
+        return ("order", "layers.", "embed_positions.") if self.config.gated else ("order",)
+
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Encode one or more batches of sentences, each padded to a length of its own.
 

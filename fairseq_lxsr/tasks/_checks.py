@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
-from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig
@@ -15,7 +15,7 @@ from omegaconf import DictConfig, ListConfig
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.ranges import NOT_NEGATIVE, Range, at_least, below, between, check_fields, positive
 
-# models and criterion of each task
+# models and criterion of each task; sub-classes of the models go with it too
 OF_TASK = {
     "xling_sent": (("lxsr",), "xling_sent_loss"),
     "xling_translation": (("laser", "tlaser"), "xling_translation_loss"),
@@ -165,7 +165,9 @@ def _check_together(cfg: DictConfig) -> None:
     if task not in OF_TASK:
         return
     models, criterion = OF_TASK[task]
-    archs = [arch for model in models for arch in ARCH_MODEL_INV_REGISTRY.get(model, ())]
+    known = tuple(MODEL_REGISTRY[model] for model in models if model in MODEL_REGISTRY)
+    fitting = [model for model, kind in MODEL_REGISTRY.items() if isinstance(kind, type) and issubclass(kind, known)]
+    archs = [arch for model in fitting for arch in ARCH_MODEL_INV_REGISTRY.get(model, ())]
     for option, name, expected, registry in (
         ("arch", cfg.model._name, archs, ARCH_MODEL_REGISTRY),
         ("criterion", cfg.criterion._name, [criterion], CRITERION_REGISTRY),

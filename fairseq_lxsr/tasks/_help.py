@@ -12,14 +12,10 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-TASKS = ("xling_sent", "xling_translation", "sent_context")
-MODELS = (
-    "lxsr",
-    "laser",
-    "tlaser",
-    "context_transformer",
-)  # their options have the defaults of the first preset of each
-CRITERIONS = ("xling_sent_loss", "xling_translation_loss", "sent_context_loss")
+
+def ours(registry: dict[str, type]) -> dict[str, type]:
+    """The configs of this package in a registry of fairseq, by name; presets, which are made, are in none."""
+    return {name: config for name, config in registry.items() if config.__module__.startswith("fairseq_lxsr.")}
 
 
 def add_to_help() -> None:
@@ -30,15 +26,20 @@ def add_to_help() -> None:
 
 def print_options() -> None:
     """Print every option of this plugin with its help and default."""
-    parser = argparse.ArgumentParser(
-        add_help=False, usage=argparse.SUPPRESS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    titles = (
-        *((f"--task {name}", TASK_DATACLASS_REGISTRY[name]) for name in TASKS),
-        *((f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}", MODEL_DATACLASS_REGISTRY[name]) for name in MODELS),
-        *((f"--criterion {name}", CRITERION_DATACLASS_REGISTRY[name]) for name in CRITERIONS),
-    )
-    for title, config in titles:
+    groups = {
+        **{f"--task {name}": config for name, config in ours(TASK_DATACLASS_REGISTRY).items()},
+        # with the defaults of the first preset
+        **{
+            f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}": config
+            for name, config in ours(MODEL_DATACLASS_REGISTRY).items()
+        },
+        **{f"--criterion {name}": config for name, config in ours(CRITERION_DATACLASS_REGISTRY).items()},
+    }
+    for title, config in groups.items():
+        # one parser each: several groups have options of the same names
+        parser = argparse.ArgumentParser(
+            add_help=False, usage=argparse.SUPPRESS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        )
         gen_parser_from_dataclass(parser.add_argument_group(title), config())
-    print()
-    parser.print_help()
+        print()
+        parser.print_help()

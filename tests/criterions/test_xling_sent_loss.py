@@ -17,7 +17,7 @@ from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.models.lxsr import LxsrModel, LxsrModelConfig
-from fairseq_lxsr.modules import TransformerConfig
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.tasks.xling_sent import XlingSentConfig
 from fairseq_lxsr.terms import Setting, build_terms
 from fairseq_lxsr.terms.generative import MASKING_OF_OBJECTIVE
@@ -54,7 +54,7 @@ def make_teacher(folder, width=5):
 def make_model(**options):
     torch.manual_seed(0)
     config = TransformerConfig(VOCAB, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, dropout=0.0)
-    return LxsrModel(config, make_task(**options).terms)
+    return LxsrModel(TransformerSentenceEncoder(config), make_task(**options).terms)
 
 
 def build_model(**options):

@@ -188,6 +188,7 @@ def test_help_lists_every_option_with_its_text():
         assert option in text
         assert help_text in text
     assert text.count("(default: ") >= 20
+    assert text.count("--max-positions MAX_POSITIONS") == 3  # of each task: none hides those of another
 
 
 def test_several_language_pairs_share_one_model(tmp_path):
