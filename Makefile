@@ -26,4 +26,4 @@ lint: install
 	.venv/bin/mypy
 
 docs: install
-	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet --strict --clean
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean  # --quiet would hide warnings from --strict
