@@ -25,5 +25,6 @@ lint: install
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
+# not --quiet, which hides warnings from --strict
 docs: install
-	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean  # --quiet would hide warnings from --strict
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean
