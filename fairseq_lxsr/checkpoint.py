@@ -229,6 +229,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         shards: data folders of the training; folders that no longer exist are not counted.
     """
     cfg = state["cfg"]
+    distilled = cfg["task"].get("teacher_embeddings") is not None
     wanted = cfg["task"].get("lang_pairs")
     pairs: Counter[str] = Counter()
     for shard in shards:
@@ -238,7 +239,11 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         "pairs": dict(sorted(pairs.items())),
         "objective": cfg["task"].get("objective"),
         # options of the loss: the criterion held them until version 0.1, the task holds them since
-        "options": {k: v for k, v in (cfg["criterion"] | cfg["task"]).items() if k not in OF_ONE_RUN},
+        "options": {
+            name: value
+            for name, value in (cfg["criterion"] | cfg["task"]).items()
+            if name not in OF_ONE_RUN and (distilled or not name.startswith("distill"))
+        },
         "updates": state["optimizer_history"][-1].get("num_updates"),
         "seed": cfg["common"].get("seed"),
     }

@@ -19,6 +19,14 @@ CARD_FILE = "README.md"
 SENTENCES, PIECES = 2000, 20  # size of the text on which speed is measured
 
 
+# options that say nothing where the weight of their loss is 0
+OF_WEIGHT = {
+    "gen_weight": ("target_weights",),
+    "align_weight": ("align_similarity", "align_temperature"),
+    "sim_weight": ("sim_reduction",),
+}
+
+
 def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -> None:
     """Write the card into a model folder.
 
@@ -78,12 +86,15 @@ Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
 
 
 def _training(training: dict[str, Any]) -> str:
-    pairs = training.get("pairs") or {}
+    pairs, options = training.get("pairs") or {}, dict(training.get("options") or {})
+    for weight, others in OF_WEIGHT.items():
+        if options.get(weight) == 0:
+            options = {name: value for name, value in options.items() if name not in others}
     text = ", ".join(f"{name}: {count:,} pairs" for name, count in pairs.items())
     rows = {
         "text": text or training.get("lang_pairs"),
         "objective": training.get("objective"),
-        **{name.replace("_", " "): value for name, value in (training.get("options") or {}).items()},
+        **{name.replace("_", " "): value for name, value in options.items()},
         "updates": training.get("updates"),
         "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),

@@ -27,6 +27,8 @@ def test_export_writes_what_is_known(folder):
     assert f"| text | en-fr: {pairs['en-fr']:,} pairs |" in card
     assert 'language: ["en", "fr"]' in card
     assert "| objective | ugt |" in card
+    assert "| align similarity | inner |" in card
+    assert "distill" not in card
     assert "sentences/s" in card
     assert SentenceEncoder.from_pretrained(folder).fingerprint in card
     assert "None yet" in card
@@ -42,7 +44,7 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
     state = {
         "cfg": {
             "task": {"lang_pairs": "fr-en"},
-            "criterion": {"_name": "x", "align_weight": 2.0},
+            "criterion": {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0},
             "common": {"seed": 1},
         },
         "optimizer_history": [{"num_updates": 7}],
