@@ -78,8 +78,10 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
     more = {name: _or(state.get(name), {}) for name in ("task_state", "extra_state")}
     history = _or(state.get("optimizer_history"), [])
     weights = state.get("model")
-    found: dict[str, Any] = {f"cfg.{name}": part for name, part in parts.items()} | more
+    found: dict[str, Any] = {f"cfg.{name}": part for name, part in parts.items()} | {"task_state": more["task_state"]}
     wrong = next((name for name, part in found.items() if not _is_plain(part)), None)
+    if not isinstance(more["extra_state"], dict):  # of several processes it holds tensors too
+        wrong = "extra_state"
     if not (isinstance(history, list) and all(isinstance(part, dict) for part in history)):
         wrong = "optimizer_history"
     if not (isinstance(weights, dict) and weights and all(map(_is_weight, *zip(*weights.items(), strict=True)))):

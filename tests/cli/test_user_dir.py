@@ -44,7 +44,7 @@ def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp
     work = tmp_path / "a folder"
     options = ("--valid-size", 50, "--test-size", 50, "--vocab-size", 200)
     out = lxsr_here("prepare", "--work", work, "--data", toy_work / "text", *options).stdout
-    program, *words = shlex.split(out.splitlines()[-1])
+    program, *words = shlex.split(out.splitlines()[-1].partition(": ")[2])
     assert (program, words.pop()) == ("fairseq-train", "...")
     training = ("--arch", "lxsr_tiny", "--criterion", "xling_sent_loss", "--max-update", 1, "--batch-size", 8)
     run("fairseq_cli.train", *words, *training, "--optimizer", "adam", "--cpu", "--no-save", cwd=tmp_path)

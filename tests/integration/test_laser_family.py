@@ -227,4 +227,4 @@ def test_int8_is_for_transformers(trained, model, tmp_path):
     done = lxsr_here("embed", "--model", model, *options, check=False)
     assert (tmp_path / "out.npy").exists() == (arch == "tlaser_tiny")
     if arch == "laser_tiny":
-        refused(done, "dtype int8", "LASER")
+        refused(done, "dtype int8 of a laser encoder")
