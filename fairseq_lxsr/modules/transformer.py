@@ -4,6 +4,7 @@ It has post-LayerNorm layers (Mao et al. 2021, section 3.1) or layers that add t
 encoder serves all languages; there is no language tag, no BOS and no EOS.
 """
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -16,6 +17,9 @@ from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.packing import Batches, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import TransformerConfig
+
+# positions a piece from which a CPU computes rows of similar length together in training, and the rows of such a group
+PADDED, GROUP = 1.5, 32
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:
@@ -198,11 +202,39 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
         """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states are computed."""
-        if not self._is_bag:
+        if not self._is_bag and not self._many_lengths(batches):
             return [pooled for pooled, _ in self(*batches)]
         width = max(tokens.shape[1] for tokens in batches)
-        padding, table = self.config.padding_idx, self.embed_tokens.weight
+        padding = self.config.padding_idx
         tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=padding) for part in batches])  # [R, T]
+        pooled = self._embed_bags(tokens) if self._is_bag else self._embed_by_length(tokens)
+        return list(pooled.split([len(part) for part in batches]))
+
+    def _many_lengths(self, batches: Sequence[Tensor]) -> bool:
+        """Whether padding takes most of the time; unknown on a GPU, where the answer would have to be waited for."""
+        if batches[0].device.type != "cpu":
+            return False
+        pieces = sum(tokens.ne(self.config.padding_idx).sum().item() for tokens in batches)
+        return sum(tokens.numel() for tokens in batches) > PADDED * pieces
+
+    def _embed_by_length(self, tokens: Tensor) -> Tensor:
+        """Compute `forward` in groups of rows of similar length.
+
+        Args:
+            tokens: [R, T] ids.
+
+        Returns:
+            [R, E].
+        """
+        places = torch.arange(1, tokens.shape[1] + 1)
+        ends = (tokens.ne(self.config.padding_idx) * places).amax(dim=1).clamp_min(1)  # [R]
+        order = ends.argsort(stable=True)
+        groups = [tokens[rows, : ends[rows[-1]]] for rows in order.split(GROUP)]
+        return torch.cat([pooled for pooled, _ in self(*groups)])[order.argsort()]
+
+    def _embed_bags(self, tokens: Tensor) -> Tensor:
+        """Embed ids [R, T] as weighted sums of rows of the table, [R, E]."""
+        padding, table = self.config.padding_idx, self.embed_tokens.weight
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)  # [k + 1, R, T]
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         sums = F.embedding_bag(
@@ -212,8 +244,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             per_sample_weights=weights.flatten(0, 1),
             padding_idx=padding,
         )
-        pooled = self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
-        return list(pooled.split([len(part) for part in batches]))
+        return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
         """Weighted sum [B, D] of the coefficients [k + 1, B, D], of which the mean is the first."""

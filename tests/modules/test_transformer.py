@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from operations import Operations
@@ -265,3 +266,31 @@ def by_rows(encoder, tokens):
 def test_unknown_pooling():
     with pytest.raises(InputError, match="pooling 'max'"):
         make_encoder(pooling="max")
+
+
+@pytest.mark.parametrize("options", [{}, {"gated": True, "order_coefficients": 2}])
+def test_rows_of_many_lengths_are_embedded_by_length(options, monkeypatch):
+    encoder = make_encoder(max_positions=60, **options)
+    for weight in encoder.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    generator = np.random.default_rng(0)
+    batches = []
+    for longest in (60, 40):
+        lengths = generator.integers(0, 9, 70)
+        lengths[:2] = longest, 0  # one long row, one that is empty
+        is_token = np.arange(longest) < lengths[:, None]
+        batches.append(torch.from_numpy(np.where(is_token, generator.integers(4, 40, is_token.shape), PAD)))
+    widths = []
+    monkeypatch.setattr(encoder, "_states", lambda x, *rest: widths.append(x.shape[1]) or states(x, *rest))
+    states = type(encoder)._states.__get__(encoder)
+    fast = encoder.embed(*batches)
+    assert min(widths) < 5 < max(widths) == 60
+    slow = [pooled for pooled, _ in encoder(*batches)]
+    gradients = []
+    for pooled in (fast, slow):
+        assert [len(part) for part in pooled] == [70, 70]
+        encoder.zero_grad()
+        sum((part * part.cos()).sum() for part in pooled).backward()
+        gradients.append([weight.grad.clone() for weight in encoder.parameters()])
+    for a, b in zip(fast + gradients[0], slow + gradients[1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
