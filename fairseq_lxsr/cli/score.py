@@ -130,10 +130,10 @@ def inputs(args: argparse.Namespace) -> list[str | Path]:
 
 def scored(args: argparse.Namespace, encode: "PairEncoder") -> "Scored":
     """Score all pairs of the input as the options say."""
-    from fairseq_lxsr.search import CorpusIndex, score_pairs, score_pairs_among_themselves
+    from fairseq_lxsr.search import open_index, score_pairs, score_pairs_among_themselves
 
     if args.margin == "absolute" or args.index:
-        indexes = (CorpusIndex.load(args.index[0]), CorpusIndex.load(args.index[1])) if args.index else None
+        indexes = (open_index(args.index[0]), open_index(args.index[1])) if args.index else None
         return score_pairs(read_pairs(args), encode, args.margin, indexes, args.k)
     search = {"precision": args.precision, "memory_mb": args.memory}
     return score_pairs_among_themselves(lambda: read_pairs(args), encode, args.margin, args.k, **search)

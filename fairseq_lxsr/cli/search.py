@@ -106,11 +106,11 @@ def run_search(args: argparse.Namespace) -> None:
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
-    from fairseq_lxsr.search import CorpusIndex
+    from fairseq_lxsr.search import open_index
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
-    index = CorpusIndex.load(args.index)
+    index = open_index(args.index)
     args.model = args.model or [index_model(index, args.index)]
     refuse_overlap([args.output], [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)

@@ -3,7 +3,7 @@
 from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, write_index
 from fairseq_lxsr.retrieval.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood
 from fairseq_lxsr.retrieval.mining import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
-from fairseq_lxsr.retrieval.neighbours import check_directions, nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval.neighbours import check_directions, merge_neighbours, nearest_neighbours, normalise_rows
 
 __all__ = [
     "MinedPairs",
@@ -13,6 +13,7 @@ __all__ = [
     "csls_pairs",
     "margin_neighbours",
     "margin_scores",
+    "merge_neighbours",
     "mine",
     "mine_neighbours",
     "nearest_neighbours",

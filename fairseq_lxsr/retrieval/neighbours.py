@@ -5,7 +5,7 @@ last step, which scores them again in float32. numpy computes in float32; torch,
 bfloat16.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,29 @@ def nearest_neighbours(
             found_scores[start:stop][doubtful], found[start:stop][doubtful] = again
             bar.update(stop - start)
     return found_scores, found
+
+
+def merge_neighbours(parts: Iterable[tuple[FloatArray, IntArray]], k: int) -> tuple[FloatArray, IntArray]:
+    """Merge the nearest in each part of the candidates into the k nearest in all; ties go to the first part.
+
+    Of exact neighbours this gives those of one search, to the last bit: a cosine does not depend on the other
+    candidates.
+
+    Args:
+        parts: cosines, in descending order, and ids among all candidates, [N, k'] each; k' may be smaller than k.
+        k: number of neighbours; where all parts have fewer, all are returned.
+
+    Returns:
+        Cosines [N, k] in descending order and ids [N, k].
+    """
+    best: tuple[FloatArray, IntArray] | None = None
+    for part in parts:
+        cosines, ids = part if best is None else (np.concatenate(two, axis=1) for two in zip(best, part, strict=True))
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+        best = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    if best is None:
+        raise InputError("no candidates; expected at least one part")
+    return best
 
 
 def rows_in(memory_mb: int, width: int, depth: int) -> int:

@@ -1,5 +1,6 @@
 """Mines translation pairs from two text files by margin; every step is resumable."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
 ENCODE_ROWS = 20_000  # sentences between two points at which work is saved
 SEARCH_ROWS = 32_768
+
+Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -120,17 +123,22 @@ def mine_files(
     _check(left, right, options)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, keep=work is not None):
-        one = _embed(folder / "source.npy", left, show_progress)
-        other = _embed(folder / "target.npy", right, show_progress)
+        one = embed_distinct(folder / "source.npy", left, show_progress)
+        other = embed_distinct(folder / "target.npy", right, show_progress)
         settings = {"k": options.k, "source": left.settings, "target": right.settings, **options.approximate}
-        forward = _neighbours(folder / "forward.npy", one, other, options, settings, show_progress)
-        backward = _neighbours(folder / "backward.npy", other, one, options, settings, show_progress)
+        forward = find_neighbours(folder / "forward.npy", one, searcher(other, options), settings, show_progress)
+        backward = find_neighbours(folder / "backward.npy", other, searcher(one, options), settings, show_progress)
         found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
         pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
-        with atomic_write(output) as stream:
-            for score, i, j in zip(pairs.scores.tolist(), pairs.source.tolist(), pairs.target.tolist(), strict=True):
-                stream.write(f"{score:.6f}\t{_cell(left.lines[i])}\t{_cell(right.lines[j])}\n")
+        write_pairs(output, pairs, left.lines, right.lines)
     return pairs
+
+
+def write_pairs(output: Path, pairs: MinedPairs, source: Sequence[str], target: Sequence[str]) -> None:
+    """Write `score<TAB>source<TAB>target` for each pair."""
+    with atomic_write(output) as stream:
+        for score, i, j in zip(pairs.scores.tolist(), pairs.source.tolist(), pairs.target.tolist(), strict=True):
+            stream.write(f"{score:.6f}\t{_cell(source[i])}\t{_cell(target[j])}\n")
 
 
 def _check(source: Distinct, target: Distinct, options: Mining) -> None:
@@ -141,11 +149,7 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
             "expected the same model for both"
         )
     for texts in (source, target):
-        if not 1 <= options.k <= len(texts.lines):
-            raise InputError(
-                f"k is {options.k}; expected 1 to {len(texts.lines)}, the number of different lines of "
-                f"{texts.side.path}"
-            )
+        check_k(options.k, len(texts.lines), texts.side.path)
     choices = (
         ("retrieval", options.retrieval, RETRIEVALS),
         ("margin", options.margin, MARGINS),
@@ -154,6 +158,16 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
     for name, value, known in choices:
         if value not in known:
             raise InputError(f"{name} {value!r}; expected one of {', '.join(known)}")
+
+
+def check_k(k: int, count: int, path: Path) -> None:
+    """Check the size of the neighbourhoods against the number of different lines of a file.
+
+    Raises:
+        InputError: for a size that is too large.
+    """
+    if not 1 <= k <= count:
+        raise InputError(f"k is {k}; expected 1 to {count}, the number of different lines of {path}")
 
 
 def distinct_lines(side: Side) -> Distinct:
@@ -174,33 +188,41 @@ def _cell(sentence: str) -> str:
     return sentence.replace("\t", " ")
 
 
-def _embed(path: Path, texts: Distinct, show_progress: bool) -> np.ndarray:
+def embed_distinct(path: Path, texts: Distinct, show_progress: bool = False) -> np.ndarray:
+    """Embed the sentences of a side in a file that survives interruptions, [N, D]."""
     rows = Rows((len(texts.lines), texts.width), np.float32, texts.settings)
     return resumable_array(path, rows, texts.embed, ENCODE_ROWS, show_progress)
 
 
-def _neighbours(
-    path: Path,
-    queries: np.ndarray,
-    candidates: np.ndarray,
-    options: Mining,
-    settings: dict[str, Any],
-    show_progress: bool,
-) -> np.ndarray:
-    """Compute cosines and ids of the k nearest, [N] rows of k each."""
-    row = np.dtype([("cosines", np.float32, (options.k,)), ("ids", np.int64, (options.k,))])
+def searcher(candidates: np.ndarray, options: Mining, k: int | None = None) -> Search:
+    """Return the search in candidates [M, D] for the k nearest (None: of the options) of any queries."""
+    k = k or options.k
+    if options.kind == "flat":
+        return lambda queries: nearest_neighbours(queries, candidates, k, **options.search)
+    index = cache(lambda: build_index(candidates, options.kind))  # not built where nothing is left to search
+    return lambda queries: search_index(index(), queries, k)
 
-    @cache
-    def index() -> Any:
-        return build_index(candidates, options.kind)
+
+def find_neighbours(
+    path: Path, queries: np.ndarray, search: Search, settings: dict[str, Any], show_progress: bool = False
+) -> np.ndarray:
+    """Find the nearest of all queries in a file that survives interruptions.
+
+    Args:
+        path: the file.
+        queries: vectors [N, D].
+        search: finds cosines and ids of the k nearest of a block of queries, [n, k] each.
+        settings: all settings that they depend on, `k` among them.
+        show_progress: show a progress bar.
+
+    Returns:
+        `cosines` and `ids` of each query, [N] rows of k each.
+    """
+    row = np.dtype([("cosines", np.float32, (settings["k"],)), ("ids", np.int64, (settings["k"],))])
 
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.empty(stop - start, dtype=row)
-        if options.kind == "flat":
-            found = nearest_neighbours(queries[start:stop], candidates, options.k, **options.search)
-        else:
-            found = search_index(index(), queries[start:stop], options.k)
-        block["cosines"], block["ids"] = found
+        block["cosines"], block["ids"] = search(queries[start:stop])
         return block
 
     return resumable_array(path, Rows((len(queries),), row, settings), compute, SEARCH_ROWS, show_progress)

@@ -13,6 +13,7 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, is_blank, restore_folder, sha256, stamp
 from fairseq_lxsr.retrieval import build_index, check_directions, read_index, search_index, write_index
+from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 from fairseq_lxsr.stored import open_array, parse_json
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
@@ -70,6 +71,7 @@ class CorpusIndex:
         kind: str = "flat",
         lists: int | None = None,
         model_folder: str = "",
+        first: int = 0,
     ) -> "CorpusIndex":
         """Build an index folder; it appears under its name only when it is complete.
 
@@ -81,9 +83,10 @@ class CorpusIndex:
             kind: as in `retrieval.build_index`.
             lists: as in `retrieval.build_index`.
             model_folder: path of the model, stored for later searches.
+            first: number of the first sentence in the corpus, from 0.
         """
         with atomic_folder(folder, CONFIG_FILE) as work:
-            lines, offsets, width = _write_blocks(work, sentences, encode)
+            lines, offsets, width = _write_blocks(work, enumerate(sentences, first), encode)
             count = len(lines)
             vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
             write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
@@ -142,18 +145,28 @@ class CorpusIndex:
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
         check_directions(embeddings, text.where)
-        cosines, found = search_index(self.vectors, embeddings, min(k, len(self)), probes)
+        cosines, found = self.neighbours(embeddings, min(k, len(self)), probes)
+        known = self.sentences(np.unique(found[found >= 0]))
+        return [
+            [Hit(score, *known[row]) for score, row in zip(scores, rows, strict=True) if row >= 0]
+            for scores, rows in zip(cosines.tolist(), found.tolist(), strict=True)
+        ]
+
+    def neighbours(self, embeddings: FloatArray, k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
+        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `retrieval.search_index`.
+
+        Raises:
+            InputError: for fewer than k sentences.
+        """
+        cosines, found = search_index(self.vectors, embeddings, k, probes)
         if found.max(initial=-1) >= len(self):
             raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
+        return cosines, found
+
+    def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
+        """Read the line number in the corpus and the text of each of these rows [n]."""
         with open(self.folder / SENTENCES_FILE, "rb") as stream:
-            return [
-                [
-                    Hit(score, int(self.lines[row]), self._sentence(stream, row))
-                    for score, row in zip(scores, rows, strict=True)
-                    if row >= 0
-                ]
-                for scores, rows in zip(cosines.tolist(), found.tolist(), strict=True)
-            ]
+            return {row: (int(self.lines[row]), self._sentence(stream, row)) for row in rows.tolist()}
 
     def _sentence(self, stream, row: int) -> str:
         stream.seek(int(self.offsets[row]))
@@ -198,20 +211,27 @@ def _numbers(path: Path, count: int) -> np.ndarray:
     return array
 
 
-def _blocks(sentences: Iterable[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Yield blocks of line numbers and text of the lines that are not empty."""
-    kept = ((line, " ".join(sentence.split())) for line, sentence in enumerate(sentences) if not is_blank(sentence))
-    while block := list(islice(kept, ENCODE_ROWS)):
-        lines, texts = zip(*block, strict=True)
-        yield list(lines), list(texts)
+def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
+    """Yield the line numbers and the text of the lines of a block that are not empty.
+
+    Empty lines count in the size of a block, so that the blocks of a part of the corpus are those of the whole.
+    """
+    remaining = iter(numbered)
+    while block := list(islice(remaining, ENCODE_ROWS)):
+        kept = [(line, " ".join(sentence.split())) for line, sentence in block if not is_blank(sentence)]
+        if kept:
+            lines, texts = zip(*kept, strict=True)
+            yield list(lines), list(texts)
 
 
-def _write_blocks(work: Path, sentences: Iterable[str], encode: Encode) -> tuple[np.ndarray, np.ndarray, int]:
+def _write_blocks(
+    work: Path, numbered: Iterable[tuple[int, str]], encode: Encode
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and the width."""
     kept: list[int] = []
     offsets, width = [0], 0
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
-        for lines, block in _blocks(sentences):
+        for lines, block in _blocks(numbered):
             sentences_of_block = Text(block, rows=np.array(lines))
             embeddings = np.ascontiguousarray(encode(sentences_of_block), dtype=np.float32)
             check_directions(embeddings, sentences_of_block.where)

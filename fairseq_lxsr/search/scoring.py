@@ -16,7 +16,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.retrieval import margin_scores, nearest_neighbours, neighbourhood, search_index
+from fairseq_lxsr.retrieval import margin_scores, nearest_neighbours, neighbourhood
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 from fairseq_lxsr.search.corpus_index import CorpusIndex
 
@@ -132,7 +132,7 @@ def score_pairs_among_themselves(
 
 def _means_in(index: CorpusIndex, embeddings: FloatArray, k: int) -> FloatArray:
     """Compute the mean cosine to the k nearest in an index [n]; a neighbour that the index does not find counts 0."""
-    cosines, found = search_index(index.vectors, embeddings, k)
+    cosines, found = index.neighbours(embeddings, k)
     return neighbourhood(np.where(found < 0, np.float32(0), cosines))
 
 

@@ -1,12 +1,14 @@
 """Exact search against brute force, against faiss, and in both precisions."""
 
+from itertools import pairwise
+
 import faiss
 import numpy as np
 import pytest
 import torch
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.retrieval import bfloat16, nearest_neighbours, neighbours, normalise_rows
+from fairseq_lxsr.retrieval import bfloat16, merge_neighbours, nearest_neighbours, neighbours, normalise_rows
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -177,3 +179,24 @@ def test_what_has_no_neighbours_is_refused(queries, candidates, k, message):
 def test_unknown_precision_is_refused():
     with pytest.raises(InputError, match="'float64'; expected one of float32, bfloat16"):
         nearest_neighbours(np.ones((2, 3)), np.ones((2, 3)), 1, precision="float64")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_merged_parts_are_one_search_to_the_last_bit(precision):
+    rng = np.random.default_rng(0)
+    queries, candidates = rng.standard_normal((30, 16)), rng.standard_normal((500, 16))
+    candidates[100:104] = candidates[400] = candidates[3]  # ties in one part and in several
+    for cuts in ([0, 500], [0, 101, 103, 250, 500], [0, 2, 4, 499, 500]):
+        parts = []
+        for start, stop in pairwise(cuts):
+            cosines, ids = nearest_neighbours(queries, candidates[start:stop], min(5, stop - start))
+            parts.append((cosines, ids + start))
+        merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
+        for one, other in zip(merged, whole, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_to_merge():
+    with pytest.raises(InputError, match="no candidates"):
+        merge_neighbours([], 5)
