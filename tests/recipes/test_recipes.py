@@ -195,7 +195,15 @@ def test_what_the_released_code_changes():
     changed = {name for name in released.options if released.options[name] != paper.options.get(name)}
     assert changed == {
         *("sim-reduction", "target-ids", "target-overlap", "batches", "drop-last", "attention-dropout"),
-        *("layer-norm-eps", "init-weights", "decoupled-weight-decay", "amsgrad", "lr-scheduler", "lr", "warmup-updates"),
+        *(
+            "layer-norm-eps",
+            "init-weights",
+            "decoupled-weight-decay",
+            "amsgrad",
+            "lr-scheduler",
+            "lr",
+            "warmup-updates",
+        ),
     }
     command = printed("--recipe", "released", "--cpu")
     assert value_of(command, "--lr") == "0.001, 0.001, 0.001, 0.0001"
