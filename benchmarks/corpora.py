@@ -18,10 +18,10 @@ def lxsr(*arguments) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def training_files(data: Path, pair: str) -> list[tuple[Path, Path]]:
-    """The aligned files DIR/train/NAME.PAIR.LANG.txt.gz; Multi30k has more languages and no pair in its name."""
+def training_files(data: Path, pair: str, folders: Sequence[str] = ("train",)) -> list[tuple[Path, Path]]:
+    """The aligned files DIR/FOLDER/NAME.PAIR.LANG.txt.gz; Multi30k has more languages and no pair in its name."""
     parts = []
-    for path in sorted((data / "train").glob("*.en.txt.gz")):
+    for path in (path for folder in folders for path in sorted((data / folder).glob("*.en.txt.gz"))):
         name = path.name.removesuffix(".en.txt.gz")
         other = path.with_name(f"{name}.{pair[3:]}.txt.gz")
         if other.is_file() and (pair in name or "-" not in name):
@@ -29,19 +29,19 @@ def training_files(data: Path, pair: str) -> list[tuple[Path, Path]]:
     return parts
 
 
-def training_pairs(data: Path, pair: str) -> Iterator[tuple[str, str]]:
+def training_pairs(data: Path, pair: str, folders: Sequence[str] = ("train",)) -> Iterator[tuple[str, str]]:
     """All pairs of a language pair."""
-    for part in training_files(data, pair):
+    for part in training_files(data, pair, folders):
         yield from read_parallel(*part)
 
 
-def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int) -> Path:
+def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int, folders: Sequence[str] = ("train",)) -> Path:
     """All text of a pair as one; one vocabulary for all pairs. Returns: the data folder."""
     (work / "text").mkdir(parents=True, exist_ok=True)
     for pair in pairs:
         sides = [(work / "text" / f"{pair}.{language}").open("w", encoding="utf-8") for language in pair.split("-")]
         with sides[0], sides[1]:
-            for source, target in training_pairs(data, pair):
+            for source, target in training_pairs(data, pair, folders):
                 sides[0].write(f"{source}\n")
                 sides[1].write(f"{target}\n")
     options = ("--valid-size", 1000, "--test-size", 1, "--vocab-size", vocab_size, "--lang-pairs", ",".join(pairs))

@@ -44,8 +44,9 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.files import read_parallel
 
-KEY = ("name", "trained on", "minutes", "seed", "vocab_size", "max_updates")
+KEY = ("name", "trained on", "minutes", "seed", "vocab_size", "max_updates", "text")
 DEVICE = "--bf16" if torch.cuda.is_available() else "--cpu"
+SAVING = ("--save-interval-updates", "1000", "--keep-interval-updates", "1")  # a run that is interrupted goes on
 COMMON = (DEVICE, "--num-workers", "1", "--disable-validation", "--log-interval", "1")
 
 
@@ -86,14 +87,20 @@ def fairseq_train(
         return done.stdout
 
     if budget.updates:
-        run(0, budget.updates)
+        run(0, budget.updates, *SAVING)
         return budget.updates
-    trial = run(baselines.TRIAL, 10**6, "--no-save")
-    indexing = re.search(r"latent semantic indexing .*: (\d+) seconds", trial)  # before the first update, but it counts
-    seconds = 60 * budget.minutes - (int(indexing[1]) if indexing else 0)
-    updates = max(10, int(updates_per_second(trial) * seconds))
-    log = run(seconds, updates)
-    return max(int(count) for count in re.findall(r"num_updates[ =](\d+)", log))
+    plan = folder / "plan.json"  # of a run that was interrupted and goes on
+    if not plan.exists():
+        trial = run(baselines.TRIAL, 10**6, "--no-save")
+        indexing = re.search(
+            r"latent semantic indexing .*: (\d+) seconds", trial
+        )  # before the first update, but it counts
+        seconds = 60 * budget.minutes - (int(indexing[1]) if indexing else 0)
+        updates = max(10, int(updates_per_second(trial) * seconds))
+        folder.mkdir(exist_ok=True)
+        plan.write_text(json.dumps([seconds, updates]))
+    run(*json.loads(plan.read_text()), *SAVING)
+    return read_checkpoint(folder / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
 
 
 def updates_per_second(log: str) -> float:
@@ -103,9 +110,13 @@ def updates_per_second(log: str) -> float:
 
 
 def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget: Budget, seed: int):
-    """Returns: a function from sentences to embeddings, updates, and bytes of the model."""
-    shutil.rmtree(folder, ignore_errors=True)  # fairseq-train would go on with what it finds
-    folder.mkdir(parents=True)
+    """Train, or go on where a run was interrupted.
+
+    Returns: a function from sentences to embeddings, updates, and bytes of the model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in ("data-bin", "teacher"):
+        shutil.rmtree(folder / made, ignore_errors=True)  # half of it, of a run that was interrupted
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
         share = config.get("corpus", 1)
@@ -121,8 +132,6 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
         export = ("--ema",) if config.get("ema") else ()
         lxsr("export", "folder", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16", *export)
         return partial(SentenceEncoder.from_pretrained(folder / "model").encode), updates, folder / "model"
-    if budget.updates:
-        sys.exit("--updates is for fairseq-train; leave out runs with `library`")
     if kind == "static":
         model = baselines.make_static(data_bin, config["dim"])
     else:
@@ -131,7 +140,8 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
     for trained_pair in trained:
         source, target = (data_bin.parent / "corpus" / trained_pair / f"train.{x}" for x in trained_pair.split("-"))
         pairs += read_parallel(source, target)
-    steps = baselines.train(model, pairs, folder, budget.minutes, seed, **config["training"])
+    training = baselines.Training(**config["training"], loss=config.get("loss", {}))
+    steps = baselines.train(model, pairs, folder, seed, training, budget.minutes, budget.updates)
     model.save(str(folder / "model"))
     return baselines.encoder(model), [steps], folder / "model"
 
@@ -158,7 +168,7 @@ def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path, sha
 class Measure:
     """The sets of a language pair, read once; minimal pairs and classification are in English and another."""
 
-    def __init__(self, data: Path, work: Path, pair: str, tune: bool):
+    def __init__(self, data: Path, work: Path, pair: str, text: Sequence[str], tune: bool):
         self.data, self.languages = data, pair.split("-")
         self.sets = tuning_sets(data, work, pair) if tune else eval_sets(data, pair)
         self.contrast = minimal_pairs(self.sets, self.languages[1]) if self.languages[0] == "en" else {}
@@ -167,7 +177,7 @@ class Measure:
             trained = pair if "en" in self.languages else f"en-{language}"
             known = {sentence for sides in self.sets.values() for sentence in sides[language]}
             self.crowd[language] = distractors(data, language, trained, CANDIDATES, known)
-            files = training_files(data, trained)
+            files = training_files(data, trained, text)
             self.seen[language] = words_of([sides[trained.split("-").index(language)] for sides in files])
 
     def truncated(self, encode, dims: Sequence[int]) -> dict:
@@ -207,6 +217,7 @@ def main() -> None:
     parser.add_argument("--zero-shot", nargs="+", default=[], metavar="PAIR", help="measured but not trained on: fr-de")
     parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
     parser.add_argument("--updates", type=int, metavar="N", help="instead of --minutes, on a machine in use by others")
+    parser.add_argument("--text", nargs="+", default=["train"], metavar="NAME", help="folders of DIR (default: train)")
     parser.add_argument("--vocab-size", type=int, default=16_000, metavar="N", help="word pieces (default: 16000)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
     parser.add_argument("--tune", action="store_true", help="measure on text to choose recipes by, not on eval/")
@@ -218,15 +229,16 @@ def main() -> None:
     lines = args.output.read_text().splitlines() if args.output.exists() else []
     done = {tuple(map(result.get, KEY)) for result in map(json.loads, lines)}
     for pairs in [args.pairs] if args.joint else [[pair] for pair in args.pairs]:
-        group = "+".join(pairs)
-        data_bin = prepare(args.data, args.work / group, pairs, args.vocab_size)
-        measures = {pair: Measure(args.data, args.work / group, pair, args.tune) for pair in [*pairs, *args.zero_shot]}
+        group, text = "+".join(pairs), None if args.text == ["train"] else "+".join(args.text)
+        work = args.work / ".".join(filter(None, (group, text)))
+        data_bin = prepare(args.data, work, pairs, args.vocab_size, args.text)
+        measures = {pair: Measure(args.data, work, pair, args.text, args.tune) for pair in [*pairs, *args.zero_shot]}
         for name, seed in itertools.product(args.only or configs, args.seeds):
-            key = (name, group, None if args.updates else args.minutes, seed, args.vocab_size, args.updates)
+            key = (name, group, None if args.updates else args.minutes, seed, args.vocab_size, args.updates, text)
             if key in done:
                 continue
             length = f"{args.updates}u" if args.updates else f"{args.minutes:g}"
-            folder = args.work / group / f"{name}.{length}.{seed}.{args.vocab_size}"
+            folder = work / f"{name}.{length}.{seed}.{args.vocab_size}"
             start = time.perf_counter()
             budget = Budget(args.minutes, args.updates)
             config = resolve(configs, name)

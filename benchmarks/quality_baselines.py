@@ -1,14 +1,16 @@
 """What users would train instead: sentence-transformers, MultipleNegativesRankingLoss, the same pairs and pieces."""
 
+import math
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.models import StaticEmbedding
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import TrainerCallback
 
@@ -52,30 +54,35 @@ def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTran
     return SentenceTransformer(str(folder / "st"))
 
 
-def train(
-    model: SentenceTransformer,
-    pairs: list[tuple[str, str]],
-    folder: Path,
-    minutes: float,
-    seed: int,
-    batch_size: int,
-    learning_rate: float,
-    bf16: bool = False,
-) -> int:
-    """Returns: the number of steps; the learning rate rises for a tenth of them and then falls linearly to zero."""
-    data = Dataset.from_dict(dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True)))
-    start = {name: value.clone() for name, value in model.state_dict().items()}
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained.
 
-    def run(seconds: float, steps: int) -> int:
+    Args:
+        batch_size: pairs of a batch.
+        learning_rate: the largest; it rises for a tenth of the steps and then falls linearly to zero.
+        bf16: matrix products in bfloat16.
+        loss: arguments of MultipleNegativesRankingLoss.
+    """
+
+    batch_size: int
+    learning_rate: float
+    bf16: bool = False
+    loss: dict = field(default_factory=dict)
+
+    def run(
+        self, model: SentenceTransformer, data: Dataset, folder: Path, seconds: float, steps: int, seed: int
+    ) -> int:
+        """Train for so many seconds or steps. Returns: the number of steps."""
         torch.manual_seed(seed)
         stop = StopAfter(seconds)
         arguments = SentenceTransformerTrainingArguments(
             output_dir=str(folder / "trainer"),
             max_steps=steps,
-            per_device_train_batch_size=batch_size,
-            learning_rate=learning_rate,
+            per_device_train_batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
             warmup_steps=steps // 10,
-            bf16=bf16,
+            bf16=self.bf16,
             use_cpu=not torch.cuda.is_available(),
             seed=seed,
             save_strategy="no",
@@ -83,18 +90,28 @@ def train(
             report_to="none",
             disable_tqdm=True,
         )
-        SentenceTransformerTrainer(
-            model=model,
-            args=arguments,
-            train_dataset=data,
-            loss=MultipleNegativesRankingLoss(model),
-            callbacks=[stop],
-        ).train()
+        loss = MultipleNegativesRankingLoss(model, **self.loss)
+        SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[stop]).train()
         return stop.steps
 
-    steps = int(run(TRIAL, 10**6) / TRIAL * 60 * minutes)
+
+def train(
+    model: SentenceTransformer,
+    pairs: list[tuple[str, str]],
+    folder: Path,
+    seed: int,
+    training: Training,
+    minutes: float,
+    steps: int | None = None,
+) -> int:
+    """Train for so many minutes, or so many steps. Returns: the number of steps."""
+    data = Dataset.from_dict(dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True)))
+    if steps:
+        return training.run(model, data, folder, math.inf, steps, seed)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    steps = int(training.run(model, data, folder, TRIAL, 10**6, seed) / TRIAL * 60 * minutes)
     model.load_state_dict(start)
-    return run(60 * minutes, max(10, steps))
+    return training.run(model, data, folder, 60 * minutes, max(10, steps), seed)
 
 
 def encoder(model: SentenceTransformer):

@@ -2,11 +2,19 @@
 
 
 def resolve(configs: dict, name: str) -> dict:
-    """The config of a run; one with `like` is that of another, with its own `options` after the last phase's."""
+    """The config of a run; one with `like` is that of another with its own entries.
+
+    Its `options` come after the last phase's, and its `training` and `loss` replace entries of the other's.
+    """
     config = configs[name]
     if "like" not in config:
         return config
     base = resolve(configs, config["like"])
+    merged = (
+        base | config | {key: base[key] | config[key] for key in ("training", "loss") if key in base and key in config}
+    )
+    if "phases" not in base:
+        return merged
     *before, last = base["phases"]
     last = last | {"options": f"{last.get('options', '')} {config.get('options', '')}"}
-    return base | config | {"phases": [*before, last]}
+    return merged | {"phases": [*before, last]}

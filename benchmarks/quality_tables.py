@@ -149,12 +149,13 @@ def main() -> None:
     parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the size of the corpus")
     args = parser.parse_args()
     results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
-    settings = ("pair", "trained on", "minutes", "max_updates", "vocab_size")
+    settings = ("pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
     for setting in dict.fromkeys(tuple(map(r.get, settings)) for r in results):
         same = [r for r in results if tuple(map(r.get, settings)) == setting]
-        pair, trained, minutes, updates, pieces = setting
+        pair, trained, minutes, updates, pieces, text = setting
         length = f"{updates:,} updates" if updates else f"{minutes:g} minutes"
         what = f"{pair}, trained on {trained} for {length}, {pieces:,} word pieces"
+        what += f", text of {text}" if text else ""
         print(f"\n{what}\n\n{FORMS[args.form](same)}")
     if args.plot:
         plot(results, args.plot)

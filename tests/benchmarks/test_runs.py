@@ -34,3 +34,9 @@ def test_runs_that_are_like_another_have_its_phases():
     assert runs["layers_0_corpus_3"]["phases"][0]["recipe"] == runs["paper"]["phases"][0]["recipe"] == "paper_small"
     assert runs["layers_0_corpus_3"]["phases"][0]["options"].split() == ["--encoder-layers", "0"]
     assert runs["small_corpus_10_and_teacher"]["corpus"] == 0.1
+
+
+def test_a_baseline_like_another_keeps_what_it_does_not_change():
+    run = resolve(QUALITY, "st_static_both_scale_10")
+    assert run["dim"] == 512 and run["training"] == {"batch_size": 2048, "learning_rate": 0.2}
+    assert run["loss"]["scale"] == 10 and run["loss"]["partition_mode"] == "per_direction"
