@@ -38,5 +38,7 @@ def test_runs_that_are_like_another_have_its_phases():
 
 def test_a_baseline_like_another_keeps_what_it_does_not_change():
     run = resolve(QUALITY, "st_static_both_scale_10")
-    assert run["dim"] == 512 and run["training"] == {"batch_size": 2048, "learning_rate": 0.2}
-    assert run["loss"]["scale"] == 10 and run["loss"]["partition_mode"] == "per_direction"
+    assert run["dim"] == 512
+    assert run["training"] == {"batch_size": 2048, "learning_rate": 0.2}
+    assert run["loss"]["scale"] == 10
+    assert run["loss"]["partition_mode"] == "per_direction"
