@@ -14,6 +14,7 @@ import sentencepiece
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files import BLANKS, read_lines
 from fairseq_lxsr.ranges import check_fields
+from fairseq_lxsr.words import WordPieces, splits_words_alone
 
 # the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -24,7 +25,6 @@ DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.mode
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
-WORD_START = "▁"  # SentencePiece's mark, U+2581
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
 
@@ -109,8 +109,11 @@ class Tokenizer:
         except RuntimeError:
             raise InputError(f"{model}: not a SentencePiece model; expected the .model file of spm_train") from None
         self.symbols = list(symbols or ())
+        self._words = None
         if symbols is not None:
             self._ids = self._dictionary_ids(symbols, model)
+            if splits_words_alone(self.serialized_model(), self.all_pieces()):
+                self._words = WordPieces(self._encode_texts)
 
     def __len__(self) -> int:
         return self._processor.GetPieceSize()
@@ -168,6 +171,10 @@ class Tokenizer:
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
+        return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
+
+    def _encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Do what `encode_flat` does, by SentencePiece alone."""
         encoded = self._processor.EncodeAsIds([normalise(text, self.options) for text in texts])
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))

@@ -13,7 +13,8 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.files import atomic_write
-from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, WORD_START, read_dictionary
+from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, read_dictionary
+from fairseq_lxsr.words import WORD_START
 
 CARD_FILE = "README.md"
 SENTENCES, PIECES = 2000, 20  # size of the text on which speed is measured

@@ -9,7 +9,8 @@ from fairseq_lxsr.datasets.indexed import read_sentences
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text import MASK, SPECIAL, WORD_START, is_punctuation, read_dictionary
+from fairseq_lxsr.text import MASK, SPECIAL, is_punctuation, read_dictionary
+from fairseq_lxsr.words import WORD_START
 
 
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:

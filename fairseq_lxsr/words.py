@@ -1,0 +1,145 @@
+"""Pieces of whole texts from those of their words, where SentencePiece splits each word by itself."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+
+WORD_START = "▁"  # SentencePiece's mark, U+2581
+# its rules of normalization, none of which reads across a blank
+RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
+# fields of sentencepiece_model.proto, and their values where a model file lacks them
+TRAINER, NORMALIZER = 2, 3
+MODEL_TYPE, WHITESPACE_AS_SUFFIX = 3, 24
+RULE, DUMMY_PREFIX, REMOVE_WHITESPACE, ESCAPE_WHITESPACE = 1, 3, 4, 5
+UNIGRAM, BPE = 1, 2
+BLOCK = 4096  # texts that are looked up together
+MOST_WORDS, MOST_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
+
+Flat = tuple[np.ndarray, np.ndarray]
+
+
+def splits_words_alone(model: bytes, pieces: Sequence[str]) -> bool:
+    """Return whether the pieces of a text are those of its words, one after the other, for any text.
+
+    They are for BPE, whose merges within a word depend on nothing else. Unigram adds up scores along the whole text,
+    and the rounding of the sum can decide between two splits of a word that are equally good.
+
+    Args:
+        model: content of a SentencePiece model file.
+        pieces: its pieces.
+    """
+    fields = dict(_fields(model))  # of pieces, the last one
+    trainer, normalizer = (dict(_fields(fields.get(name, b""))) for name in (TRAINER, NORMALIZER))
+    return (
+        trainer.get(MODEL_TYPE, UNIGRAM) == BPE
+        and not trainer.get(WHITESPACE_AS_SUFFIX, 0)
+        and normalizer.get(RULE) in RULES
+        and all(normalizer.get(name, 1) for name in (DUMMY_PREFIX, REMOVE_WHITESPACE, ESCAPE_WHITESPACE))
+        and WORD_START in pieces  # otherwise unknown pieces join across words
+        and not any(WORD_START in piece[1:] or " " in piece for piece in pieces)
+    )
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield numbers and values of the fields of a message in the format of Protocol Buffers."""
+    place = 0
+    while place < len(message):
+        key, place = _number(message, place)
+        value: Any
+        if key & 7 == 0:
+            value, place = _number(message, place)
+        else:
+            size, place = _number(message, place) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], place)
+            value, place = message[place : place + size], place + size
+        yield key >> 3, value
+
+
+def _number(message: bytes, place: int) -> tuple[int, int]:
+    """Read a number of seven bits a byte, lowest first; return it and the place after it."""
+    number = shift = 0
+    while message[place] > 127:
+        number |= (message[place] & 127) << shift
+        place, shift = place + 1, shift + 7
+    return number | message[place] << shift, place + 1
+
+
+class _Numbers(dict[str, int]):
+    """Numbers of words, in the order in which they were first looked up; `new` lists those without pieces yet."""
+
+    def __init__(self) -> None:
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        self.new.append(word)
+        self[word] = number = len(self)
+        return number
+
+
+class WordPieces:
+    """Remembers the pieces of words, at most `MOST_WORDS`; several threads may ask at once.
+
+    Args:
+        encode: gives the concatenated ids of texts [P] and the number of ids of each [N], by SentencePiece.
+    """
+
+    def __init__(self, encode: Callable[[Sequence[str]], Flat]):
+        self._encode = encode
+        self._lock = threading.Lock()
+        self._forget()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state to pickle; the other process remembers words of its own."""
+        return {"encode": self._encode}
+
+    def __setstate__(self, state: dict[str, Callable[[Sequence[str]], Flat]]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _forget(self) -> None:
+        self._numbers = _Numbers()
+        self._ids = np.zeros(0, dtype=np.int64)  # of all words, one after the other
+        self._ends = np.zeros(1, dtype=np.int64)  # of the ids of each word, after a 0
+        self._characters = 0
+
+    def encode_flat(self, texts: Sequence[str]) -> Flat:
+        """Return concatenated ids of all texts, int64 [P], and the number of ids of each text [N]."""
+        blocks = [self._encode_block(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
+        if not blocks:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        ids, lengths = zip(*blocks, strict=True)
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def _encode_block(self, texts: Sequence[str]) -> Flat:
+        """Encode one or more texts."""
+        joined = " ".join(texts)
+        if WORD_START in joined:  # SentencePiece removes the mark from the end of a text, not from the end of a word
+            rows = [[text] if WORD_START in text else text.split(" ") for text in texts]
+            words, counts = list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
+        else:
+            words, counts = joined.split(" "), np.fromiter(map(str.count, texts, repeat(" ")), np.int64, len(texts)) + 1
+        with self._lock:
+            try:
+                numbers = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
+                self._learn()
+            except BaseException:  # words may have numbers and no pieces
+                self._forget()
+                raise
+            ids, ends = self._ids, self._ends
+            if len(self._numbers) > MOST_WORDS or self._characters > MOST_CHARACTERS:
+                self._forget()
+        lengths = ends[numbers + 1] - ends[numbers]
+        before = np.concatenate([[0], lengths.cumsum()])  # ids before each word
+        places = np.repeat(ends[numbers] - before[:-1], lengths) + np.arange(before[-1])
+        return ids[places], np.diff(before[counts.cumsum()], prepend=0)
+
+    def _learn(self) -> None:
+        """Ask SentencePiece for the pieces of new words."""
+        new = self._numbers.new
+        if new:
+            ids, lengths = self._encode(new)
+            self._ids = np.concatenate([self._ids, ids])
+            self._ends = np.concatenate([self._ends, self._ends[-1] + lengths.cumsum()])
+            self._characters += sum(map(len, new))
+            self._numbers.new = []
