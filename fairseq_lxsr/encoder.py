@@ -95,6 +95,13 @@ class SentenceEncoder:
         return self._bag.config if self._bag else self.model.config
 
     @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Weights by name, float32 arrays; those of an encoder without layers need no torch."""
+        if self._bag:
+            return self._bag.weights
+        return {name: value.detach().float().cpu().numpy() for name, value in self.model.state_dict().items()}
+
+    @property
     def embed_dim(self) -> int:
         """D, the width of an embedding."""
         return self.size.output_dim

@@ -1,7 +1,7 @@
 """What a model folder is: its files, their hashes, the options in config.json; torch is not needed to read them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 
 from fairseq_lxsr.choices import WEIGHT_TYPES
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files import restore_folder, sha256
+from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
 from fairseq_lxsr.ranges import describe, fits
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
@@ -132,6 +132,40 @@ def _array(shape: list[int], dtype: str, data: bytes) -> np.ndarray:
     if dtype not in ARRAY_TYPES:
         raise ValueError(f"numbers of type {dtype}")
     return np.frombuffer(data, ARRAY_TYPES[dtype]).reshape(shape)
+
+
+def write_folder(
+    folder: str | Path, texts: Sequence[Path], description: Mapping[str, Any], save: Callable[..., bytes]
+) -> None:
+    """Write a model folder; it appears under its name only when it is complete.
+
+    Args:
+        folder: the folder to write.
+        texts: dictionary and SentencePiece model, the `TEXT_FILES`.
+        description: architecture, sizes of the encoder, text options and training, as in config.json.
+        save: function that serializes the weights to safetensors, with `metadata`.
+    """
+    with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
+        for name, path in zip(TEXT_FILES, texts, strict=True):
+            (work / name).write_bytes(path.read_bytes())
+        made_with = {name: sha256(work / name) for name in TEXT_FILES}
+        metadata = {"format": "pt", **made_with}
+        (work / WEIGHTS_FILE).write_bytes(_ordered(save(metadata=metadata), metadata))
+        config = {
+            "format_version": FORMAT_VERSION,
+            **description,
+            "files": {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with},
+        }
+        # written last, because a folder without it does not load
+        (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
+    """Order the metadata of safetensors, so that equal weights give equal bytes, as fingerprints need."""
+    start = 8 + int.from_bytes(data[:8], "little")  # offset of the weights, after the header's length and the header
+    header = json.loads(data[8:start]) | {"__metadata__": metadata}
+    ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:8] + ordered.ljust(start - 8) + data[start:]
 
 
 def check_weights(weights: Mapping[str, Any], expected: Mapping[str, list[int]], where: str | Path) -> None:

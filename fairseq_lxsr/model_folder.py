@@ -1,8 +1,8 @@
 """Reads and writes the networks of model folders, by torch; nothing in them can run code."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, sha256
 from fairseq_lxsr.model_files import (
     AGAIN,
-    CONFIG_FILE,
-    FORMAT_VERSION,
-    TEXT_FILES,
     WEIGHTS_FILE,
     check_weights,
     read_tokenizer,
     read_weights,
     size_of,
+    write_folder,
 )
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
 from fairseq_lxsr.modules.shapes import shapes_only
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer
+from fairseq_lxsr.text import TextOptions, Tokenizer
 
 
 def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
@@ -101,30 +98,13 @@ def save_folder(
         InputError: for a weight that is not finite, or that overflows in `dtype`.
     """
     weights = {name: rounded(name, value.detach(), dtype) for name, value in model.state_dict().items()}
-    with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
-        (work / DICTIONARY_FILE).write_bytes(dictionary.read_bytes())
-        (work / SENTENCEPIECE_FILE).write_bytes(sentencepiece_model.read_bytes())
-        made_with = {name: sha256(work / name) for name in TEXT_FILES}
-        (work / WEIGHTS_FILE).write_bytes(serialized(weights, {"format": "pt", **made_with}))
-        config = {
-            "format_version": FORMAT_VERSION,
-            "architecture": model.name,
-            "encoder": asdict(model.config),
-            "text": asdict(text),
-            "training": training,
-            "files": {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with},
-        }
-        # written last, because a folder without it does not load
-        (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def serialized(weights: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """Serialize to safetensors with sorted metadata, so that equal weights give equal bytes, as fingerprints need."""
-    data = save(weights, metadata=metadata)
-    start = 8 + int.from_bytes(data[:8], "little")  # offset of the weights, after the header's length and the header
-    header = json.loads(data[8:start]) | {"__metadata__": metadata}
-    ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    return data[:8] + ordered.ljust(start - 8) + data[start:]
+    description = {
+        "architecture": model.name,
+        "encoder": asdict(model.config),
+        "text": asdict(text),
+        "training": training,
+    }
+    write_folder(folder, [dictionary, sentencepiece_model], description, partial(save, weights))
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 import random_model
 import toy
+from conftest import lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.train import FAIRSEQ, INSTALL
+from fairseq_lxsr.export import st_folder
 
 ROOT = Path(__file__).parent.parent
+FORMS = ("web", "sentence-transformers", "onnx")
 SMALL = ("numpy", "sentencepiece", "safetensors", "tqdm")  # all that `pip install fairseq-lxsr` brings
 
 
@@ -94,7 +98,7 @@ def test_every_package_is_pinned(install):
 
 def test_dependencies_are_those_of_pyproject(install):
     assert {re.match(r"[\w.-]+", name)[0] for name in install.dependencies()} == set(SMALL)
-    assert {"accelerate", "protobuf", "sentence-transformers>=6", "torch>=2.6"} == set(install.dependencies("st"))
+    assert {"accelerate", "sentence-transformers>=6", "torch>=2.6"} == set(install.dependencies("st"))
     everything = install.dependencies("dev")
     for extra in (
         "torch",
@@ -114,12 +118,16 @@ def test_dependencies_are_those_of_pyproject(install):
     assert not any("fairseq-lxsr" in requirement for requirement in everything)
 
 
+EXTRAS = {"torch", "faiss", "fairseq", "yaml", "sentence_transformers", "transformers"}
+OF_ONNX = {"onnx", "onnxruntime", "tokenizers", "google"}
 WITHOUT_EXTRAS = """
 import contextlib, importlib.abc, io, sys
 
+BLOCKED = {blocked}
+
 class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "faiss", "fairseq", "yaml", "sentence_transformers", "onnx"):
+        if name.split(".")[0] in BLOCKED:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
 
 sys.meta_path.insert(0, Blocked())
@@ -138,10 +146,9 @@ def refused(*words):
 """
 
 
-def without_extras(code: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRAS + code], capture_output=True, text=True, timeout=120, env=os.environ
-    )
+def without_extras(code: str, blocked: set[str] = EXTRAS | OF_ONNX) -> list[str]:
+    program = WITHOUT_EXTRAS.replace("{blocked}", repr(blocked)) + code
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=os.environ)
     assert not done.returncode, done.stderr
     return done.stdout.splitlines()
 
@@ -175,8 +182,42 @@ assert not {{"torch", "faiss"}} & {{name.split(".")[0] for name in sys.modules}}
     np.testing.assert_array_equal(np.load(vectors), expected)
 
 
+def exports(model, order: int, output) -> dict[str, list[list[str]]]:
+    """Commands that export a model without layers: those that need nothing else, and those of the extra onnx."""
+    words = [["export", form, "--model", str(model), "--output", f"{output}/{form}"] for form in FORMS]
+    words[0] += ["--input", f"{model.parent}/text.en"]
+    return {"": words[:2], "onnx": [words[2]] if not order else [[*words[2], "--normalize", "--int8"]]}
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypatch):
+    """All files have the same bytes; that the vectors are ours is for tests/export, where the libraries are."""
+    model = bag
+    if not order:
+        model = random_model.write_model(tmp_path / "mean", gated=True, num_layers=0)
+        shutil.copy(bag.parent / "text.en", model.parent)
+    for extra, commands in exports(model, order, tmp_path / "without").items():
+        said = without_extras(
+            "".join(f"main({words!r})\n" for words in commands), EXTRAS | (set() if extra else OF_ONNX)
+        )
+        assert extra or "were not compared: sentence-transformers is not installed" in said[-1]
+    monkeypatch.setattr(st_folder, "is_missing", lambda name: True)
+    for commands in exports(model, order, tmp_path / "with").values():
+        for words in commands:
+            lxsr_here(*words)
+    for form in FORMS:
+        assert contents(tmp_path / "without" / form) == contents(tmp_path / "with" / form)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert found
+    return found
+
+
 def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
     layers = random_model.write_model(tmp_path / "layers")
+    exported = [words for each in exports(bag, 1, tmp_path).values() for words in each]
     embed = ["embed", "--model", str(bag), "--input", f"{bag.parent}/text.en", "--output", str(tmp_path / "o.npy")]
     commands = {
         "torch": [
@@ -184,8 +225,9 @@ def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
             [*embed, "--device", "cuda"],
             ["embed", "--model", str(layers), *embed[3:]],
             ["export", "folder", "--checkpoint", str(bag / "config.json"), "--output", str(tmp_path / "model")],
-            ["export", "onnx", "--model", str(bag), "--output", str(tmp_path / "onnx")],
+            *[[*words[:3], str(layers), *words[4:]] for words in exported],
         ],
+        "onnx": [exported[2]],
         "faiss": [["index", *embed[1:-1], str(tmp_path / "index"), "--kind", "ivf"]],
     }
     code = "".join(f"refused(*{words!r})\n" for each in commands.values() for words in each)

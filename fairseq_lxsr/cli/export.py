@@ -157,7 +157,10 @@ def run_sentence_transformers(args: argparse.Namespace) -> None:
     from fairseq_lxsr.export import export_sentence_transformers
 
     difference = export_sentence_transformers(loaded(args), args.output)
-    print(f"{args.output}: for sentence-transformers; its vectors differ by at most {difference:.1g}")
+    found = "its vectors were not compared: sentence-transformers is not installed"
+    if difference is not None:
+        found = f"its vectors differ by at most {difference:.1g}"
+    print(f"{args.output}: for sentence-transformers; {found}")
 
 
 def run_onnx(args: argparse.Namespace) -> None:

@@ -1,9 +1,13 @@
-"""Writes models in the formats of other tools."""
+"""Writes models in the formats of other tools; a form is imported, with the libraries it needs, when first used."""
 
-from fairseq_lxsr.export.mteb_encoder import MtebEncoder
-from fairseq_lxsr.export.onnx_folder import export_onnx
-from fairseq_lxsr.export.st_folder import export_sentence_transformers
-from fairseq_lxsr.export.web_folder import export_web
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.export.mteb_encoder import MtebEncoder
+    from fairseq_lxsr.export.onnx_folder import export_onnx
+    from fairseq_lxsr.export.st_folder import export_sentence_transformers
+    from fairseq_lxsr.export.web_folder import export_web
 
 __all__ = [
     "MtebEncoder",
@@ -11,3 +15,15 @@ __all__ = [
     "export_sentence_transformers",
     "export_web",
 ]
+_MODULES = {
+    "MtebEncoder": "mteb_encoder",
+    "export_onnx": "onnx_folder",
+    "export_sentence_transformers": "st_folder",
+    "export_web": "web_folder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

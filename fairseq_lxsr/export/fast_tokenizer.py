@@ -1,14 +1,17 @@
 """Converts a SentencePiece tokenizer to a Hugging Face tokenizer, for other programs."""
 
+import base64
+import json
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export.sentencepiece_file import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
 from fairseq_lxsr.files import BLANKS
-from fairseq_lxsr.modules import TransformerSentenceEncoder
-from fairseq_lxsr.text import MASK, UNK, Tokenizer
+from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE
+from fairseq_lxsr.text import MASK, PAD, UNK, WORD_START, Tokenizer
 
 # texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
@@ -35,8 +38,8 @@ def require_transformer(encoder: SentenceEncoder, form: str) -> None:
         InputError: for an encoder that is not a transformer with mean pooling, or that splits Chinese.
     """
     kind = encoder.config["architecture"]
-    if isinstance(encoder.model, TransformerSentenceEncoder):
-        pooling, split_han = encoder.model.config.pooling, encoder.tokenizer.options.split_han
+    if kind == DEFAULT_ARCHITECTURE:
+        pooling, split_han = encoder.size.pooling, encoder.tokenizer.options.split_han
         if pooling == "mean" and not split_han:
             return
         kind = f"pooling {pooling}" if pooling != "mean" else "split_han"
@@ -59,47 +62,101 @@ def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
         tokenizer: the tokenizer to convert.
         symbols: see `extended_symbols`.
     """
-    from sentencepiece import sentencepiece_model_pb2
-    from tokenizers import Regex, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as FastTokenizer
 
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(tokenizer.serialized_model())
-    steps = [normalizers.Replace(Regex(BLANKS), " "), normalizers.Strip()]
-    if tokenizer.options.lowercase:
-        steps += [normalizers.Replace(Regex(FINAL_SIGMA), "ς"), normalizers.Lowercase()]
-    if proto.normalizer_spec.precompiled_charsmap:
-        written = [letter for letter in TWO_MARKS if letter.islower() or not tokenizer.options.lowercase]
-        steps += [normalizers.Replace(unicodedata.normalize("NFD", letter), letter) for letter in written]
-        steps.append(normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap))
-    steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
-    fast = FastTokenizer(_algorithm(proto, symbols))
-    fast.normalizer = normalizers.Sequence(steps)
-    fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    return fast
+    return FastTokenizer.from_str(json.dumps(tokenizer_json(tokenizer, symbols)))
 
 
-def _algorithm(proto: Any, symbols: Sequence[str]) -> Any:
-    """Build BPE or unigram over our symbols; symbols that SentencePiece never gives score too low to be chosen."""
-    from tokenizers import models
+def tokenizer_json(
+    tokenizer: Tokenizer, symbols: Sequence[str], longest: int | None = None, padding_idx: int | None = None
+) -> dict[str, Any]:
+    """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself is not needed.
 
-    scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL}
-    of_bytes = {piece.piece for piece in proto.pieces if piece.type == piece.BYTE}
-    fallback = bool(proto.trainer_spec.byte_fallback)
-    if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
+    Args:
+        tokenizer: the tokenizer to convert.
+        symbols: see `extended_symbols`.
+        longest: pieces after which a sentence is cut; None cuts none.
+        padding_idx: id with which the sentences of a batch are padded; None pads none.
+
+    Raises:
+        InputError: for a SentencePiece model that is neither BPE nor unigram.
+    """
+    file = read_sentencepiece(tokenizer.serialized_model())
+    cut = {"direction": "Right", "max_length": longest, "strategy": "LongestFirst", "stride": 0}
+    padding = {
+        "strategy": "BatchLongest",
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": padding_idx,
+        "pad_type_id": 0,
+        "pad_token": PAD,
+    }
+    return {
+        "version": "1.0",
+        "truncation": None if longest is None else cut,
+        "padding": None if padding_idx is None else padding,
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(file, tokenizer.options.lowercase)},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True},
+        "post_processor": None,
+        "decoder": None,
+        "model": _algorithm(file, symbols),
+    }
+
+
+def _normalizers(file: SentencePieceFile, lowercase: bool) -> list[dict[str, Any]]:
+    """Describe the steps from text to SentencePiece's normal form."""
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    steps = [_replace({"Regex": BLANKS}, " "), strip]
+    if lowercase:
+        steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), {"type": "Lowercase"}]
+    if file.charsmap:
+        written = [letter for letter in TWO_MARKS if letter.islower() or not lowercase]
+        steps += [_replace({"String": unicodedata.normalize("NFD", letter)}, letter) for letter in written]
+        steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(file.charsmap).decode()})
+    return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
+
+
+def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def _algorithm(file: SentencePieceFile, symbols: Sequence[str]) -> dict[str, Any]:
+    """Describe BPE or unigram over our symbols; symbols that SentencePiece never gives score too low to be chosen."""
+    scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
+    if file.kind == UNIGRAM:
+        of_bytes = {piece.text for piece in file.pieces if piece.type == BYTE}
         never = min(scores.values()) - 1e4
         # no text can equal a symbol with a blank before it
         names = (symbol if symbol in scores or symbol in of_bytes else f" {symbol}" for symbol in symbols)
-        vocabulary = [(name, scores.get(name, never)) for name in names]
-        return models.Unigram(vocabulary, unk_id=list(symbols).index(UNK), byte_fallback=fallback)
-    if proto.trainer_spec.model_type != proto.trainer_spec.BPE:
+        return {
+            "type": "Unigram",
+            "unk_id": list(symbols).index(UNK),
+            "vocab": [(name, scores.get(name, never)) for name in names],
+            "byte_fallback": file.byte_fallback,
+        }
+    if file.kind != BPE:
         raise InputError("this SentencePiece model is neither BPE nor unigram; expected one of them")
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": UNK,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": file.byte_fallback,
+        "ignore_merges": False,
+        "vocab": {symbol: index for index, symbol in enumerate(symbols)},
+        "merges": _merges(scores),
+    }
+
+
+def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
+    """Return the pairs of pieces that BPE joins, in the order of their scores."""
     merges = []
     for piece, score in scores.items():
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in scores and right in scores:
                 merges.append((-score, min(scores[left], scores[right]), left, right))
-    ids = {symbol: index for index, symbol in enumerate(symbols)}
-    ordered = [(left, right) for *_, left, right in sorted(merges)]
-    return models.BPE(ids, ordered, unk_token=UNK, fuse_unk=True, byte_fallback=fallback)
+    return [(left, right) for *_, left, right in sorted(merges)]

@@ -20,53 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, require_transformer
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, require_transformer, tokenizer_json
+from fairseq_lxsr.export.onnx_bag import write_bag
 from fairseq_lxsr.files import atomic_folder, sha256
-from fairseq_lxsr.modules import TransformerSentenceEncoder
-from fairseq_lxsr.modules.pooling import order_weights
 from fairseq_lxsr.optional import require
-from fairseq_lxsr.text import PAD, UNK
+from fairseq_lxsr.text import UNK
 
 MODEL_FILE, CONFIG_FILE = "onnx/model.onnx", "config.json"
 TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "sentence_embedding", "last_hidden_state"
 TOLERANCE = 1e-4  # largest difference of a coordinate, float32
 LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
-LEAST_LENGTH = 1e-12  # lower bound of the length that normalization divides by
-MAX_BATCH = 65_536
-
-
-class _Graph(torch.nn.Module):
-    """The exported graph: ids [B, T], padded at the end, to embeddings [B, D] and states [B, T, D]."""
-
-    def __init__(self, model: TransformerSentenceEncoder, unknown: int, normalize: bool):
-        super().__init__()
-        self.model, self.unknown, self.normalize = model, unknown, normalize
-
-    def forward(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
-        config = self.model.config
-        # one more column of padding, so that a batch of empty sentences has a column
-        padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)[:, : config.max_positions]
-        # pieces that are not in the dictionary have ids beyond it
-        known = torch.where(padded < config.vocab_size, padded, self.unknown)
-        embeddings, states = self.model(known)[0]
-        if config.order_coefficients:
-            states = states * self._share(known.ne(config.padding_idx))
-        if self.normalize:
-            length = embeddings.norm(dim=1, keepdim=True).clamp_min(LEAST_LENGTH)  # [B, 1]
-            embeddings, states = embeddings / length, states / length[:, None]
-        return embeddings, states[:, : input_ids.shape[1]]
-
-    def _share(self, is_token: Tensor) -> Tensor:
-        """Compute the weights of states in the embedding relative to a mean: is_token [B, T] -> [B, T, D]."""
-        weights = order_weights(is_token, self.model.config.order_coefficients)[1:]  # [k, B, T]
-        lengths = is_token.sum(dim=1, keepdim=True)  # [B, 1]
-        return 1 + torch.einsum("kbt,kd->btd", weights * lengths, self.model.order)
 
 
 def export_onnx(
@@ -92,7 +59,7 @@ def export_onnx(
         InputError: where a library is missing, or the embeddings differ by more than rounding.
     """
     require_transformer(encoder, "onnx")
-    for library in ("onnx", "onnxscript", "onnxruntime", "tokenizers", "google.protobuf"):
+    for library in ("onnx", "onnxruntime", "tokenizers", *(() if encoder.size.is_bag else ("onnxscript",))):
         require(library, "onnx", "this export")
     sentences = [*SAMPLE, *sample]
     with atomic_folder(output, MODEL_FILE) as work:
@@ -109,7 +76,7 @@ def export_onnx(
 
 def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[str, Any]:
     """Return the content of config.json without the files."""
-    config = encoder.model.config
+    config = encoder.size
     return {
         "model_type": "bert",  # a type that transformers.js knows: one graph, ids in, states out
         "transformers.js_config": {"dtype": "fp32"},  # its name for model.onnx; its default in browsers differs
@@ -126,29 +93,18 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
 
 def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
     """Write the ONNX file; the numbers of sentences and pieces are dynamic."""
-    config = encoder.model.config
-    example = torch.full((3, 7), encoder.tokenizer.unknown)
-    example[1, 4:] = config.padding_idx
-    longest = config.max_positions
-    shapes = ({0: torch.export.Dim("sentences", max=MAX_BATCH), 1: torch.export.Dim("pieces", max=longest)},)
-    graph = _Graph(encoder.model, encoder.tokenizer.unknown, normalize).eval()
     path.parent.mkdir(exist_ok=True)
+    names = INPUT, OUTPUT, PIECES_OUTPUT
     with _quiet():
-        program = torch.onnx.export(
-            graph,
-            (example,),
-            input_names=[INPUT],
-            output_names=[OUTPUT, PIECES_OUTPUT],
-            dynamic_shapes=shapes,
-            dynamo=True,
-            external_data=False,
-        )
-        assert program is not None
-        program.save(str(path))
-    if int8:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
+        if encoder.size.is_bag:
+            write_bag(encoder, path, names, normalize)
+        else:
+            from fairseq_lxsr.export.onnx_network import write_network
 
-        with _quiet():
+            write_network(encoder, path, names, normalize)
+        if int8:
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
             quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
 
 
@@ -158,24 +114,28 @@ def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
     transformers.js refuses a folder without the second file, which is omitted where its pieces would differ: its
     unigram models have no byte fallback.
     """
-    model = encoder.model.config
+    model = encoder.size
     symbols = extended_symbols(encoder.tokenizer, model.vocab_size)
-    tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
-    tokenizer.enable_padding(pad_id=model.padding_idx, pad_token=PAD)
-    tokenizer.enable_truncation(model.max_positions)
-    tokenizer.save(str(folder / TOKENIZER_FILE))
-    kind = json.loads(tokenizer.to_str())["model"]
+    tokenizer = tokenizer_json(encoder.tokenizer, symbols, model.max_positions, model.padding_idx)
+    content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
+    (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+    kind = tokenizer["model"]
     if kind["type"] == "Unigram" and kind["byte_fallback"]:
         return
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.max_positions,
-        "pad_token": tokenizer.id_to_token(model.padding_idx),
-        "unk_token": tokenizer.id_to_token(symbols.index(UNK)),
+        "pad_token": _name(kind, model.padding_idx),
+        "unk_token": _name(kind, symbols.index(UNK)),
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
     (folder / TOKENIZER_CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _name(model: dict[str, Any], number: int) -> str:
+    """Return the name of an id in tokenizer.json, which may have a blank before that of the dictionary."""
+    return model["vocab"][number][0] if model["type"] == "Unigram" else list(model["vocab"])[number]
 
 
 def run_folder(folder: Path, sentences: Sequence[str]) -> np.ndarray:

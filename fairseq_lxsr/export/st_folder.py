@@ -4,27 +4,36 @@ Where its own modules compute the same, the folder loads without this package: a
 BERT with mean pooling (the same layers under other names; token types are unused and zero), a mean of embeddings is a
 StaticEmbedding. Their tokenizer reproduces SentencePiece, and is compared with it on export. Any other encoder is
 written as a `SentenceModule` of ours.
+
+A model without layers is written without torch and without sentence-transformers.
 """
 
+import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from safetensors import numpy as arrays
 
+from fairseq_lxsr.bag import TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, tokenizer_json
 from fairseq_lxsr.files import atomic_folder
-from fairseq_lxsr.model_files import ST_MODULE
-from fairseq_lxsr.modules import TransformerSentenceEncoder
-from fairseq_lxsr.optional import require
+from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE, ST_MODULE, TEXT_FILES, WEIGHTS_FILE, write_folder
+from fairseq_lxsr.optional import is_missing, require
 from fairseq_lxsr.text import MASK, PAD, UNK
 
+if TYPE_CHECKING:
+    from fairseq_lxsr.modules import TransformerSentenceEncoder
+
 MARKER = "modules.json"  # every folder of sentence-transformers has it
+OUR_MODULE = "fairseq_lxsr.export.st_module.SentenceModule"
+STATIC = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding"
+SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}  # all else is as by default
 TOLERANCE = 1e-4
 LAYER_NAMES = {  # BERT's and ours
     "attention.output.dense": "self_attn.out_proj",
@@ -35,7 +44,9 @@ LAYER_NAMES = {  # BERT's and ours
 }
 
 
-def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, sample: Sequence[str] = ()) -> float:
+def export_sentence_transformers(
+    encoder: SentenceEncoder, output: str | Path, sample: Sequence[str] = ()
+) -> float | None:
     """Write the folder; it appears under its name only when it is complete and gives the same vectors.
 
     Args:
@@ -44,30 +55,47 @@ def export_sentence_transformers(encoder: SentenceEncoder, output: str | Path, s
         sample: sentences for the comparison, in addition to built-in ones.
 
     Returns:
-        Largest difference of a coordinate between the two, over all sentences.
+        Largest difference of a coordinate between the two, over all sentences; None for a model without layers where
+        sentence-transformers is not installed, so that nothing could be compared.
 
     Raises:
         InputError: where a library is missing, or the vectors differ.
     """
-    for library in ("sentence_transformers", "google.protobuf"):
-        require(library, "st", "this export")
+    own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
+    if not is_bag:
+        require("sentence_transformers", "st", "this export")
+    with atomic_folder(output, MARKER) as work:
+        if is_bag:
+            (write_module if own else write_static)(encoder, work)
+        else:
+            _quiet()
+            (as_module if own else as_bert)(encoder).save(str(work))
+        return None if is_missing("sentence_transformers") else _compare(encoder, work, [*SAMPLE, *sample])
+
+
+def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str]) -> float:
+    """Return the largest difference of a coordinate of an embedding.
+
+    Raises:
+        InputError: where it is larger than rounding.
+    """
+    _quiet()
+    found = load_folder(folder, "cpu").encode(sentences, batch_size=8, show_progress_bar=False)
+    differences = np.abs(found - encoder.encode(sentences, device="cpu")).max(axis=1)
+    if not differences.max() <= TOLERANCE:
+        worst = sentences[int(differences.argmax())]
+        raise InputError(
+            f"sentence-transformers gives another vector for {worst!r:.60} (by {differences.max():.2g}); this "
+            "SentencePiece model cannot be exported exactly, use the model folder itself"
+        )
+    return float(differences.max())
+
+
+def _quiet() -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    sentences = [*SAMPLE, *sample]
-    with atomic_folder(output, MARKER) as work:
-        _form(encoder)(encoder).save(str(work))
-        loaded = load_folder(work, "cpu")
-        found = loaded.encode(sentences, batch_size=8, show_progress_bar=False)
-        differences = np.abs(found - encoder.encode(sentences, device="cpu")).max(axis=1)
-        if not differences.max() <= TOLERANCE:
-            worst = sentences[int(differences.argmax())]
-            raise InputError(
-                f"sentence-transformers gives another vector for {worst!r:.60} (by {differences.max():.2g}); this "
-                "SentencePiece model cannot be exported exactly, use the model folder itself"
-            )
-    return float(differences.max())
 
 
 def load_folder(folder: str | Path, device: str | None = None) -> Any:
@@ -82,13 +110,40 @@ def load_folder(folder: str | Path, device: str | None = None) -> Any:
     return SentenceTransformer(str(folder), device=device, **safely)
 
 
-def _form(encoder: SentenceEncoder) -> Callable[[SentenceEncoder], Any]:
-    """Return the function that makes a `SentenceTransformer` of the encoder."""
-    config = encoder.model.config
-    own = not isinstance(encoder.model, TransformerSentenceEncoder) or encoder.tokenizer.options.split_han
-    if own or config.pooling != "mean" or config.order_coefficients or (config.gated and config.num_layers):
-        return as_module
-    return as_static if config.gated else as_bert
+def _needs_own_module(encoder: SentenceEncoder) -> bool:
+    """Return whether no module of sentence-transformers computes the same."""
+    config = encoder.size
+    if encoder.config["architecture"] != DEFAULT_ARCHITECTURE or encoder.tokenizer.options.split_han:
+        return True
+    return config.pooling != "mean" or bool(config.order_coefficients or (config.gated and config.num_layers))
+
+
+def write_module(encoder: SentenceEncoder, folder: Path) -> None:
+    """Write an encoder without layers as our `SentenceModule`, by numpy."""
+    assert encoder.folder is not None
+    description = {name: encoder.config[name] for name in ("architecture", "encoder", "text", "training")}
+    texts = [encoder.folder / name for name in TEXT_FILES]
+    write_folder(folder / ST_MODULE, texts, description, partial(arrays.save, encoder.weights))
+    _write_settings(folder, ST_MODULE, OUR_MODULE)
+
+
+def write_static(encoder: SentenceEncoder, folder: Path) -> None:
+    """Write an encoder whose embedding is the mean of its rows times the root of D, by numpy."""
+    config = encoder.size
+    symbols = extended_symbols(encoder.tokenizer, config.vocab_size)
+    rows = _with_unknown(encoder.weights[TABLE], len(symbols), encoder.tokenizer.unknown)
+    weights = {"embedding.weight": rows * np.float32(config.embed_dim**0.5)}
+    (folder / WEIGHTS_FILE).write_bytes(arrays.save(weights, {"format": "pt"}))
+    tokenizer = tokenizer_json(encoder.tokenizer, symbols, longest=config.max_positions)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, indent=2, ensure_ascii=False), encoding="utf-8")
+    _write_settings(folder, "", STATIC)
+
+
+def _write_settings(folder: Path, path: str, kind: str) -> None:
+    """Write the two files that name the only module of a folder, and its similarity."""
+    modules = [{"idx": 0, "name": "0", "path": path, "type": kind}]
+    for name, content in (("config_sentence_transformers.json", SETTINGS), (MARKER, modules)):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def as_module(encoder: SentenceEncoder) -> Any:
@@ -98,19 +153,6 @@ def as_module(encoder: SentenceEncoder) -> Any:
     from fairseq_lxsr.export.st_module import SentenceModule
 
     return SentenceTransformer(modules=[SentenceModule(encoder)], device="cpu")
-
-
-def as_static(encoder: SentenceEncoder) -> Any:
-    """Make a `SentenceTransformer` of an encoder whose embedding is the mean of its rows times the root of D."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
-    config = encoder.model.config
-    symbols = extended_symbols(encoder.tokenizer, config.vocab_size)
-    tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
-    tokenizer.enable_truncation(config.max_positions)
-    rows = _with_unknown(encoder.model.embed_tokens.weight.detach(), len(symbols), encoder.tokenizer.unknown)
-    return SentenceTransformer(modules=[StaticEmbedding(tokenizer, rows * config.embed_dim**0.5)], device="cpu")
 
 
 def as_bert(encoder: SentenceEncoder) -> Any:
@@ -133,19 +175,20 @@ def as_bert(encoder: SentenceEncoder) -> Any:
         return SentenceTransformer(plain, device="cpu")  # this adds mean pooling
 
 
-def _with_unknown(rows: Tensor, symbols: int, unknown: int) -> Tensor:
+def _with_unknown(rows: np.ndarray, symbols: int, unknown: int) -> np.ndarray:
     """Append copies of the unknown piece's row, for the pieces that are not in the dictionary."""
-    return torch.cat([rows, rows[unknown].expand(symbols - len(rows), -1)])
+    return np.concatenate([rows, np.repeat(rows[unknown : unknown + 1], symbols - len(rows), axis=0)])
 
 
-def bert(model: TransformerSentenceEncoder, symbols: int, unknown: int) -> Any:
+def bert(model: "TransformerSentenceEncoder", symbols: int, unknown: int) -> Any:
     """Convert the network to a BertModel; rows beyond the dictionary are copies of the unknown piece's row."""
+    import torch
     from transformers import BertConfig, BertModel
 
     config, ours = model.config, model.state_dict()
-    words = ours["embed_tokens.weight"]
+    words = ours[TABLE].detach().float().cpu()
     weights = {
-        "embeddings.word_embeddings.weight": _with_unknown(words, symbols, unknown),
+        "embeddings.word_embeddings.weight": torch.from_numpy(_with_unknown(words.numpy(), symbols, unknown)),
         "embeddings.position_embeddings.weight": ours["embed_positions.weight"],
         "embeddings.token_type_embeddings.weight": torch.zeros(1, config.embed_dim),
         # unused, but sentence-transformers would initialize it randomly

@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.bag import ORDER, TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.files import BLANKS, atomic_folder
-from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.text import Tokenizer
 
 PAGE_FILE = "index.html"
 PARTS = Path(__file__).parent / "web"
 UNKNOWN_PENALTY = 10  # SentencePiece's, below the lowest score of a piece
-NORMAL = 1  # types of pieces in a SentencePiece model
-READ = {NORMAL, 2, 3, 5}  # with unknown, control and unused pieces; not user-defined ones and bytes
-KINDS = {1: "unigram", 2: "bpe"}
+READ = {NORMAL, 2, 3, 5}  # types of pieces: with unknown, control and unused ones; not user-defined ones and bytes
+KINDS = {UNIGRAM: "unigram", BPE: "bpe"}
 
 
 def export_web(
@@ -50,8 +50,8 @@ def export_web(
     Raises:
         InputError: for an encoder with layers, pieces that the page cannot make, or a corpus without text.
     """
-    config = encoder.model.config
-    if not isinstance(encoder.model, TransformerSentenceEncoder) or config.num_layers or not config.gated:
+    config = encoder.size
+    if not getattr(config, "is_bag", False):
         kind = f"{config.num_layers} layers" if config.num_layers else encoder.config["architecture"]
         raise InputError(f"a model of {kind} cannot be written for a page; take one without layers, such as lxsr_best")
     embeddings = encoder.encode(sentences, normalize=True)
@@ -59,11 +59,11 @@ def export_web(
     if not len(kept):
         raise InputError("no text in the corpus; expected one sentence a line")
     rows, _ = to_int8(embeddings[kept])
-    table, scales = to_int8(encoder.model.embed_tokens.weight.detach().float().numpy())
+    table, scales = to_int8(encoder.weights[TABLE])
     content: dict[str, Any] = pieces_of(encoder.tokenizer) | {
         "width": config.embed_dim,
         "most": config.max_positions,
-        "order": encoder.model.order.tolist() if config.order_coefficients else [],
+        "order": encoder.weights[ORDER].tolist() if config.order_coefficients else [],
         "table": _base64(table),
         "scales": _base64(scales),
         "corpus": _base64(rows),
@@ -87,24 +87,18 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
     Raises:
         InputError: for a SentencePiece model with options that the page does not know.
     """
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(tokenizer.serialized_model())
-    trainer, spec = proto.trainer_spec, proto.normalizer_spec
-    plain = spec.add_dummy_prefix and spec.remove_extra_whitespaces and spec.escape_whitespaces
-    special = {piece.type for piece in proto.pieces} - READ
-    if trainer.model_type not in KINDS or not plain or special or trainer.treat_whitespace_as_suffix:
+    file = read_sentencepiece(tokenizer.serialized_model())
+    if file.kind not in KINDS or not file.plain or {piece.type for piece in file.pieces} - READ:
         raise InputError(
             "this SentencePiece model cannot be written for a page: its pieces are made otherwise than by "
             "`lxsr prepare`, or have bytes"
         )
     ids = tokenizer.piece_ids
-    numbers = [number for number, piece in enumerate(proto.pieces) if piece.type == NORMAL]
-    scores = [proto.pieces[number].score for number in numbers]
-    texts = [proto.pieces[number].piece for number in numbers]
+    numbers = [number for number, piece in enumerate(file.pieces) if piece.type == NORMAL]
+    scores = [file.pieces[number].score for number in numbers]
+    texts = [file.pieces[number].text for number in numbers]
     return {
-        "kind": KINDS[trainer.model_type],
+        "kind": KINDS[file.kind],
         "pieces": texts,
         "scores": scores,
         "rows": [int(ids[number]) for number in numbers],

@@ -1,0 +1,91 @@
+"""Reads a SentencePiece model file, which is a protocol buffer, without the library protobuf.
+
+Its fields have the numbers of sentencepiece_model.proto; fields that no export needs are skipped.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+NORMAL, BYTE = 1, 6  # types of pieces
+UNIGRAM, BPE = 1, 2  # kinds of models
+VARINT, FIXED64, TEXT, FIXED32 = 0, 1, 2, 5  # how the wire format stores a value
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of the vocabulary: its text, its score, and its type."""
+
+    text: str
+    score: float
+    type: int
+
+
+@dataclass(frozen=True)
+class SentencePieceFile:
+    """What the exports need of a SentencePiece model.
+
+    Args:
+        pieces: the vocabulary in the order of its numbers.
+        kind: `UNIGRAM`, `BPE` or the number of another kind.
+        byte_fallback: whether unknown letters become bytes.
+        charsmap: the precompiled normalization; empty where there is none.
+        plain: whether blanks are treated as by default: a mark before each word, none doubled, none after.
+    """
+
+    pieces: list[Piece]
+    kind: int
+    byte_fallback: bool
+    charsmap: bytes
+    plain: bool
+
+
+def read_sentencepiece(data: bytes) -> SentencePieceFile:
+    """Read the content of a file that SentencePiece itself has already accepted."""
+    messages = list(_fields(data))
+    trainer, normalizer = (
+        dict(field for number, value in messages if number == wanted for field in _fields(value)) for wanted in (2, 3)
+    )
+    # the defaults of the format: unigram, and all treatment of blanks on
+    blanks = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not trainer.get(24, 0)
+    return SentencePieceFile(
+        [_piece(value) for number, value in messages if number == 1],
+        trainer.get(3, UNIGRAM),
+        bool(trainer.get(35, 0)),
+        bytes(normalizer.get(2, b"")),
+        blanks,
+    )
+
+
+def _piece(data: bytes) -> Piece:
+    fields = dict(_fields(data))
+    (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
+    return Piece(bytes(fields.get(1, b"")).decode(), score, fields.get(3, NORMAL))
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of each field of a message; numbers are int, all else bytes."""
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        if key & 7 == VARINT:
+            value, place = _varint(data, place)
+            yield key >> 3, value
+            continue
+        length = {FIXED64: 8, FIXED32: 4}.get(key & 7)
+        if length is None:
+            length, place = _varint(data, place)
+        yield key >> 3, data[place : place + length]
+        place += length
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """Read a number of 7 bits a byte, lowest first; return it and the place after it."""
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
