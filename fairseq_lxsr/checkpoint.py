@@ -5,8 +5,9 @@ import pickle
 import re
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -123,16 +124,23 @@ def _other_checkpoint(path: Path) -> str:
 
 
 def check_resumable(
-    path: Path, task: str, vocab_size: int, task_state: dict[str, Any], weights: dict[str, Tensor], exact: bool = True
+    path: Path,
+    task: str,
+    vocab_size: int,
+    task_state: dict[str, Any],
+    weights: dict[str, Tensor],
+    exact: bool = True,
+    options_without_shape: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Refuse a checkpoint that training cannot resume from, before fairseq tries.
 
     Args:
         weights: weights of the model that is to resume.
         exact: require exactly the same weights, because the optimizer resumes as well where its state is kept.
+        options_without_shape: see `SentenceNetwork.options_without_shape`.
 
     Raises:
-        InputError: as `read_checkpoint`, and for another task, dictionary, other languages or other weights.
+        InputError: as `read_checkpoint`, and for another task, dictionary, other languages, weights or options.
     """
     state = read_checkpoint(path)
     options = state["cfg"]["task"]
@@ -159,11 +167,23 @@ def check_resumable(
                 f"{path}: trained with other sizes, {name} is {shapes[name]} and now {ours[name]}; give the same "
                 "options, or another --save-dir"
             )
-    if exact and state.get("last_optimizer_state") is not None and shapes.keys() != ours.keys():
+    if not exact:
+        return
+    _check_options(path, state["cfg"]["model"], options_without_shape)
+    if state.get("last_optimizer_state") is not None and shapes.keys() != ours.keys():
         raise InputError(
             f"{path}: trained with other losses or layers, only one of the two has {min(shapes.keys() ^ ours.keys())}; "
             "give the same options, or begin with --finetune-from-model in another --save-dir"
         )
+
+
+def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if stored.get(name, value) != value:  # older checkpoints lack newer options
+            raise InputError(
+                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now {value}; give the same "
+                "options, or begin with --finetune-from-model in another --save-dir"
+            )
 
 
 def export_checkpoint(

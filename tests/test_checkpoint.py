@@ -226,6 +226,27 @@ def resumed(path, state, expected) -> None:
         assert str(path) in str(error)  # noqa: PT017 (either outcome is right)
 
 
+@pytest.mark.parametrize("architecture", ["transformer", "laser", "tlaser"])
+def test_options_that_no_weight_shows_stay_as_they_were(tmp_path, architecture):
+    """Resumed with another value the same weights would mean other embeddings."""
+    data = small_model.write_pieces(tmp_path / "data")
+    path, network = tmp_path / "checkpoint.pt", small_model.network(data, architecture)
+    unseen = network.options_without_shape
+    assert unseen.keys() >= {"encoder_append_eos"} or architecture == "transformer"
+    state = small_model.checkpoint_state(data)
+    state |= {"model": {f"encoder.{name}": value for name, value in network.state_dict().items()}}
+    known = ("xling_sent", 102, {DICTIONARY_HASH: ""}, state["model"])
+    for name, value in unseen.items():
+        state["cfg"]["model"] = unseen | {name: not value if isinstance(value, bool) else 2 * value}
+        torch.save(state, path)
+        with pytest.raises(InputError, match=f"trained with --{name.replace('_', '-')} .*give the same options"):
+            check_resumable(path, *known, options_without_shape=unseen)
+        check_resumable(path, *known, exact=False, options_without_shape=unseen)
+    state["cfg"]["model"] = {}  # of an older version
+    torch.save(state, path)
+    check_resumable(path, *known, options_without_shape=unseen)
+
+
 @pytest.mark.parametrize("name", ["lxsr", "laser", "tlaser", "context"])
 def test_bytes_that_are_changed_are_read_or_refused(tmp_path, name):
     content = (COMPATIBILITY / f"{name}.pt").read_bytes()

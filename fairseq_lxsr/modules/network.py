@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from fairseq_lxsr.choices import DTYPES
 from fairseq_lxsr.modules.packing import Batches, padded_batches
 
+# fields of a Config that change the embeddings of the same weights, which have the same shapes
+WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
+
 
 class SentenceNetwork(nn.Module):
     """Base class of the networks that map piece ids to sentence embeddings.
@@ -39,6 +42,11 @@ class SentenceNetwork(nn.Module):
     def grown(self) -> tuple[str, ...]:
         """Prefixes of weights that a checkpoint may lack, because their initial values change no embedding."""
         return ()
+
+    @property
+    def options_without_shape(self) -> dict[str, Any]:
+        """Values of the options of fairseq-train that no weight shows, though they change the embeddings."""
+        return {option: getattr(self.config, field) for field, option in self.options.items() if field in WITHOUT_SHAPE}
 
     def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
         """Make batches of the sentences ids[start : start + length] for `embed_batch`.

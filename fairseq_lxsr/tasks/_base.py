@@ -105,7 +105,10 @@ class LxsrTask(FairseqTask):
         if start is not None:
             path, resumes = start
             found = len(self.dictionary), self.state.state_dict, model.state_dict()
-            check_resumable(path, self.cfg._name, *found, exact=resumes and not self.cfg.reset_optimizer)
+            exact = resumes and not self.cfg.reset_optimizer
+            networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
+            unseen = {name: value for network in networks for name, value in network.options_without_shape.items()}
+            check_resumable(path, self.cfg._name, *found, exact, unseen)
             if resumes and options is not None:
                 self.end_if_finished(path, options)
         for module in model.modules():
