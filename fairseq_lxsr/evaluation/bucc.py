@@ -173,43 +173,73 @@ def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
     return rows_of(text, rows), rows, once
 
 
-def mine_part(part: MiningSet, encoder: Encoder, unify: bool, *how, **search) -> MinedPairs:
-    """Mine one part.
+@dataclass(frozen=True)
+class Mining:
+    """How a part is mined.
 
     Args:
-        part: its text.
-        encoder: encoder of the sentences.
+        k: size of the neighbourhoods of `mine`.
+        margin: margin of `mine`.
+        retrieval: retrieval of `mine`.
         unify: mine each distinct sentence once, and leave out the pairs of sentences that occur more than once:
             LASER's code does not know which of their identifiers is meant (tasks/bucc/bucc.py, lines 84 to 95).
-        *how (Any): neighbourhood, margin and retrieval of `mine`.
-        **search (Any): options of `nearest_neighbours`.
     """
-    if not unify:
-        return mine(embed(encoder, part.source), embed(encoder, part.target), *how, **search)
-    (source, source_rows, source_once), (target, target_rows, target_once) = unified(part.source), unified(part.target)
-    mined = mine(embed(encoder, source), embed(encoder, target), *how, **search)
-    kept = source_once[mined.source] & target_once[mined.target]
-    return MinedPairs(mined.scores[kept], source_rows[mined.source[kept]], target_rows[mined.target[kept]])
+
+    k: int = 4
+    margin: str = "ratio"
+    retrieval: str = "max"
+    unify: bool = False
+
+    def mine(self, part: MiningSet, encoder: Encoder, **search: Any) -> MinedPairs:
+        """Mine one part.
+
+        Args:
+            part: its text.
+            encoder: encoder of the sentences.
+            **search (Any): options of `nearest_neighbours`.
+        """
+        how = self.k, self.margin, self.retrieval
+        if not self.unify:
+            return mine(embed(encoder, part.source), embed(encoder, part.target), *how, **search)
+        (source, source_rows, source_once), (target, target_rows, target_once) = map(
+            unified, (part.source, part.target)
+        )
+        mined = mine(embed(encoder, source), embed(encoder, target), *how, **search)
+        kept = source_once[mined.source] & target_once[mined.target]
+        return MinedPairs(mined.scores[kept], source_rows[mined.source[kept]], target_rows[mined.target[kept]])
+
+    def settings(self, part: MiningSet) -> dict[str, Any]:
+        """Return what the signature of a score on a part says of its mining."""
+        return {
+            "metric": f"margin-{self.margin}",
+            "norm": "l2",
+            "k": self.k,
+            "retrieval": self.retrieval,
+            **({"unify": "yes"} if self.unify else {}),
+            "sentences": f"{len(part.source)}x{len(part.target)}",
+            "gold": len(part.gold),
+        }
+
+
+DEFAULT = Mining()
 
 
 def evaluate(
-    train: MiningSet,
-    test: MiningSet,
-    encoder: Encoder,
-    k: int = 4,
-    margin: str = "ratio",
-    retrieval: str = "max",
-    unify: bool = False,
-    **search,
+    train: MiningSet, test: MiningSet, encoder: Encoder, mining: Mining = DEFAULT, **search: Any
 ) -> tuple[Score, MinedPairs]:
     """Measure F1 on the test part at the threshold of largest F1 on the training part (`learned`).
+
+    Args:
+        train: text and gold of the training part.
+        test: text and gold of the part that is measured.
+        encoder: encoder of the sentences.
+        mining: how both are mined.
+        **search (Any): options of `nearest_neighbours`.
 
     Returns:
         The score (F1, precision, recall, F1 of the training part, the threshold), and the mined test pairs.
     """
-    mined_train, mined_test = (
-        mine_part(part, encoder, unify, k, margin, retrieval, **search) for part in (train, test)
-    )
+    mined_train, mined_test = (mining.mine(part, encoder, **search) for part in (train, test))
     threshold = best_threshold(mined_train, train.gold)
     kept = mined_test.above(threshold)
     outcomes = f1_outcomes(kept, test.gold, len(test.source))
@@ -219,7 +249,7 @@ def evaluate(
         "threshold": threshold,
     }
     settings = {
-        **_mining_settings(test, k, margin, retrieval, unify),
+        **mining.settings(test),
         "form": "learned",
         "part": test.part,
         "threshold-from": train.part,
@@ -231,25 +261,25 @@ def evaluate(
 
 
 def evaluate_oracle(
-    part: MiningSet,
-    encoder: Encoder,
-    k: int = 4,
-    margin: str = "ratio",
-    retrieval: str = "max",
-    unify: bool = False,
-    **search,
+    part: MiningSet, encoder: Encoder, mining: Mining = DEFAULT, **search: Any
 ) -> tuple[Score, MinedPairs]:
     """Measure the largest F1 of any threshold on a part.
+
+    Args:
+        part: text and gold of the part that is measured.
+        encoder: encoder of the sentences.
+        mining: how it is mined.
+        **search (Any): options of `nearest_neighbours`.
 
     Returns:
         The score (F1, precision, recall and the threshold, named as those of the oracle), and the mined pairs.
     """
-    mined = mine_part(part, encoder, unify, k, margin, retrieval, **search)
+    mined = mining.mine(part, encoder, **search)
     threshold = best_threshold(mined, part.gold)
     kept = mined.above(threshold)
     outcomes = {f"oracle {name}": out for name, out in f1_outcomes(kept, part.gold, len(part.source)).items()}
     settings = {
-        **_mining_settings(part, k, margin, retrieval, unify),
+        **mining.settings(part),
         "form": "oracle",
         "part": part.part,
         "text": text_hash(*_signed(part)),
@@ -290,18 +320,6 @@ def evaluate_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2", **se
         "model": encoder.fingerprint,
     }
     return from_hits("bucc", _task(part), hits, settings)
-
-
-def _mining_settings(part: MiningSet, k: int, margin: str, retrieval: str, unify: bool) -> dict[str, Any]:
-    return {
-        "metric": f"margin-{margin}",
-        "norm": "l2",
-        "k": k,
-        "retrieval": retrieval,
-        **({"unify": "yes"} if unify else {}),
-        "sentences": f"{len(part.source)}x{len(part.target)}",
-        "gold": len(part.gold),
-    }
 
 
 def _task(part: MiningSet) -> str:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.choices import RETRIEVALS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.optional import require
 from fairseq_lxsr.retrieval.margin import margin_scores, neighbourhood
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours, normalise_rows
 
@@ -147,28 +146,24 @@ def csls_pairs(
         CSLS, row numbers of the queries and of the candidates, each [count]; the order of equal pairs is arbitrary.
 
     Raises:
-        InputError: as `nearest_neighbours`, and where torch is missing.
+        InputError: as `nearest_neighbours`.
     """
-    require("torch", "torch", "mining of all pairs")
-    import torch
-
     to_candidates = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
     to_queries = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])
-    units, others = normalise_rows(queries), torch.from_numpy(normalise_rows(candidates))
-    minus = torch.from_numpy(-to_queries)
-    best, places = torch.empty(0), torch.empty(0, dtype=torch.long)
-    for start in range(0, len(units), PAIR_ROWS):
-        block = torch.from_numpy(units[start : start + PAIR_ROWS])
-        scores = torch.addmm(minus, block, others.T, alpha=2)  # [n, M]
-        scores -= torch.from_numpy(to_candidates[start : start + PAIR_ROWS])[:, None]
-        scores = scores.flatten()
+    twice, others = 2 * normalise_rows(queries), normalise_rows(candidates)
+    best, places = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+    for start in range(0, len(twice), PAIR_ROWS):
+        block = twice[start : start + PAIR_ROWS] @ others.T  # [n, M]
+        block -= to_queries
+        block -= to_candidates[start : start + PAIR_ROWS, None]
+        scores = block.ravel()
         if len(best) < count:
-            values, here = scores.topk(min(count, len(scores)))
+            missing = min(count, len(scores))
+            here = np.argpartition(scores, -missing)[-missing:]
         else:  # few pairs beat those found so far, and comparing is faster than sorting
-            here = (scores > best[-1]).nonzero().squeeze(1)
-            values = scores[here]
-        best, places = torch.cat((best, values)), torch.cat((places, here + start * len(candidates)))
-        order = best.argsort(descending=True, stable=True)[:count]
+            here = np.flatnonzero(scores > best[-1])
+        best, places = np.append(best, scores[here]), np.append(places, here + start * len(candidates))
+        order = np.argsort(-best, kind="stable")[:count]
         best, places = best[order], places[order]
-    rows, columns = np.divmod(places.numpy(), len(candidates))
-    return best.numpy(), rows, columns
+    rows, columns = np.divmod(places, len(candidates))
+    return best, rows, columns

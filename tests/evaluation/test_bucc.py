@@ -12,6 +12,7 @@ from golden_vectors import GOLDEN, Vectors
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import bucc
+from fairseq_lxsr.evaluation.bucc import Mining
 from fairseq_lxsr.evaluation.compare import compare
 from fairseq_lxsr.evaluation.score import append_scores, read_scores
 from fairseq_lxsr.retrieval import MinedPairs
@@ -26,7 +27,7 @@ def pairs(scores, rows) -> MinedPairs:
 
 def test_golden_values():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    score, mined = bucc.evaluate(train, test, Vectors(), margin="absolute")
+    score, mined = bucc.evaluate(train, test, Vectors(), Mining(margin="absolute"))
     assert score.values == pytest.approx(
         {"F1": 200 / 3, "precision": 200 / 3, "recall": 200 / 3, "train F1": 600 / 7, "threshold": 0.55}
     )
@@ -37,8 +38,8 @@ def test_golden_values():
 
 def test_every_form_has_its_own_names_and_signature():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    learned, _ = bucc.evaluate(train, test, Vectors(), margin="absolute")
-    oracle, kept = bucc.evaluate_oracle(test, Vectors(), margin="absolute")
+    learned, _ = bucc.evaluate(train, test, Vectors(), Mining(margin="absolute"))
+    oracle, kept = bucc.evaluate_oracle(test, Vectors(), Mining(margin="absolute"))
     found = [learned, oracle, *(bucc.evaluate_mteb(test, Vectors(), form) for form in ("mteb-v2", "mteb-v1"))]
     assert "|gold:3|form:learned|part:test|threshold-from:training|text:" in learned.signature
     assert "|gold:3|form:oracle|part:test|text:" in oracle.signature
@@ -107,7 +108,8 @@ def test_two_systems_that_mined_different_sentences_are_compared():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
     vectors = Vectors().vectors
     other = vectors | {"test target 3": vectors["test source 3"], "test target 1": vectors["test target 1"][::-1]}
-    scores = [bucc.evaluate(train, test, Vectors(chosen), margin="absolute", k=3)[0] for chosen in (vectors, other)]
+    how = Mining(margin="absolute", k=3)
+    scores = [bucc.evaluate(train, test, Vectors(chosen), how)[0] for chosen in (vectors, other)]
     results, notes = compare(scores[:1], scores[1:])
     assert notes == []
     f1 = next(result for result in results if result.value == "F1")
@@ -117,10 +119,10 @@ def test_two_systems_that_mined_different_sentences_are_compared():
 @pytest.mark.parametrize("part", [0, 1])
 def test_other_gold_pairs_are_measured_differently(part):
     parts = [bucc.read_set(TEMPLATE, "fr-en", name) for name in bucc.PARTS]
-    score, _ = bucc.evaluate(*parts, Vectors(), margin="absolute")
+    score, _ = bucc.evaluate(*parts, Vectors(), Mining(margin="absolute"))
     (first, *others) = sorted(parts[part].gold)
     parts[part] = replace(parts[part], gold={(first[0], first[1] + 1), *others})
-    changed, _ = bucc.evaluate(*parts, Vectors(), margin="absolute")
+    changed, _ = bucc.evaluate(*parts, Vectors(), Mining(margin="absolute"))
     assert changed.signature != score.signature
     assert compare([score], [changed])[0] == []
 
@@ -141,8 +143,8 @@ def repeated(name="test") -> bucc.MiningSet:
 
 def test_repeated_sentences_are_mined_once_and_their_pairs_dropped():
     plain, part = bucc.read_set(TEMPLATE, "fr-en", "test"), repeated()
-    mined = bucc.mine_part(plain, Vectors(), False, 4, "absolute", "max")
-    found = bucc.mine_part(part, Vectors(), True, 4, "absolute", "max")
+    mined = Mining(margin="absolute").mine(plain, Vectors())
+    found = Mining(margin="absolute", unify=True).mine(part, Vectors())
     # the same neighbourhoods as without the repetitions, and no pair of source 0 or target 3
     kept = (mined.source != 0) & (mined.target != 3)
     assert 0 < kept.sum() < len(mined)
@@ -159,7 +161,8 @@ def test_unified_rows_are_those_of_the_file():
 
 def test_unify_is_in_the_signature():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    plain, unified = (bucc.evaluate(train, test, Vectors(), margin="absolute", unify=on)[0] for on in (False, True))
+    how = [Mining(margin="absolute", unify=on) for on in (False, True)]
+    plain, unified = (bucc.evaluate(train, test, Vectors(), mining)[0] for mining in how)
     assert unified.values == plain.values  # nothing stands there twice
     assert "|retrieval:max|unify:yes|sentences:4x4|" in unified.signature
     assert "unify" not in plain.signature
@@ -180,7 +183,7 @@ def test_curve_over_the_threshold():
 
 def test_the_curve_passes_through_the_values_of_the_score_and_is_stored(tmp_path):
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    score, _ = bucc.evaluate(train, test, Vectors(), margin="absolute")
+    score, _ = bucc.evaluate(train, test, Vectors(), Mining(margin="absolute"))
     row = sum(value >= score.values["threshold"] for value in score.curve["threshold"]) - 1
     assert score.curve["precision"][row] == pytest.approx(score.values["precision"], abs=1e-3)
     assert score.curve["recall"][row] == pytest.approx(score.values["recall"], abs=1e-3)

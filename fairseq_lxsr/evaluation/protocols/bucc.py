@@ -85,11 +85,12 @@ class Bucc(Protocol):
         search = search_settings(args)
         if args.form.startswith("mteb"):
             return bucc.evaluate_mteb(measured, encoder, args.form, **search)
-        how = args.k or 4, args.margin or "ratio", args.retrieval or "max", args.unify
+        given = {name: getattr(args, name) for name in ("k", "margin", "retrieval", "unify")}
+        mining = bucc.Mining(**{name: value for name, value in given.items() if value is not None})
         if learned:
-            score, mined = bucc.evaluate(learned[0], measured, encoder, *how, **search)
+            score, mined = bucc.evaluate(learned[0], measured, encoder, mining, **search)
         else:
-            score, mined = bucc.evaluate_oracle(measured, encoder, *how, **search)
+            score, mined = bucc.evaluate_oracle(measured, encoder, mining, **search)
         if args.pairs_output:
             write_pairs(args.pairs_output, measured, mined)
         return score
