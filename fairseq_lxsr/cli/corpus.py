@@ -1,14 +1,16 @@
-"""`lxsr corpus`: list public parallel corpora, and download one of them."""
+"""`lxsr corpus`: list public parallel corpora and test sets, and download one of them."""
 
 import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import file_path
 
 if TYPE_CHECKING:
+    from fairseq_lxsr.evaluation.datasets import Dataset
     from fairseq_lxsr.preparation.sources import Corpus
 
 # the registry and the downloads need numpy and tqdm, so they are imported only when a verb runs
@@ -25,7 +27,7 @@ def add_parser(verbs) -> None:
     showing.set_defaults(run=run_show)
     getting = actions.add_parser("get", help="download and unpack one; an interrupted download goes on where it was")
     getting.add_argument("name")
-    getting.add_argument("--lang-pair", required=True, metavar="SRC-TGT")
+    getting.add_argument("--lang-pair", metavar="SRC-TGT", help="of a corpus; a test set comes in all its languages")
     getting.add_argument(
         "--output", type=file_path, default=Path("text"), metavar="FOLDER", help="where the text goes (default: text)"
     )
@@ -42,13 +44,24 @@ def run_list(args: argparse.Namespace) -> None:
             languages = f"{len(corpus.languages)} languages" if corpus.languages else "local"
             partner = f" with {corpus.partner}" if corpus.partner else ""
             print(f"{corpus.name:20} {languages + partner:22} {corpus.format:13} {corpus.about}")
+    for test_set in test_sets().values():
+        if not pair or {*pair} <= {*test_set.codes, *test_set.short}:
+            print(f"{test_set.name:20} {f'{len(test_set.codes)} languages':22} {'test set':13} {test_set.about}")
+
+
+def test_sets() -> "dict[str, Dataset]":
+    """Return the named test sets of `lxsr eval` that can be downloaded."""
+    from fairseq_lxsr.evaluation.datasets import datasets
+
+    return {name: test_set for name, test_set in datasets().items() if test_set.sha256}
 
 
 def run_show(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation.sources import find_corpus, registry
 
-    corpus = registry().get(args.name) or find_corpus(args.name, "en", "fr")
-    for name, value in describe(corpus).items():
+    test_set = test_sets().get(args.name)
+    corpus = registry().get(args.name) or (None if test_set else find_corpus(args.name, "en", "fr"))
+    for name, value in (describe(corpus) if corpus else describe_test_set(test_set)).items():
         print(f"{name:10} {value}")
 
 
@@ -66,9 +79,39 @@ def describe(corpus: "Corpus") -> dict[str, str]:
     }
 
 
+def describe_test_set(test_set: "Dataset") -> dict[str, str]:
+    return {
+        "name": test_set.name,
+        "about": test_set.about,
+        "languages": " ".join(test_set.codes),
+        "sentences": f"{test_set.sentences:,}, the same in each language",
+        "address": test_set.url,
+        "licence": test_set.licence,
+        "size": f"{test_set.size:,} bytes",
+        "SHA-256": str(test_set.sha256),
+    }
+
+
+def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
+    from fairseq_lxsr.preparation.sources import get_archive
+
+    if args.lang_pair:
+        raise InputError(f"--lang-pair with {test_set.name}; expected none, its archive holds all languages")
+    wanted = {Path(name).name: args.output / name for name in test_set.all_files()}
+    expected = test_set.size, test_set.sha256
+    get_archive(test_set.url, args.output / Path(test_set.url).name, wanted, expected, args.keep_archive)
+    print(f"{args.output}: {test_set.name}, {len(wanted)} languages (licence: {test_set.licence})")
+    print(shlex.join(["lxsr", "eval", "xsim", "--dataset", test_set.name, "--data", str(args.output)]), "...")
+
+
 def run_get(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation.sources import find_corpus, get_corpus
 
+    if args.name in test_sets():
+        get_test_set(test_sets()[args.name], args)
+        return
+    if not args.lang_pair:
+        raise InputError(f"{args.name} without --lang-pair; expected one, for example en-fr")
     source, target = split_pair(args.lang_pair)
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)

@@ -26,6 +26,8 @@ class Dataset:
         short: two letters -> code.
         url: address of the archive.
         licence: its licence.
+        size: bytes of the archive; None where the address is none of an archive that can be checked.
+        sha256: hash of the archive, see `size`.
         files: files that are named otherwise, by code.
         error_types: file of the changed sentences of xsim++; empty where there is none.
         augmented: file of their text.
@@ -39,9 +41,15 @@ class Dataset:
     short: Mapping[str, str]
     url: str
     licence: str
+    size: int | None = None
+    sha256: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     error_types: str = ""
     augmented: str = ""
+
+    def all_files(self) -> list[str]:
+        """Return the files of all languages, as paths in the unpacked archive."""
+        return [self.files.get(code, self.file.format(code=code)) for code in self.codes]
 
     def code(self, language: str) -> str:
         """Return the code of a language that is given as two letters, as three letters, or as the code itself.

@@ -131,4 +131,5 @@ def _check(url: str, partial: Path, size: int | None, checksum: str | None) -> N
         wrong = f"SHA-256 {sha256(partial)}, expected {checksum}"
     if wrong:
         partial.unlink()
+        _tag_file(partial).unlink(missing_ok=True)
         raise InputError(f"{url}: {wrong}; the file has changed or was spoilt on its way, it was not kept")

@@ -112,12 +112,35 @@ def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_arch
             corpus.fill(corpus.member, source, target, language): folder / f"{corpus.name}.{pair}.{language}"
             for language in (source, target)
         }
-    if not all(path.is_file() for path in wanted.values()):
-        either = pair, f"{target}-{source}"
-        size = next((corpus.size[name] for name in either if name in corpus.size), None)
-        sha256 = next((corpus.sha256[name] for name in either if name in corpus.sha256), None)
-        download(corpus.fill(corpus.url or "", source, target), archive, size, sha256)
-        unpack(archive, wanted)
-        if not keep_archive:
-            archive.unlink()
+    either = pair, f"{target}-{source}"
+    size = next((corpus.size[name] for name in either if name in corpus.size), None)
+    sha256 = next((corpus.sha256[name] for name in either if name in corpus.sha256), None)
+    get_archive(corpus.fill(corpus.url or "", source, target), archive, wanted, (size, sha256), keep_archive)
     return list(wanted.values())
+
+
+def get_archive(
+    url: str,
+    archive: Path,
+    wanted: Mapping[str, Path],
+    expected: tuple[int | None, str | None] = (None, None),
+    keep_archive: bool = False,
+) -> None:
+    """Download an archive and unpack files of it, unless all of them are there.
+
+    Args:
+        url: its address.
+        archive: where to keep it until it is unpacked; `.zip` or a `.tar.gz`.
+        wanted: output path by file name, see `unpack`.
+        expected: size in bytes and SHA-256 of the archive; None where they are unknown.
+        keep_archive: keep the downloaded archive.
+
+    Raises:
+        InputError: where the download differs from what is expected, or lacks a file.
+    """
+    if all(path.is_file() for path in wanted.values()):
+        return
+    download(url, archive, *expected)
+    unpack(archive, wanted)
+    if not keep_archive:
+        archive.unlink()

@@ -49,7 +49,8 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
             if output is not None:
                 _copy(open_member(), output)
     if missing:
-        raise InputError(f"{archive}: no {', '.join(missing)} in it; expected the text of the language pair")
+        names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
+        raise InputError(f"{archive}: no {names} in it; expected the text of the language pair")
 
 
 @contextmanager

@@ -11,12 +11,15 @@ import tarfile
 import threading
 import time
 import zipfile
+from dataclasses import replace
 
 import pytest
 import toy
+from conftest import lxsr_here, refused
 
 from fairseq_lxsr import files
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation import datasets
 from fairseq_lxsr.preparation import download as downloads
 from fairseq_lxsr.preparation import unpack as unpacking
 from fairseq_lxsr.preparation.download import download
@@ -266,3 +269,44 @@ def test_the_registry_is_sound():
         find_corpus("ParaCrawl-v5", "fr", "de")
     with pytest.raises(InputError, match=r"'nope': no corpus to download; of fr-de there are Europarl-v8, Tatoeba"):
         find_corpus("nope", "fr", "de")
+
+
+@pytest.fixture
+def flores(server, monkeypatch):
+    """A test set of the registry, whose archive a server of our own has in the published layout."""
+    real = datasets.datasets()["flores200-devtest"]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        for code in real.codes:
+            for split, lines in (("dev", 1), ("devtest", real.sentences)):
+                member = tarfile.TarInfo(f"./flores200_dataset/{split}/{code}.{split}")
+                text = f"{code}\n".encode() * lines
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text))
+    server.content = packed.getvalue()
+    checked = {"size": len(server.content), "sha256": hashlib.sha256(server.content).hexdigest()}
+    row = replace(real, url=f"{server.url}/flores200_dataset.tar.gz", **checked)
+    monkeypatch.setattr(datasets, "datasets", lambda: {row.name: row})
+    return row
+
+
+def test_a_test_set_is_one_command(server, flores, tmp_path):
+    done = lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out")
+    assert f"{flores.name}, 204 languages (licence: CC BY-SA 4.0)" in done.stdout
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["devtest"]
+    assert flores.path(tmp_path / "out", "fr").read_text().splitlines()[-1] == "fra_Latn"
+    lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out")  # nothing is downloaded again
+    assert len(server.requests) == 1
+    assert flores.sha256 in lxsr_here("corpus", "show", flores.name).stdout
+    assert flores.name in lxsr_here("corpus", "list", "--lang-pair", "en-fr").stdout
+
+
+def test_a_test_set_that_has_changed_is_not_kept(server, flores, tmp_path):
+    server.content += b"1"
+    refused(lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out", check=False), "the file has changed")
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
+def test_language_pairs_are_of_corpora(flores):
+    refused(lxsr_here("corpus", "get", flores.name, "--lang-pair", "en-fr", check=False), "holds all languages")
+    refused(lxsr_here("corpus", "get", "GNOME", check=False), "GNOME without --lang-pair; expected one")
