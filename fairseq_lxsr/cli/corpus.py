@@ -60,8 +60,11 @@ def run_show(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation.sources import find_corpus, registry
 
     test_set = test_sets().get(args.name)
-    corpus = registry().get(args.name) or (None if test_set else find_corpus(args.name, "en", "fr"))
-    for name, value in (describe(corpus) if corpus else describe_test_set(test_set)).items():
+    if test_set:
+        described = describe_test_set(test_set)
+    else:
+        described = describe(registry().get(args.name) or find_corpus(args.name, "en", "fr"))
+    for name, value in described.items():
         print(f"{name:10} {value}")
 
 
