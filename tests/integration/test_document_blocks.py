@@ -18,7 +18,7 @@ from fairseq_lxsr.evaluation.datasets import datasets
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(
-    r"(?:^<!-- not run: (?P<reason>.+) -->\n)?"
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?"
     r'^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.M | re.S,
 )
@@ -74,6 +74,12 @@ def blocks(page: Path) -> list[Block]:
         )
         for match in FENCE.finditer(text)
     ]
+
+
+def test_a_reason_ends_with_its_line():
+    fence = "```sh\nls\n```\n"
+    text = f"<!-- not run: one -->\n{fence}\n{fence}\n<!-- not run: two -->\n{fence}"
+    assert [match["reason"] for match in FENCE.finditer(text)] == ["one", None, "two"]
 
 
 def write_downloads(folder: Path) -> None:
