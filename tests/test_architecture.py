@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "encoder": {"bag", "model_files", "model_folder", "modules", "network_copies", "text"},
     "checkpoint": {"model_files", "model_folder", "modules", "text", "text_folder"},
     "context": {"checkpoint", "encoder", "model_files", "retrieval"},
-    "export": {"bag", "encoder", "model_files", "model_folder", "modules", "text"},
+    "export": {"bag", "encoder", "model_files", "model_folder", "modules", "text", "words"},
     "embeddings": {"encoder", "retrieval"},
     "evaluation": {"embeddings", "retrieval"},
     "search": {"embeddings", "retrieval"},

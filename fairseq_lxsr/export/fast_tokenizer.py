@@ -11,7 +11,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.sentencepiece_file import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
 from fairseq_lxsr.files import BLANKS
 from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE
-from fairseq_lxsr.text import MASK, PAD, UNK, WORD_START, Tokenizer
+from fairseq_lxsr.text import MASK, PAD, UNK, Tokenizer
+from fairseq_lxsr.words import WORD_START
 
 # texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
