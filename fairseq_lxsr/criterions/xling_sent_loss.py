@@ -33,6 +33,7 @@ class XlingSentLoss(FairseqCriterion):
         """Compute the loss summed over the pairs, their number, and the logged values, without synchronizing."""
         encoded = model(sample)
         u, v = encoded["embeddings"]["source"], encoded["embeddings"]["target"]
+        encoded["cosines"] = losses.cosine_similarities(u, v)  # once for the loss and the accuracy
         # the sum is empty where distillation is the only term and this split has no teacher
         weighted, logged = [u.new_zeros((), dtype=torch.float32)], {}
         for term in self.terms:
@@ -41,7 +42,7 @@ class XlingSentLoss(FairseqCriterion):
                 weighted.append(term.weight * value)
                 logged[term.name] = value.detach()
         loss = torch.stack(weighted).sum()
-        forward, backward = losses.in_batch_accuracy(u, v)
+        forward, backward = losses.in_batch_accuracy(encoded["cosines"])
         pairs = sample["nsentences"]
         counts = {"ntokens": sample["ntokens"], "nsentences": pairs, "sample_size": pairs}
         return loss, pairs, {"loss": loss.detach(), **logged, "acc_fwd": forward, "acc_bwd": backward, **counts}

@@ -119,7 +119,7 @@ class XlingTranslationLoss(FairseqCriterion):
             loss = self.cfg.translation_weight * smoothed + self.cfg.constraint_weight * (
                 pair + self.cfg.negative_weight * negative
             )
-            forward, backward = losses.in_batch_accuracy(u, v)
+            forward, backward = losses.in_batch_accuracy(losses.cosine_similarities(u, v))
             accuracy = share * (forward + backward) / 2
             logged |= {"pair": pair.detach(), "negative": negative.detach(), "accuracy": accuracy}
         return loss, pieces, logged | {"loss": loss.detach()}

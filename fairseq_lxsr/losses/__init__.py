@@ -5,7 +5,7 @@ R rows of logits (one row per encoder pass, or per masked piece), K entries of a
 Every loss is computed in float32 whatever the training precision is, and is a sum; the caller divides by B.
 """
 
-from fairseq_lxsr.losses.alignment import Candidates, Negatives, alignment_loss, in_batch_accuracy
+from fairseq_lxsr.losses.alignment import Candidates, Negatives, alignment_loss, cosine_similarities, in_batch_accuracy
 from fairseq_lxsr.losses.coherence import coherence_regression_loss, context_classification_loss
 from fairseq_lxsr.losses.distance import distance_constraint, draw_negatives
 from fairseq_lxsr.losses.distillation import DISTILL_LOSSES, distillation_loss
@@ -26,6 +26,7 @@ __all__ = [
     "bag_of_pieces",
     "coherence_regression_loss",
     "context_classification_loss",
+    "cosine_similarities",
     "distance_constraint",
     "distillation_loss",
     "draw_negatives",

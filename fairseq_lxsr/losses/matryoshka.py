@@ -16,6 +16,7 @@ def matryoshka_alignment_loss(
     *,
     candidates: Candidates | None = None,
     negatives: Negatives | None = None,
+    cosines: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
     """Sum over the widths d of the alignment loss of the first d units.
@@ -29,6 +30,7 @@ def matryoshka_alignment_loss(
         widths: the widths d, each from 1 to D.
         candidates: see `alignment_loss`.
         negatives: see `alignment_loss`.
+        cosines: see `alignment_loss`; they serve the full width.
         **options (Any): other options of `alignment_loss`.
 
     Returns:
@@ -40,5 +42,6 @@ def matryoshka_alignment_loss(
             options["candidates"] = candidates._replace(u=candidates.u[:, :width], v=candidates.v[:, :width])
         if negatives is not None:
             options["negatives"] = negatives._replace(embeddings=negatives.embeddings[:, :width])
+        options["cosines"] = cosines if width == u.shape[1] else None
         total.append(alignment_loss(u[:, :width], v[:, :width], **options))
     return torch.stack(total).sum()

@@ -214,23 +214,25 @@ class TransformerSentenceEncoder(SentenceNetwork):
         """Whether padding takes most of the time; unknown on a GPU, where the answer would have to be waited for."""
         if batches[0].device.type != "cpu":
             return False
-        pieces = sum(tokens.ne(self.config.padding_idx).sum().item() for tokens in batches)
+        # numpy reads the tensors of a CPU where they are
+        pieces = sum(np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches)
         return sum(tokens.numel() for tokens in batches) > PADDED * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
         """Compute `forward` in groups of rows of similar length.
 
         Args:
-            tokens: [R, T] ids.
+            tokens: [R, T] ids, on a CPU.
 
         Returns:
             [R, E].
         """
-        places = torch.arange(1, tokens.shape[1] + 1)
-        ends = (tokens.ne(self.config.padding_idx) * places).amax(dim=1).clamp_min(1)  # [R]
-        order = ends.argsort(stable=True)
-        groups = [tokens[rows, : ends[rows[-1]]] for rows in order.split(GROUP)]
-        return torch.cat([pooled for pooled, _ in self(*groups)])[order.argsort()]
+        places = np.arange(1, tokens.shape[1] + 1)
+        ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)  # [R]
+        order = np.argsort(ends, kind="stable")
+        parts = [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
+        groups = [tokens[torch.from_numpy(rows), : max(1, ends[rows[-1]])] for rows in parts]
+        return torch.cat([pooled for pooled, _ in self(*groups)])[torch.from_numpy(np.argsort(order))]
 
     def _embed_bags(self, tokens: Tensor) -> Tensor:
         """Embed ids [R, T] as weighted sums of rows of the table, [R, E]."""

@@ -123,6 +123,7 @@ class AlignmentTerm(Term):
         options: dict[str, Any] = {
             "similarity": self.similarity,
             "scale": self.scale,
+            "cosines": encoded.get("cosines"),
             "negatives": None if negative is None else losses.Negatives(negative, batch["negative_of"]),
         }
         if self.gathered_rows and torch.distributed.is_initialized():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 from torch import Tensor, nn
 
@@ -19,11 +19,13 @@ class Encoded(TypedDict):
         embeddings: `source`, `target` and, if the batch has it, `negative`, each [B, E].
         states: last states of `source` and `target`, each [B, T, D]; empty unless a term needs them.
         outputs: maps the name of a term to the output of its head.
+        cosines: [B, B] of the two sides, in float32; the criterion adds them.
     """
 
     embeddings: dict[str, Tensor]
     states: dict[str, Tensor]
     outputs: dict[str, Tensor]
+    cosines: NotRequired[Tensor]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_lxsr.losses import Candidates, Negatives, alignment_loss, in_batch_accuracy
+from fairseq_lxsr.losses import Candidates, Negatives, alignment_loss, cosine_similarities, in_batch_accuracy
 
 
 def slow_alignment(u, v, similarity, scale):
@@ -109,11 +109,27 @@ def test_float32_inside_autocast_and_from_half():
     assert alignment_loss(u.bfloat16(), v.bfloat16()).dtype == torch.float32
 
 
+@pytest.mark.parametrize("hard", [False, True])
+def test_cosines_that_are_at_hand_change_nothing(hard):
+    torch.manual_seed(0)
+    u, v, own = (torch.randn(6, 8, requires_grad=True) for _ in range(3))
+    negatives = Negatives(own, torch.tensor([[True, False]] * 6)) if hard else None
+    options = {"similarity": "cosine", "scale": 10, "negatives": negatives}
+    values = []
+    for more in ({}, {"cosines": cosine_similarities(u, v)}):
+        loss = alignment_loss(u, v, **options, **more)
+        values.append([loss, *torch.autograd.grad(loss, (u, v, own) if hard else (u, v))])
+    torch.testing.assert_close(*values)
+    other = alignment_loss(u, v, **options, cosines=-cosine_similarities(u, v))
+    assert (other - values[0][0]).abs() > 0.1
+    assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(u, v)  # not of the inner product
+
+
 def test_accuracy_counts_nearest_neighbours_by_cosine():
     # source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; only length differs in row 2
     u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
-    assert in_batch_accuracy(u, v).tolist() == [2.0, 2.0]
+    assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
 
 
 def test_unknown_similarity_is_refused():
