@@ -1,7 +1,12 @@
 """Encodes without torch where an embedding is a weighted sum of rows of the table: gated, no layers, mean pooling."""
 
 import math
+import os
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from fairseq_lxsr.text import Tokenizer
 
 TABLE, ORDER = "embed_tokens.weight", "order"  # names of the weights in a model folder
 PIECES = 1024  # pieces of a batch, whose rows [PIECES, D] fit into the cache of one core
+THREADED = 32  # batches from which several threads embed, and batches of a thread at once
 
 
 class Bag:
@@ -40,17 +46,27 @@ class Bag:
         Yields:
             numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
         """
-        order = np.argsort(lengths, kind="stable")
-        for length in np.unique(lengths[lengths > 0]).tolist():
-            first, last = (np.searchsorted(lengths, length, side, sorter=order) for side in ("left", "right"))
-            weights, places = self._position_weights(length), np.arange(length)
-            step = max(1, PIECES // length)
-            for start in range(first, last, step):
-                here = order[start : min(start + step, last)]
-                rows = self.weights[TABLE][ids[starts[here, None] + places]]  # [n, T, D]
-                with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
-                    vectors = self._weigh(weights @ rows)
-                yield here, vectors
+        threads = usable_threads() if len(ids) > THREADED * PIECES else 1
+        batches, local = batches_of_one_length(lengths), threading.local()
+        with ThreadPoolExecutor(threads) as pool:
+            run = pool.map if threads > 1 else map
+            # few at once, because their embeddings wait until they are asked for
+            while group := list(islice(batches, THREADED * threads)):
+                yield from zip(group, run(partial(self._embed_batch, ids, starts, lengths, local), group), strict=True)
+
+    def _embed_batch(
+        self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, local: threading.local, batch: np.ndarray
+    ) -> np.ndarray:
+        """Embed sentences of one length, float32 [n, D]; `local` keeps memory of the thread from batch to batch."""
+        length = int(lengths[batch[0]])
+        places = (starts[batch, None] + np.arange(length)).ravel()
+        rows = getattr(local, "rows", None)
+        if rows is None or len(rows) < len(places):  # new memory for each batch would take half the time
+            rows = local.rows = np.empty((max(PIECES, length), self.config.embed_dim), dtype=np.float32)
+        # ids are those of the table; any other mode would copy the rows twice
+        rows = np.take(self.weights[TABLE], ids[places], axis=0, out=rows[: len(places)], mode="clip")
+        with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
+            return self._weigh(self._position_weights(length) @ rows.reshape(len(batch), length, -1))
 
     def _position_weights(self, length: int) -> np.ndarray:
         """Weights of the pieces in the mean and in the cosine coefficients [k + 1, T], see `pooling.order_weights`."""
@@ -63,6 +79,23 @@ class Bag:
         if not self.config.order_coefficients:
             return coefficients[:, 0]
         return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
+
+
+def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield numbers of sentences of one length, `PIECES` pieces together; those without pieces are left out."""
+    order = np.argsort(lengths, kind="stable")
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        first, last = (np.searchsorted(lengths, length, side, sorter=order) for side in ("left", "right"))
+        step = max(1, PIECES // length)
+        for start in range(first, last, step):
+            yield order[start : min(start + step, last)]
+
+
+def usable_threads() -> int:
+    """Cores that this process may use, at most OMP_NUM_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, max(1, int(wanted))) if wanted.isdecimal() else cores
 
 
 def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
