@@ -43,10 +43,12 @@ MAY_IMPORT = {
     "embeddings": {"encoder", "retrieval"},
     "evaluation": {"embeddings", "retrieval"},
     "search": {"embeddings", "retrieval"},
+    "cluster": {"embeddings", "retrieval", "search"},
     "report": {"evaluation", "retrieval", "text", "words"},
     "tasks": {"datasets", "terms", "criterions", "optim", "modules", "text", "checkpoint", "text_folder", "words"},
     "cli": {
         "checkpoint",
+        "cluster",
         "context",
         "encoder",
         "embeddings",

@@ -111,6 +111,7 @@ def test_dependencies_are_those_of_pyproject(install):
         "zst",
         "parquet",
         "mteb",
+        "ray",
         "report",
         "docs",
     ):

@@ -3,11 +3,13 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
+from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines, refuse_overlap
@@ -64,6 +66,7 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="go on after an interruption; the same bytes as without one"
     )
+    add_ray_options(parser, "--output is then a folder of files and shards.json")
     parser.set_defaults(run=run)
 
 
@@ -72,13 +75,16 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings.formats import find_format
 
     find_format(args.format).check()
+    if in_cluster(args):
+        run_in_cluster(args)
+        return
     refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files(args.model)])
     encoder = load_embedder(args)
     total = count_lines(args.input)
     lines, some, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
     layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.width)
-    settings = describe(args, encoder, layout, first)
-    encode = embedder(args, encoder, first, total)
+    settings = describe(args, encoder.fingerprint, layout, first)
+    encode = embedder(args, total, encoder, first)
     index = embed_lines(
         lines, encode, args.output, layout, settings, resume=args.resume, total=some, show_progress=True
     )
@@ -89,6 +95,26 @@ def run(args: argparse.Namespace) -> None:
     )
     if is_of_laser(layout):
         print(f"LASER's scripts read it with {laser_options(layout)}")
+
+
+def run_in_cluster(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.cluster import embed_shards
+    from fairseq_lxsr.embeddings import Layout
+
+    if args.shard:
+        raise InputError("--shard with --ray, which cuts the text itself; expected one or the other")
+    refuse_overlap([args.output], [*args.input, *model_files(args.model)])
+    total = count_lines(args.input)
+    lines = chain.from_iterable(map(read_lines, args.input))
+    with workers(args, partial(load_embedder, args)) as those:
+        layout = Layout(args.format, args.output_dtype, args.truncate_dim or those.width)
+        settings = describe(args, those.model, layout, 0)
+        embed = partial(embedder, args, total)
+        done = embed_shards(lines, args.output, layout, settings, embed, those, shard_lines(args))
+    print(
+        f"{args.output}: {done['count']:,} embeddings of width {layout.width}, model {those.model}, "
+        f"{summary(done, those)}"
+    )
 
 
 def load_embedder(args: argparse.Namespace) -> "Encoder":
@@ -111,15 +137,15 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
 
 
 def embedder(
-    args: argparse.Namespace, encoder: "Encoder", first: int, total: int | None
+    args: argparse.Namespace, total: int | None, encoder: "Encoder", first: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
     """Return a function from windows of lines to embeddings, as the options say.
 
     Args:
         args: options of the command line.
+        total: number of lines of the input; None where it is unknown.
         encoder: encoder of the lines.
         first: number of the first line, from 0.
-        total: number of lines of the input; None where it is unknown.
     """
     import numpy as np
 
@@ -142,10 +168,10 @@ def embedder(
     return encode
 
 
-def describe(args: argparse.Namespace, encoder: "Encoder", layout: "Layout", first: int) -> dict[str, Any]:
+def describe(args: argparse.Namespace, fingerprint: str, layout: "Layout", first: int) -> dict[str, Any]:
     """Collect all settings that the bytes depend on, for the description beside the output."""
     settings = {
-        "model": encoder.fingerprint,
+        "model": fingerprint,
         "input": ["-" if is_stream(name) else Path(name).name for name in args.input],
         "first_line": first + 1,
         "shard": args.shard and "{}/{}".format(*args.shard),

@@ -1,14 +1,21 @@
 """`lxsr mine`: two monolingual files in, scored sentence pairs out."""
 
 import argparse
+from functools import partial
+from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
+from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.options import search_options
-from fairseq_lxsr.files import refuse_overlap
+from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FINITE, at_least, file_path, output_path
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.retrieval import MinedPairs
+    from fairseq_lxsr.search import Mining
 
 
 def add_parser(verbs) -> None:
@@ -46,6 +53,7 @@ def add_parser(verbs) -> None:
         "(default: OUTPUT.work, removed at the end)",
     )
     search_options(parser)
+    add_ray_options(parser, "--work must be on a disk of all machines")
     parser.set_defaults(run=run)
 
 
@@ -58,16 +66,35 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(
             "--word-weights idf counts words over one text, and mining goes through it in blocks; take mean"
         )
-    encoder = load_any(args)
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     for path in (args.source, args.target):
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
             raise InputError(f"{path}: {why}")
-    source, target = Side(args.source, encoder, languages[0]), Side(args.target, encoder, languages[1])
     options = Mining(
         args.k, args.margin, args.retrieval, args.threshold, args.top, args.precision, args.memory, args.kind
     )
+    if in_cluster(args):
+        mine_in_cluster(args, languages, options)
+        return
+    encoder = load_any(args)
+    source, target = Side(args.source, encoder, languages[0]), Side(args.target, encoder, languages[1])
     pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
-    spread = f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""
-    print(f"{args.output}: {len(pairs):,} pairs{spread}")
+    print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}")
+
+
+def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], options: "Mining") -> None:
+    from fairseq_lxsr.cluster import Corpus, mine_shards
+
+    source, target = (
+        Corpus(path, language, sum(1 for _ in read_lines(path)))
+        for path, language in zip((args.source, args.target), languages, strict=True)
+    )
+    with workers(args, partial(load_any, args, show_progress=False)) as those:
+        pairs, done = mine_shards(source, target, args.output, those, shard_lines(args), args.work, options)
+    print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}, {summary(done, those)}")
+
+
+def spread(pairs: "MinedPairs") -> str:
+    """Describe the scores of the pairs, for the last line."""
+    return f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""

@@ -2,10 +2,12 @@
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import INDEX_KINDS
+from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, refuse_overlap, restore_folder
@@ -42,6 +44,7 @@ def _add_index_parser(verbs) -> None:
         "(default: flat)",
     )
     parser.add_argument("--lists", type=at_least(1), metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
+    add_ray_options(parser, "--output then has an index for each shard")
     parser.set_defaults(run=run_index)
 
 
@@ -80,21 +83,51 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import CorpusIndex
 
     refuse_overlap([args.output], [args.input, *model_files(args.model)])
+    if in_cluster(args):
+        index_in_cluster(args)
+        return
     encoder = load_any(args, show_progress=False)
     check_kind(args.kind, args.lists, encoder.width)
     lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
-    # an index of several models is searched with the same --model again
-    folder = str(Path(args.model[0]).resolve()) if len(args.model) == 1 else ""
-    encode = embedder(encoder, args)
-    index = CorpusIndex.build(args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, folder)
+    encode = embedder(args, count(args.input), encoder)
+    index = CorpusIndex.build(
+        args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
+    )
     print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {encoder.fingerprint}")
 
 
-def embedder(encoder: "Encoder", args: argparse.Namespace) -> "Callable[[Text], np.ndarray]":
-    """Return a function that embeds text of --input or of the command line."""
-    total = None
-    if args.input and Path(args.input).is_file():
-        total = sum(1 for _ in read_lines(args.input))
+def index_in_cluster(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.cluster import index_shards
+    from fairseq_lxsr.retrieval.index import check_kind
+
+    with workers(args, partial(load_any, args, show_progress=False)) as those:
+        check_kind(args.kind, args.lists, those.width)
+        encode, options = partial(embedder, args, count(args.input)), (args.kind, args.lists, model_folder(args))
+        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), *options)
+    print(
+        f"{args.output}: {args.kind} index of {done['sentences']:,} sentences, model {those.model}, "
+        f"{summary(done, those)}"
+    )
+
+
+def model_folder(args: argparse.Namespace) -> str:
+    """Return the model for later searches; an index of several is searched with the same --model again."""
+    return str(Path(args.model[0]).resolve()) if len(args.model) == 1 else ""
+
+
+def count(path: str | None) -> int | None:
+    """Count the lines of a file; return None for what can be read only once, and without a file."""
+    return sum(1 for _ in read_lines(path)) if path and Path(path).is_file() else None
+
+
+def embedder(args: argparse.Namespace, total: int | None, encoder: "Encoder") -> "Callable[[Text], np.ndarray]":
+    """Return a function that embeds text of --input or of the command line.
+
+    Args:
+        args: options of the command line.
+        total: number of lines of --input, where it is known.
+        encoder: the encoder.
+    """
 
     def encode(text: "Text") -> "np.ndarray":
         return encoder.embed(replace(text, language=args.lang, file=args.input or "", total=total))
@@ -124,7 +157,7 @@ def run_search(args: argparse.Namespace) -> None:
     if not rows:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    write(args.output, text, index.search(text, embedder(encoder, args), args.k, args.probes))
+    write(args.output, text, index.search(text, embedder(args, count(args.input), encoder), args.k, args.probes))
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:

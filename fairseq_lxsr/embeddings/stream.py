@@ -57,7 +57,8 @@ def embed_lines(
         encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long` ones to the counter.
         output: file to write.
         layout: format of the file.
-        settings: all other settings that the bytes depend on; they are stored in the index.
+        settings: all other settings that the bytes depend on, with a calibration of int8 where there is one; they are
+            stored in the index.
         resume: resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
         show_progress: show a progress bar.
@@ -209,8 +210,10 @@ def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Lay
     done = Record.read(progress) if partial.exists() else None
     if done is None:
         return Record(settings, {})
-    given = {name: value for name, value in done.settings.items() if name != CALIBRATION}
-    _check_settings(progress, given, settings)
+    found, given = (
+        {name: value for name, value in some.items() if name != CALIBRATION} for some in (done.settings, settings)
+    )
+    _check_settings(progress, found, given)
     if done.lines and layout.dtype == "int8":
         try:
             Calibration.from_json(done.settings[CALIBRATION], layout.width)

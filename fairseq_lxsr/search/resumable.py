@@ -113,7 +113,7 @@ def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
         InputError: for a folder with other content, and while another process works in it.
     """
     if folder.exists() and not _is_ours(folder):
-        raise InputError(f"{folder}: exists and is no work folder of this command; choose another --work")
+        raise InputError(f"{folder}: exists and is no folder of this command; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()  # an empty file is never half-written
     with locked(folder / LOCK, folder):

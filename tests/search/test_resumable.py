@@ -95,6 +95,9 @@ def test_a_folder_belongs_to_one_command(tmp_path):
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("mine")
     for folder in (tmp_path, tmp_path / "mine.txt"):
-        with pytest.raises(InputError, match="exists and is no work folder"), work_folder(folder, keep=False):
+        with (
+            pytest.raises(InputError, match="exists and is no folder of"),
+            work_folder(folder, keep=False),
+        ):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -1,0 +1,25 @@
+"""Embedding, indexing and mining in the workers of a Ray cluster, shard by shard; a rerun does only what is missing.
+
+All machines of the cluster see the same folders, in which workers write their shards; only tasks and a few numbers go
+through Ray.
+"""
+
+from fairseq_lxsr.cluster.embed import EmbedShard, embed_shards
+from fairseq_lxsr.cluster.index import IndexShard, index_shards
+from fairseq_lxsr.cluster.mine import Corpus, mine_shards
+from fairseq_lxsr.cluster.shards import SHARD_LINES, Shard
+from fairseq_lxsr.cluster.workers import Cluster, Workers, connect
+
+__all__ = [
+    "SHARD_LINES",
+    "Cluster",
+    "Corpus",
+    "EmbedShard",
+    "IndexShard",
+    "Shard",
+    "Workers",
+    "connect",
+    "embed_shards",
+    "index_shards",
+    "mine_shards",
+]

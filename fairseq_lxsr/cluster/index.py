@@ -1,0 +1,92 @@
+"""Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index` opens."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_lxsr.cluster.shards import Shard, blocks, finish, make_shard
+from fairseq_lxsr.cluster.workers import Load, Workers
+from fairseq_lxsr.embeddings import Encoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import is_blank
+from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search.corpus_index import Encode
+from fairseq_lxsr.search.resumable import work_folder
+
+
+@dataclass(frozen=True)
+class IndexShard:
+    """Makes the index of a shard.
+
+    Args:
+        shard: the shard; the index is a folder of its name.
+        kind: as of `CorpusIndex.build`.
+        lists: as of `CorpusIndex.build`.
+        model_folder: as of `CorpusIndex.build`.
+        embedder: makes the function that embeds text.
+    """
+
+    shard: Shard
+    kind: str
+    lists: int | None
+    model_folder: str
+    embedder: Callable[[Encoder], Encode]
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    def __call__(self, encoder: Load) -> int:
+        encode, fingerprint = self.embedder(encoder()), encoder().fingerprint
+        options = self.kind, self.lists, self.model_folder, self.shard.first
+        return len(CorpusIndex.build(self.shard.stem, self.shard.lines(), encode, fingerprint, *options))
+
+
+def index_shards(
+    lines: Iterable[str],
+    folder: Path,
+    embedder: Callable[[Encoder], Encode],
+    workers: Workers,
+    rows: int,
+    kind: str = "flat",
+    lists: int | None = None,
+    model_folder: str = "",
+) -> dict[str, Any]:
+    """Make an index of each shard and `shards.json`; those of an earlier run are kept.
+
+    Args:
+        lines: any number of sentences; empty ones are skipped.
+        folder: folder to write.
+        embedder: makes the function that embeds text, in a worker.
+        workers: workers of a cluster.
+        rows: lines of a shard.
+        kind: as of `CorpusIndex.build`.
+        lists: as of `CorpusIndex.build`.
+        model_folder: as of `CorpusIndex.build`.
+
+    Returns:
+        Numbers of `sentences`, of `shards` and of those that were there (`kept`).
+
+    Raises:
+        InputError: as `CorpusIndex.build`, naming the shard.
+    """
+    shards: list[Shard] = []
+
+    def missing() -> Iterator[IndexShard]:
+        settings = {"model": workers.model, "kind": kind, "lists": lists, "model_folder": model_folder}
+        for number, block in enumerate(blocks(enumerate(lines), rows)):
+            if all(map(is_blank, block[1])):
+                continue
+            shards.append(make_shard(folder / f"{number:05d}", block, settings))
+            if not shards[-1].stem.is_dir():
+                yield IndexShard(shards[-1], kind, lists, model_folder, embedder)
+
+    with work_folder(folder):
+        done = sum(1 for _ in workers.run(missing()))
+        if not shards:
+            raise InputError("no text to index; expected one sentence a line")
+        counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
+        about = {"model": workers.model, "kind": kind, "sentences": sum(counts)}
+        finish(folder, about, [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)])
+    return {"sentences": sum(counts), "shards": len(shards), "kept": len(shards) - done}

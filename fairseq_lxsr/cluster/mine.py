@@ -1,0 +1,244 @@
+"""Mining in shards: each side is embedded, each shard searches all shards of the other side, and the rest is as on one
+machine: margins of the merged neighbourhoods, then the choice of pairs."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
+from fairseq_lxsr.cluster.workers import Load, Workers
+from fairseq_lxsr.embeddings.fingerprint import short_hash
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import Lines, is_blank, read_lines
+from fairseq_lxsr.retrieval import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
+from fairseq_lxsr.retrieval.index import search_index
+from fairseq_lxsr.search import Mining, Side
+from fairseq_lxsr.search.bitext import Distinct, check_k, embed_distinct, find_neighbours, searcher, write_pairs
+from fairseq_lxsr.search.resumable import work_folder
+from fairseq_lxsr.stored import open_array
+
+VECTORS = ".npy"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Vectors of a shard.
+
+    Args:
+        vectors: the vectors [count, D].
+        index: their index; the vectors themselves where the search is exact.
+        count: number of vectors.
+    """
+
+    vectors: Path
+    index: Path
+    count: int
+
+    def search(self, queries: np.ndarray, options: Mining) -> tuple[np.ndarray, np.ndarray]:
+        """Find the k nearest, or all where there are fewer: cosines and ids [n, k]."""
+        k = min(options.k, self.count)
+        if self.index == self.vectors:
+            return searcher(open_array(self.vectors), options, k)(queries)
+        return search_index(read_index(self.index), queries, k)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One of the two files.
+
+    Args:
+        path: text file with one sentence per line.
+        language: language of the text, for encoders that depend on it.
+        total: number of its lines.
+    """
+
+    path: Path
+    language: str
+    total: int
+
+
+@dataclass(frozen=True)
+class EmbedDistinct:
+    """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a file.
+
+    Args:
+        shard: the shard.
+        corpus: the side.
+        kind: one of `choices.MINING_KINDS`.
+    """
+
+    shard: Shard
+    corpus: Corpus
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    @property
+    def part(self) -> Part:
+        vectors = self.shard.path(VECTORS)
+        index = vectors if self.kind == "flat" else self.shard.path(f".{self.kind}")
+        return Part(vectors, index, len(self.shard.numbers))
+
+    @property
+    def output(self) -> Path:
+        return self.part.index
+
+    def __call__(self, encoder: Load) -> int:
+        side = Side(self.corpus.path, encoder(), self.corpus.language)
+        numbers, settings = np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
+        texts = Distinct(side, self.shard.lines(), numbers, self.corpus.total, encoder().width, settings)
+        vectors = embed_distinct(self.part.vectors, texts)
+        if self.output != self.part.vectors:
+            partial = self.shard.path(f".{self.kind}.partial")
+            write_index(build_index(vectors, self.kind), partial)
+            partial.replace(self.output)
+        return len(vectors)
+
+
+@dataclass(frozen=True)
+class SearchShard:
+    """Finds the neighbours of a shard in all shards of the other side.
+
+    Args:
+        name: name of the shard, for messages.
+        queries: the shard.
+        candidates: the shards of the other side.
+        options: options of mining.
+    """
+
+    name: str
+    queries: Part
+    candidates: Sequence[Part]
+    options: Mining
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        others = short_hash(*(part.vectors.name for part in self.candidates))
+        return {"k": self.options.k, "candidates": others, **self.options.approximate}
+
+    @property
+    def output(self) -> Path:
+        return self.queries.vectors.with_suffix(f".{short_hash(*map(str, self.settings.values()))}{VECTORS}")
+
+    def __call__(self, encoder: Load) -> int:
+        return len(find_neighbours(self.output, open_array(self.queries.vectors), self.search, self.settings))
+
+    def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find the k nearest of some queries in all shards: cosines and numbers of distinct sentences [n, k]."""
+        return merge_neighbours(self._parts(queries), self.options.k)
+
+    def _parts(self, queries: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        start = 0
+        for part in self.candidates:
+            cosines, found = part.search(queries, self.options)
+            yield cosines, np.where(found < 0, found, found + start)
+            start += part.count
+
+
+def mine_shards(
+    source: Corpus,
+    target: Corpus,
+    output: Path,
+    workers: Workers,
+    rows: int,
+    work: Path | None = None,
+    options: Mining | None = None,
+) -> tuple[MinedPairs, dict[str, Any]]:
+    """Write what `search.mine_files` writes, with the work on embeddings and neighbours in shards.
+
+    Args:
+        source: source file.
+        target: target file.
+        output: file to write.
+        workers: workers of a cluster.
+        rows: distinct lines of a shard.
+        work: as of `mine_files`; on a disk that all machines see.
+        options: options of mining; None for the defaults.
+
+    Returns:
+        The pairs, and the numbers of `shards` and of tasks that an earlier run had done (`kept`).
+
+    Raises:
+        InputError: as `mine_files`, naming the shard.
+    """
+    options = options or Mining()
+    folder = work or output.with_name(f"{output.name}.work")
+    with work_folder(folder, keep=work is not None):
+        sides: list[list[EmbedDistinct]] = [[], []]
+        done = sum(1 for _ in workers.run(_embeddings(folder, (source, target), sides, options, workers.model, rows)))
+        for corpus, side in zip((source, target), sides, strict=True):
+            if not side:
+                raise InputError(f"{corpus.path}: no text in it; expected one sentence a line")
+            check_k(options.k, sum(len(task.shard.numbers) for task in side), corpus.path)
+        ways = [_searches(one, other, options) for one, other in (sides, sides[::-1])]
+        missing = [task for way in ways for task in way if not task.output.exists()]
+        done += sum(1 for _ in workers.run(missing))
+        forward, backward = (np.concatenate([open_array(task.output) for task in way]) for way in ways)
+        found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
+        pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
+        write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in sides))
+    count = sum(map(len, sides))
+    return pairs, {"shards": count, "kept": 2 * count - done}
+
+
+def _embeddings(
+    folder: Path,
+    corpora: tuple[Corpus, Corpus],
+    sides: list[list[EmbedDistinct]],
+    options: Mining,
+    model: str,
+    rows: int,
+) -> Iterator[EmbedDistinct]:
+    """Cut both texts into shards, collect them in `sides`, and yield those that are not embedded yet."""
+    for corpus, side, name in zip(corpora, sides, ("source", "target"), strict=True):
+        settings = {"model": model, "language": corpus.language, "file": str(corpus.path), "total": corpus.total}
+        for number, block in enumerate(blocks(distinct(corpus.path), rows)):
+            stem = folder / f"{name}-{number:05d}"
+            # the text is kept: the pairs are written from it
+            side.append(
+                EmbedDistinct(make_shard(stem, block, settings, ".txt", str(corpus.path)), corpus, options.kind)
+            )
+            if not side[-1].output.exists():
+                yield side[-1]
+
+
+def _searches(side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining) -> list[SearchShard]:
+    candidates = [task.part for task in other]
+    return [SearchShard(f"search of {task.name}", task.part, candidates, options) for task in side]
+
+
+def distinct(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbers and text of the lines that `bitext.distinct_lines` keeps; memory holds 16 bytes of their hashes."""
+    known: set[bytes] = set()
+    for number, line in enumerate(read_lines(path)):
+        sentence = line.strip()
+        key = blake2b(sentence.encode("utf-8"), digest_size=16).digest()
+        if not is_blank(line) and key not in known:
+            known.add(key)
+            yield number, sentence
+
+
+class Sentences(Sequence[str]):
+    """The sentences of all shards of a side by number, read from their files.
+
+    Args:
+        shards: the shards in their order.
+    """
+
+    def __init__(self, shards: Sequence[Shard]):
+        self.starts = np.cumsum([0, *(len(shard.numbers) for shard in shards)]).tolist()
+        self.parts = [Lines(shard.text) for shard in shards]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, number):
+        part = bisect_right(self.starts, number) - 1
+        return self.parts[part][number - self.starts[part]]

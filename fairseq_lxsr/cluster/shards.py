@@ -1,0 +1,111 @@
+"""Shards of text: their names, files, and the list of them; a name changes with the text and the settings."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.embeddings.fingerprint import short_hash
+from fairseq_lxsr.files import atomic_write
+from fairseq_lxsr.search.sharded_index import MANIFEST, MANIFEST_VERSION
+
+SHARD_LINES = 1_000_000  # a multiple of the lines that one machine encodes together, so that they are the same here
+NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
+
+Numbers = Sequence[int] | np.ndarray
+Block = tuple[Numbers, list[str]]  # line numbers from 0, and the lines
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Lines of the input that one worker takes at a time.
+
+    Args:
+        stem: path in the folder of the output, without an ending; its name has the number of the shard and a hash of
+            its lines, their numbers and the settings. So the same work has the same name in every run.
+        numbers: line numbers of the lines in the input, from 0.
+        source: name of the input, for messages.
+    """
+
+    stem: Path
+    numbers: Numbers
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        of = f" of {self.source}" if self.source else ""
+        return f"shard {self.stem.name}, lines {self.first + 1:,} to {int(self.numbers[-1]) + 1:,}{of}"
+
+    @property
+    def first(self) -> int:
+        return int(self.numbers[0])
+
+    def path(self, ending: str) -> Path:
+        return self.stem.with_name(f"{self.stem.name}{ending}")
+
+    @property
+    def text(self) -> Path:
+        """The file of its lines."""
+        return self.path(".txt")
+
+    def lines(self) -> list[str]:
+        return self.text.read_bytes().decode("utf-8").split("\n")
+
+
+def blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
+    """Cut numbered lines into blocks of `rows`; the last may have fewer."""
+    remaining = iter(numbered)
+    while block := list(islice(remaining, rows)):
+        numbers, lines = zip(*block, strict=True)
+        consecutive = numbers[-1] - numbers[0] == len(numbers) - 1
+        yield range(numbers[0], numbers[-1] + 1) if consecutive else np.array(numbers), list(lines)
+
+
+def make_shard(stem: Path, block: Block, settings: dict[str, Any], done: str = "", source: str = "") -> Shard:
+    """Name a shard, and write its lines where they are needed.
+
+    Args:
+        stem: path of the shard without the hash.
+        block: numbers and lines.
+        settings: all settings that the work on it depends on.
+        done: ending of the file or folder that is there when the work is done; its lines are not written then.
+        source: name of the input, for messages.
+    """
+    numbers, lines = block
+    text = "\n".join(lines).encode("utf-8")
+    where = np.asarray(numbers, dtype=np.int64).tobytes()
+    digests = (hashlib.sha256(part).hexdigest() for part in (text, where))
+    name = short_hash(json.dumps(settings, sort_keys=True), *digests)
+    shard = Shard(stem.with_name(f"{stem.name}-{name}"), numbers, source)
+    if not (shard.path(done).exists() or shard.text.exists()):
+        with atomic_write(shard.text, "wb") as stream:
+            stream.write(text)
+    return shard
+
+
+def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]) -> None:
+    """Write the list of the shards, and remove shards of earlier runs and the text of all.
+
+    Args:
+        folder: folder of the output.
+        about: what is true of all shards.
+        shards: the shards in the order of the text, and what is to be known of each.
+    """
+    rows = [{"name": shard.stem.name, "first_line": shard.first + 1, **more} for shard, more in shards]
+    with atomic_write(folder / MANIFEST) as stream:
+        stream.write(json.dumps({"version": MANIFEST_VERSION, **about, "shards": rows}, indent=2) + "\n")
+    kept = {shard.stem.name for shard, _ in shards}
+    for path in folder.iterdir():
+        found = NAME.match(path.name)
+        if found and (found[0] not in kept or path.name == f"{found[0]}.txt"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

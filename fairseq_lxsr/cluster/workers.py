@@ -1,0 +1,272 @@
+"""Workers in the processes of a Ray cluster: each holds the model and takes one shard after the other.
+
+A worker that dies is replaced; its shard goes to whichever worker is idle, a few times.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairseq_lxsr.embeddings import Encoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.optional import require
+
+ATTEMPTS = 3  # at one shard, by any workers
+SECONDS = 10  # to wait for a machine that should run a cluster
+STORE_BYTES = 100 * 2**20  # least object store of a local cluster; only tasks and what they return lie in it
+ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
+
+Load = Callable[[], Encoder]
+
+
+class Task(Protocol):
+    """Work on one shard, which can be sent to a worker and done again."""
+
+    @property
+    def name(self) -> str:
+        """What it works on, for messages."""
+
+    def __call__(self, encoder: Load) -> Any:
+        """Do the work, with the worker's encoder if it needs one; returns a few numbers."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the workers are.
+
+    Args:
+        address: `local` for processes of this machine, `auto` for the cluster that runs, HOST:PORT or ray://HOST:PORT.
+        count: number of workers; None for one on each core, or on each GPU where they use one.
+        gpu: whether each worker has a GPU for itself.
+    """
+
+    address: str = "local"
+    count: int | None = None
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The first task of a worker: load the model."""
+
+    folder: Path
+    name: str = "the model"
+
+    def __call__(self, encoder: Load) -> dict[str, Any]:
+        if not self.folder.is_dir():
+            raise InputError(f"{self.folder}: not on {socket.gethostname()}; all machines need the same folders")
+        os.chdir(self.folder)
+        return {"model": encoder().fingerprint, "width": encoder().width}
+
+
+class Worker:
+    """What runs as an actor.
+
+    Args:
+        load: loads the encoder.
+    """
+
+    def __init__(self, load: Load):
+        self.load = load
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return self.load()
+
+    def run(self, task: Task) -> tuple[Any, float]:
+        """Return what a task returns, and its seconds of the processor."""
+        start = time.process_time()
+        return task(lambda: self.encoder), time.process_time() - start
+
+
+class Workers:
+    """Gives tasks to actors that are idle; a worker that has loaded its model is idle.
+
+    Args:
+        make: starts an actor of `Worker`, and returns its handle.
+        count: number of actors.
+        folder: the current folder of all of them.
+
+    Attributes:
+        seconds: of the processor, in all tasks that ended well.
+    """
+
+    def __init__(self, make: Callable[[], Any], count: int, folder: Path):
+        self.seconds = 0.0
+        self.make, self.loading = make, Loading(folder)
+        self._idle: list[Any] = []
+        self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result
+        self._failures: Counter[str] = Counter()
+        self._about: dict[str, Any] = {}
+        for _ in range(count):
+            self._start(make(), self.loading)
+
+    def load(self) -> None:
+        """Wait for the first worker to load the encoder.
+
+        Raises:
+            InputError: where none can.
+        """
+        while not self._about:
+            self._wait()
+
+    def end(self) -> None:
+        import ray
+
+        for actor in (*self._idle, *(actor for actor, _ in self._running.values())):
+            ray.kill(actor)
+
+    @property
+    def model(self) -> str:
+        """Fingerprint of the encoder."""
+        return self._about["model"]
+
+    @property
+    def width(self) -> int:
+        """Width of its embeddings."""
+        return self._about["width"]
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
+        """Yield tasks and what they return, as they end; no more tasks are taken than there are idle workers.
+
+        Raises:
+            InputError: naming the shard that is bad input, or that failed too often.
+        """
+        remaining, todo = iter(tasks), deque[Task]()
+        while True:
+            if not todo and (following := next(remaining, None)) is not None:
+                todo.append(following)
+            if todo and self._idle:
+                self._start(self._idle.pop(), todo.popleft())
+            elif todo or any(task is not self.loading for _, task in self._running.values()):
+                task, result = self._wait()
+                if result is None:
+                    todo.extend([] if task is self.loading else [task])
+                else:
+                    yield task, result
+            else:
+                return
+
+    def _start(self, actor: Any, task: Task) -> None:
+        self._running[actor.run.remote(task)] = actor, task
+
+    def _wait(self) -> tuple[Task, Any]:
+        """Wait for the end of any task; return None for its result where it is to be done again, or was loading."""
+        import ray
+
+        (reference,), _ = ray.wait(list(self._running))
+        actor, task = self._running.pop(reference)
+        try:
+            result, seconds = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            ray.kill(actor)  # it may only be out of reach
+            self._count_failure(task, error)
+            self._start(self.make(), self.loading)
+            return task, None
+        self._idle.append(actor)
+        self._failures.pop(task.name, None)
+        if task is not self.loading:
+            self.seconds += seconds
+            return task, result
+        if self._about not in ({}, result):
+            raise InputError(f"workers have models {self._about} and {result}; all machines need the same files")
+        self._about = result
+        return task, None
+
+    def _count_failure(self, task: Task, error: Exception) -> None:
+        """Count a failure of a task, of several in a row.
+
+        Raises:
+            InputError: for bad input, which will be as bad again, and after the last attempt.
+        """
+        from ray.exceptions import RayTaskError
+
+        cause = error.cause if isinstance(error, RayTaskError) else None
+        if isinstance(cause, InputError):
+            raise InputError(f"{task.name}: {cause}") from None
+        self._failures[task.name] += 1
+        if self._failures[task.name] == ATTEMPTS:
+            why = f"{type(cause).__name__}: {cause}" if cause else "its worker died (killed, or no memory was left)"
+            raise InputError(
+                f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; what is done stays: mend it and run "
+                "the same command again"
+            ) from None
+
+
+@contextlib.contextmanager
+def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
+    """Start the workers of a cluster, and end them with the block.
+
+    Args:
+        cluster: where they are.
+        load: loads the encoder, in each worker.
+
+    Raises:
+        InputError: without Ray, without a cluster at the address, and where no worker can load the encoder.
+    """
+    require("ray", "ray", "--ray")
+    import ray
+
+    ours = not ray.is_initialized()  # a program may have started it
+    if ours:
+        _initialise(cluster)
+    try:
+        kind = "GPU" if cluster.gpu else "CPU"
+        there = int(ray.cluster_resources().get(kind, 0))
+        if not there:
+            raise InputError(f"the cluster at {cluster.address} has no {kind}; expected at least one for a worker")
+        actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=int(cluster.gpu))
+        workers = Workers(lambda: actor.remote(load), cluster.count or there, Path.cwd())
+        try:
+            workers.load()
+            yield workers
+        finally:
+            workers.end()
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _initialise(cluster: Cluster) -> None:
+    """Start Ray here, or connect to it."""
+    import logging
+
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if cluster.address == "local":
+        cores = max(cluster.count or 0, os.cpu_count() or 1)
+        local = {"num_cpus": cores, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+        ray.init("local", **local, **quiet)
+        return
+    check_address(cluster.address)
+    try:
+        ray.init(cluster.address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"no Ray cluster at {cluster.address} ({reason:.200}); start one with `ray start`") from None
+
+
+def check_address(address: str) -> None:
+    """Check that something answers at the address of a cluster.
+
+    Raises:
+        InputError: where nothing does.
+    """
+    found = ADDRESS.fullmatch(address)
+    if found is None:
+        raise InputError(f"--ray {address!r:.60}; expected local, auto, HOST:PORT or ray://HOST:PORT")
+    if found["host"]:
+        try:
+            socket.create_connection((found["host"], int(found["port"])), SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise InputError(f"--ray {address}: no answer ({error}); start a cluster with `ray start`") from None

@@ -1,0 +1,257 @@
+"""Work in a local Ray cluster of two workers: what one machine gives, also where a worker dies in the middle."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import random_model
+import toy
+from conftest import lxsr_here, refused
+
+from fairseq_lxsr.cluster import Cluster, Corpus, connect, mine_shards
+from fairseq_lxsr.embeddings import index_path
+from fairseq_lxsr.errors import InputError
+
+ray = pytest.importorskip("ray")
+
+LINES = 100  # of a text; 30 to a shard
+RAY = ("--ray", "--workers", 2, "--shard-lines", 30)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Started once: starting takes seconds."""
+    folder = tempfile.mkdtemp(prefix="r-", dir="/tmp")  # short, as addresses of sockets must be
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
+            patch.setenv(name, value)
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        ray.init("local", num_cpus=4, object_store_memory=100 * 2**20, _temp_dir=folder, **options)
+        yield
+        ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def workers(work):
+    """Two workers for all commands: starting one takes a second of a core."""
+    from fairseq_lxsr.cluster import connect
+    from fairseq_lxsr.embeddings import ModelFolder
+    from fairseq_lxsr.encoder import SentenceEncoder
+
+    model = work / "m" / "model"
+
+    def load():
+        return ModelFolder(SentenceEncoder.from_pretrained(model), show_progress=False)
+
+    with connect(Cluster(count=2), load) as those:
+        yield those
+
+
+@pytest.fixture
+def shared(workers, monkeypatch):
+    """Commands take those workers and start none."""
+
+    @contextlib.contextmanager
+    def given(cluster, load):
+        assert cluster == Cluster("local", 2)
+        workers.seconds = 0.0
+        yield workers
+
+    monkeypatch.setattr("fairseq_lxsr.cluster.connect", given)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A model without layers and two texts, with lines that are empty or repeated."""
+    folder = tmp_path_factory.mktemp("cluster")
+    random_model.write_model(folder / "m", gated=True, num_layers=0, order_coefficients=1)
+    pairs = toy.sentences(LINES, seed=4)
+    for name, side in (("en", 0), ("fr", 1)):
+        lines = [pair[side] for pair in pairs]
+        lines[5], lines[40], lines[-3] = "", lines[3], f" {lines[2]}"
+        (folder / f"text.{name}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def embed(work, output, *options):
+    text = work / "text.en", work / "text.fr"
+    return lxsr_here("embed", "--model", work / "m" / "model", "--input", *text, "--output", output, *options)
+
+
+def mine(work, output, *options, check=True):
+    text = "--source", work / "text.en", "--target", work / "text.fr"
+    return lxsr_here("mine", "--model", work / "m" / "model", *text, "--output", output, *options, check=check)
+
+
+def names(folder: Path) -> list[str]:
+    return [shard["name"] for shard in json.loads((folder / "shards.json").read_text())["shards"]]
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
+    options = ("--format", "raw", "--output-dtype", dtype)
+    embed(work, tmp_path / "whole.raw", *options)
+    done = embed(work, tmp_path / "shards", *options, *RAY)
+    files = [tmp_path / "shards" / f"{name}.raw" for name in names(tmp_path / "shards")]
+    if dtype == "float32":
+        assert b"".join(path.read_bytes() for path in files) == (tmp_path / "whole.raw").read_bytes()
+    calibrations = {json.dumps(json.loads(index_path(path).read_text()).get("calibration")) for path in files}
+    assert len(calibrations) == 1  # that of the first shard, or none
+    assert [path.stat().st_size for path in files] == sorted((path.stat().st_size for path in files), reverse=True)
+    assert "200 embeddings of width 32" in done.stdout
+    assert "7 shards, " in done.stdout
+    assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {".raw", ".json", ""}  # no text is left
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_rerun_does_only_what_is_missing(work, tmp_path):
+    embed(work, tmp_path / "o", *RAY)
+    before = {name: (tmp_path / "o" / f"{name}.npy").stat().st_mtime_ns for name in names(tmp_path / "o")}
+    gone = names(tmp_path / "o")[3]
+    (tmp_path / "o" / f"{gone}.npy").unlink()
+    assert "7 shards (6 were there)" in embed(work, tmp_path / "o", *RAY).stdout
+    after = {name: (tmp_path / "o" / f"{name}.npy").stat().st_mtime_ns for name in names(tmp_path / "o")}
+    assert {name for name in after if after[name] != before[name]} == {gone}
+    assert "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout  # other settings, other names
+    assert not set(names(tmp_path / "o")) & set(before)
+    assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
+    made = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--kind", kind
+    lxsr_here(*made, "--output", tmp_path / "whole")
+    done = lxsr_here(*made, "--output", tmp_path / "shards", *RAY)
+    assert f"{kind} index of 99 sentences" in done.stdout
+    found = []
+    for index in ("whole", "shards"):
+        search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
+        lxsr_here("search", "--index", tmp_path / index, *search)
+        found.append([line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()])
+    if kind == "flat":
+        assert found[0] == found[1]
+    assert {int(line) for _, _, line, _ in found[1]} - set(range(1, 101)) == set()
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in toy.sentences(20, seed=4)))
+    score = "score", "--model", work / "m" / "model", "--input", pairs, "--margin", "ratio", "--index"
+    one, other = (lxsr_here(*score, *[tmp_path / index] * 2).stdout for index in ("whole", "shards"))
+    assert one == other or kind != "flat"
+    assert "4 shards (4 were there)" in lxsr_here(*made, "--output", tmp_path / "shards", *RAY).stdout
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("kind", ["flat", "binary"])
+def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
+    options = "--retrieval", "all", "--kind", kind, "--k", 3
+    mine(work, tmp_path / "whole.tsv", *options)
+    done = mine(work, tmp_path / "shards.tsv", *options, *RAY, "--work", tmp_path / "work")
+    whole, shards = ((tmp_path / f"{name}.tsv").read_text() for name in ("whole", "shards"))
+    assert whole == shards or kind != "flat"
+    assert len(shards.splitlines()) > 200
+    assert "8 shards, " in done.stdout
+    again = mine(work, tmp_path / "again.tsv", *options, *RAY, "--work", tmp_path / "work").stdout
+    assert "8 shards (16 were there)" in again
+    again = mine(work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work").stdout
+    assert "8 shards (8 were there)" in again  # another k takes other neighbours of the same embeddings
+
+
+@pytest.mark.usefixtures("shared")
+def test_without_work_nothing_is_left(work, tmp_path):
+    mine(work, tmp_path / "out.tsv", *RAY)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]
+
+
+def deadly(model: Path, died: Path, times: int):
+    """Load an encoder whose process is killed by some sentence, after it has embedded half of a shard."""
+
+    def load():
+        from fairseq_lxsr.embeddings import ModelFolder
+        from fairseq_lxsr.encoder import SentenceEncoder
+        from fairseq_lxsr.search import bitext
+
+        bitext.ENCODE_ROWS = 10
+
+        class Deadly(ModelFolder):
+            def embed(self, text, counts=None):
+                if 70 < text.rows[0] < 90 and len(list(died.iterdir())) < times:
+                    (died / str(time.time_ns())).touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().embed(text, counts)
+
+        return Deadly(SentenceEncoder.from_pretrained(model), show_progress=False)
+
+    return load
+
+
+def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
+    mine(work, tmp_path / "whole.tsv")
+    (tmp_path / "died").mkdir()
+    with connect(Cluster(count=2), deadly(work / "m" / "model", tmp_path / "died", 1)) as workers:
+        sides = (Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr"))
+        mine_shards(*sides, tmp_path / "out.tsv", workers, 30)
+    assert len(list((tmp_path / "died").iterdir())) == 1
+    assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
+def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
+    (tmp_path / "died").mkdir()
+    sides = [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
+    run = tmp_path / "out.tsv"
+    with (
+        pytest.raises(InputError, match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died"),
+        connect(Cluster(count=1), deadly(work / "m" / "model", tmp_path / "died", 99)) as workers,
+    ):
+        mine_shards(*sides, run, workers, 30)
+    assert len(list((tmp_path / "died").iterdir())) == 3
+    assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2  # what is done stays
+
+
+@pytest.mark.usefixtures("shared")
+def test_bad_input_is_named_with_its_shard(work, tmp_path):
+    options = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "i", *RAY
+    done = lxsr_here("index", *options, "--kind", "ivf-pq", check=False)
+    refused(done, "error: shard 0000", ", lines ", "ivf-pq of ", " vectors of width 32; expected at least 256")
+    assert not (tmp_path / "i" / "shards.json").exists()
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    (tmp_path / "text").write_text("a line\n")
+    missing, options = tmp_path / "none", ("--input", tmp_path / "text", "--output", tmp_path / "o")
+    done = lxsr_here("embed", "--model", missing, *options, "--ray", "--workers", 1, check=False)
+    refused(done, "the model: ", str(missing))
+    assert not (tmp_path / "o").exists()
+
+
+def test_options_that_do_not_fit(work, tmp_path):
+    text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
+    for options, message in (
+        (("--workers", 2), "--workers 2 without --ray"),
+        (("--shard-lines", 2), "--shard-lines 2 without --ray"),
+        (("--ray", "--shard", "1/2"), "--shard with --ray"),
+        (("--ray", "x"), "--ray 'x'; expected local, auto"),
+        (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: no answer"),
+        (("--ray", "h:99999"), "--ray h:99999: no answer"),
+        (("--ray", "--device", "cuda"), "has no GPU"),
+    ):
+        refused(lxsr_here("embed", *text, *options, check=False), message)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    options = "--ray", "--workers", 1, "--output", tmp_path / "full"
+    refused(lxsr_here("embed", *text, *options, check=False), "exists and is no folder of this command")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+
+
+def test_without_ray(work, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.optional.is_missing", lambda module: True)
+    done = mine(work, tmp_path / "o", "--ray", check=False)
+    refused(done, "--ray needs ray, which is not installed: pip install 'fairseq-lxsr[ray]'")
+    assert not list(tmp_path.iterdir())
