@@ -9,6 +9,7 @@ from torch import Tensor
 from fairseq_lxsr.losses.precision import in_float32
 
 ALIGN_SIMILARITIES = ("inner", "cosine")
+SHARED_SCALE = 40  # largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
 
 
 class Candidates(NamedTuple):
@@ -64,7 +65,7 @@ def alignment_loss(
         same_text: [2, B, C] True for a candidate (of v, then of u) that has the text of the true translation but is
             not that translation; it is left out.
         negatives: one additional candidate for each pair.
-        cosines: [B, B] `cosine_similarities(u, v)` where they are at hand; read for the cosine without `candidates`.
+        cosines: [B, B] `cosine_similarities(u, v)` where they are at hand.
 
     Returns:
         scalar, in nats.
@@ -73,10 +74,15 @@ def alignment_loss(
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
     unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
     u, v = unit(u), unit(v)
-    if candidates is None and similarity == "cosine" and cosines is not None:
-        to_v = cosines
-    else:
-        to_v = u @ (v if candidates is None else unit(candidates.v)).T  # [B, C]
+    own: list[Tensor] = []  # similarities [B] to the additional candidates, for u, for v
+    if negatives is not None:
+        similar = ((queries * unit(negatives.embeddings)).sum(dim=1) * scale for queries in (u, v))
+        own = [
+            part.masked_fill(~of, float("-inf")) for part, of in zip(similar, negatives.of.unbind(dim=1), strict=True)
+        ]
+    if similarity == "cosine" and candidates is None and same_text is None and scale <= SHARED_SCALE:
+        return _cosine_loss(u @ v.T if cosines is None else cosines, scale, own)
+    to_v = u @ (v if candidates is None else unit(candidates.v)).T  # [B, C]
     to_u = to_v.T if candidates is None else v @ unit(candidates.u).T
     true = torch.arange(len(u), device=u.device) + (0 if candidates is None else candidates.first)
     if candidates is not None:
@@ -84,16 +90,44 @@ def alignment_loss(
         hidden = others & ~candidates.is_candidate
         to_v, to_u = (part.masked_fill(hidden, float("-inf")) for part in (to_v, to_u))
     loss = u.new_zeros(())
-    for side, (queries, similarities) in enumerate(((u, to_v), (v, to_u))):
+    for side, similarities in enumerate((to_v, to_u)):
         similarities = similarities * scale
         if same_text is not None:
             similarities = similarities.masked_fill(same_text[side], float("-inf"))
-        if negatives is not None:
-            own = (queries * unit(negatives.embeddings)).sum(dim=1) * scale
-            own = own.masked_fill(~negatives.of[:, side], float("-inf"))
-            similarities = torch.cat((similarities, own[:, None]), dim=1)  # [B, C + 1]
+        if own:
+            similarities = torch.cat((similarities, own[side][:, None]), dim=1)  # [B, C + 1]
         loss = loss + F.cross_entropy(similarities, true, reduction="sum")
     return loss
+
+
+def _cosine_loss(cosines: Tensor, scale: float, own: list[Tensor]) -> Tensor:
+    """Compute the loss over cosines [B, B] of the batch, with one exponential of each for rows and columns."""
+    partitions = _LogPartitions.apply(cosines, scale)
+    if own:
+        partitions = [torch.logaddexp(*pair) for pair in zip(partitions, own, strict=True)]
+    return sum(part.sum() for part in partitions) - 2 * scale * cosines.diagonal().sum()
+
+
+class _LogPartitions(torch.autograd.Function):
+    """Logsumexp of scale x cosines [B, B] over the rows and over the columns, [B] each.
+
+    The largest cosine is 1, so no maximum is searched, and neither pass keeps more than one [B, B] tensor.
+    """
+
+    @staticmethod
+    def forward(ctx, cosines: Tensor, scale: float):
+        terms = (cosines - 1).mul_(scale).exp_()
+        rows, columns = terms.sum(dim=1), terms.sum(dim=0)
+        ctx.save_for_backward(terms, rows, columns)
+        ctx.scale = scale
+        return rows.log() + scale, columns.log() + scale
+
+    @staticmethod
+    def backward(ctx, of_rows: Tensor, of_columns: Tensor):
+        """The derivative of a logsumexp is the softmax."""
+        terms, rows, columns = ctx.saved_tensors
+        factors = (ctx.scale * of_rows / rows)[:, None] + ctx.scale * of_columns / columns
+        return factors.mul_(terms), None
 
 
 @in_float32

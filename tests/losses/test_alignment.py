@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_lxsr.losses import Candidates, Negatives, alignment_loss, cosine_similarities, in_batch_accuracy
+from fairseq_lxsr.losses.alignment import SHARED_SCALE
 
 
 def slow_alignment(u, v, similarity, scale):
@@ -35,7 +36,7 @@ def test_one_pair_has_nothing_to_tell_apart():
 
 
 @pytest.mark.parametrize("similarity", ["inner", "cosine"])
-@pytest.mark.parametrize("scale", [1.0, 20.0, 5.0])
+@pytest.mark.parametrize("scale", [1.0, 20.0, 5.0, SHARED_SCALE, SHARED_SCALE + 1])
 @pytest.mark.parametrize("pairs", [2, 5])
 def test_values_and_gradients_equal_the_slow_reference(similarity, scale, pairs):
     torch.manual_seed(pairs)
@@ -135,3 +136,10 @@ def test_accuracy_counts_nearest_neighbours_by_cosine():
 def test_unknown_similarity_is_refused():
     with pytest.raises(ValueError, match="'l2'"):
         alignment_loss(torch.ones(2, 2), torch.ones(2, 2), similarity="l2")
+
+
+def test_opposite_sentences_at_the_largest_shared_scale_are_finite():
+    u = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    loss = alignment_loss(u, -u.detach(), similarity="cosine", scale=SHARED_SCALE)
+    assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
+    assert torch.autograd.grad(loss, u)[0].isfinite().all()
