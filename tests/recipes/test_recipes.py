@@ -157,7 +157,7 @@ def test_own_options_replace_those_of_the_recipe(own, there, not_there):
         ("paper", "--batch-size 10 --lang-pairs fr-en", 12 * 5, 15),
         ("paper", "--max-update 100", 100, 25),
         ("paper_it", "--batch-size 49", 30, 6),
-        ("paper_small", "", 1500, 150),
+        ("paper_small", "--lr-scheduler polynomial_decay --no-warmup-updates", 1500, 150),
     ],
 )
 def test_learning_rate_follows_the_length(recipe, own, total, warmup):
