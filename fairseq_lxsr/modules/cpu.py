@@ -29,9 +29,14 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
     return torch.bfloat16 if wanted else torch.float32
 
 
+def on_cpu(x: Tensor) -> bool:
+    """Whether to compute in the way that is fast on a CPU; every other device takes the way of a GPU."""
+    return x.device.type == "cpu"
+
+
 def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
     """Context in which a batch on a CPU has its matrix products in `dtype`; on a GPU fairseq decides the precision."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16 and not tokens.is_cuda)
+    return torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16 and on_cpu(tokens))
 
 
 def tune_cpu() -> None:

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_lxsr.modules.cpu import on_cpu
+
 LEVELS = 2**16  # a drop is decided by 16 random bits
 SMALLEST = torch.iinfo(torch.int64).min
 
@@ -24,7 +26,7 @@ class Dropout(nn.Module):
         if not (self.training and self.p):
             return x
         dropped = round(self.p * LEVELS)
-        if x.is_cuda or not 0 < dropped < LEVELS:
+        if not on_cpu(x) or not 0 < dropped < LEVELS:
             return F.dropout(x, self.p)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(SMALLEST, None)
         kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2

@@ -52,6 +52,9 @@ class TLaserConfig(EncoderSize):
 
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
     """Table [count, D] of sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al. 2017)."""
+    table = torch.empty(count, embed_dim)
+    if table.is_meta:  # it has sizes only, for which torch would load its compiler
+        return table
     frequencies = torch.exp(torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1)))
     angles = torch.arange(count)[:, None] * frequencies
     return torch.cat((angles.sin(), angles.cos()), dim=1)
@@ -146,9 +149,7 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
         num_positions = 1 + config.max_positions + config.append_eos
-        # the device meta needs only the sizes of the weights
-        table = torch.empty(0) if self.tag.is_meta else sinusoidal_positions(num_positions, config.embed_dim)
-        self.register_buffer("positions", table, persistent=False)
+        self.register_buffer("positions", sinusoidal_positions(num_positions, config.embed_dim), persistent=False)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(PreNormLayer(config) for _ in range(config.num_layers))
         self.layer_norm = nn.LayerNorm(config.embed_dim)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_lxsr.modules.cpu import on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.packing import Batches, row_batches
@@ -34,7 +35,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor
 
 def attention_kernel(x: Tensor, training: bool):
     """Choose the faster kernel for this device."""
-    return plain_attention if training and not x.is_cuda else F.scaled_dot_product_attention
+    return plain_attention if training and on_cpu(x) else F.scaled_dot_product_attention
 
 
 class SelfAttention(nn.Module):
@@ -212,7 +213,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     def _many_lengths(self, batches: Sequence[Tensor]) -> bool:
         """Whether padding takes most of the time; unknown on a GPU, where the answer would have to be waited for."""
-        if batches[0].device.type != "cpu":
+        if not on_cpu(batches[0]):
             return False
         # numpy reads the tensors of a CPU where they are
         pieces = sum(np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches)
@@ -320,10 +321,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
         states = x.flatten(0, 1).float()
         if not self.config.order_coefficients:
             return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
-        lengths = torch.diff(starts, append=starts.new_tensor([len(pieces)]))  # [S]
-        position = torch.arange(len(pieces), device=pieces.device) - starts.repeat_interleave(lengths)
-        weights = cosine_weights(
-            position, lengths.repeat_interleave(lengths), self.config.order_coefficients
-        )  # [k + 1, P]
+        lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))  # [S]
+        # without the size of the result a device would have to synchronize to know it
+        first, length = (part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths))
+        position = torch.arange(len(pieces), device=pieces.device) - first
+        weights = cosine_weights(position, length, self.config.order_coefficients)  # [k + 1, P]
         sums = [F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row) for row in weights]
         return self._weigh(torch.stack(sums))
