@@ -1,0 +1,36 @@
+"""What measures a GPU, on a machine without."""
+
+import json
+import sys
+
+import gpu
+import pytest
+import torch
+from conftest import forked_commands, forked_environment
+
+
+def test_without_a_gpu_it_ends_with_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "gpu.py: error: no GPU; expected one, or --device cpu --small\n"
+
+
+def test_every_part_runs_small_on_a_cpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "PYTHON", forked_commands() / "python")
+    for name, value in forked_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--small", "--output", str(tmp_path / "gpu.json")])
+    gpu.main()
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["train"]["--cpu"]["second"]["num_updates"] == 2 * gpu.UPDATES
+    assert len(found["steps"]) == len(gpu.SMALL.batches) * len(gpu.PRECISIONS)
+    assert all(found["losses"][name]["agrees"] for name in gpu.PRECISIONS)
+    assert all(values["sentences per second"] > 0 for values in found["encode"].values())
+
+
+def test_another_loss_than_the_cpus_is_told(monkeypatch):
+    monkeypatch.setattr(gpu, "TOLERANCES", dict.fromkeys(gpu.PRECISIONS, -1.0))
+    assert not any(gpu.losses("cpu", gpu.SMALL)[name]["agrees"] for name in gpu.PRECISIONS)
