@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.bag import Bag, read_bag
+from fairseq_lxsr.bag import TABLE, Bag, read_bag
 from fairseq_lxsr.choices import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_files import read_config, size_of
@@ -107,6 +107,21 @@ class SentenceEncoder:
         return self.size.output_dim
 
     @property
+    def table(self) -> np.ndarray:
+        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean.
+
+        Raises:
+            InputError: for an encoder with layers, whose vectors of pieces depend on the sentence.
+        """
+        if self._bag:
+            return self._bag.weights[TABLE]
+        if not getattr(self.size, "is_bag", False):
+            raise InputError(
+                f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; take one without"
+            )
+        return self.model.embed_tokens.weight.detach().float().cpu().numpy()
+
+    @property
     def parameters(self) -> int:
         """Number of trained parameters."""
         if self._bag:
@@ -188,6 +203,17 @@ class SentenceEncoder:
             )
         embeddings = embeddings[:, :truncate_dim]
         return to_unit_length(embeddings) if normalize else embeddings
+
+    def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Split sentences into the pieces that `encode` reads of them; the end of a long one is cut.
+
+        Returns:
+            Rows of the `table`, of one sentence after the other [P], and the number of pieces of each [N].
+        """
+        ids, lengths = self.tokenizer.encode_flat(texts)
+        places = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
+        longest = self.size.max_positions or NO_LIMIT
+        return ids[places < longest], lengths.clip(max=longest)
 
     def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:
         if batch_size < 1:

@@ -8,7 +8,7 @@ from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.options import search_options
+from fairseq_lxsr.evaluation.protocols.options import rerank_option, search_options
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FINITE, at_least, file_path, output_path
@@ -52,6 +52,7 @@ def add_parser(verbs) -> None:
         help="keeps embeddings and neighbours, to go on after an interruption or to try another threshold "
         "(default: OUTPUT.work, removed at the end)",
     )
+    rerank_option(parser)
     search_options(parser)
     add_ray_options(parser, "--work must be on a disk of all machines")
     parser.set_defaults(run=run)
@@ -71,9 +72,8 @@ def run(args: argparse.Namespace) -> None:
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
             raise InputError(f"{path}: {why}")
-    options = Mining(
-        args.k, args.margin, args.retrieval, args.threshold, args.top, args.precision, args.memory, args.kind
-    )
+    how = args.precision, args.memory, args.kind, args.rerank or 0
+    options = Mining(args.k, args.margin, args.retrieval, args.threshold, args.top, *how)
     if in_cluster(args):
         mine_in_cluster(args, languages, options)
         return

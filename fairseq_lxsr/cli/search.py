@@ -10,6 +10,7 @@ from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, refuse_overlap, restore_folder
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
@@ -69,6 +70,7 @@ def _add_search_parser(verbs) -> None:
         metavar="N",
         help="lists of ivf to look at; more finds more (default: 32)",
     )
+    rerank_option(parser)
     parser.set_defaults(run=run_search)
 
 
@@ -157,7 +159,8 @@ def run_search(args: argparse.Namespace) -> None:
     if not rows:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    write(args.output, text, index.search(text, embedder(args, count(args.input), encoder), args.k, args.probes))
+    encode, again = embedder(args, count(args.input), encoder), reranker(encoder, args)
+    write(args.output, text, index.search(text, encode, args.k, args.probes, again))
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:

@@ -121,7 +121,7 @@ class SearchShard:
     @property
     def settings(self) -> dict[str, Any]:
         others = short_hash(*(part.vectors.name for part in self.candidates))
-        return {"k": self.options.k, "candidates": others, **self.options.approximate}
+        return {"k": self.options.k, "candidates": others, **self.options.special}
 
     @property
     def output(self) -> Path:
@@ -166,9 +166,11 @@ def mine_shards(
         The pairs, and the numbers of `shards` and of tasks that an earlier run had done (`kept`).
 
     Raises:
-        InputError: as `mine_files`, naming the shard.
+        InputError: as `mine_files`, naming the shard, and for `rerank`, which needs the text of all shards.
     """
     options = options or Mining()
+    if options.rerank:
+        raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, keep=work is not None):
         sides: list[list[EmbedDistinct]] = [[], []]

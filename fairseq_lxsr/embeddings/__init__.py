@@ -1,6 +1,7 @@
 """One contract from text to vectors for all encoders, and the file formats of embeddings."""
 
 from fairseq_lxsr.embeddings.formats import Layout
+from fairseq_lxsr.embeddings.reranking import Reranker
 from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings, embedding_files, is_stored, read_embeddings
 from fairseq_lxsr.embeddings.stream import embed_lines, index_path, side_files
 from fairseq_lxsr.embeddings.systems import ByLanguage, LibraryModel, ModelFolder, sentence_transformers_folder
@@ -13,6 +14,7 @@ __all__ = [
     "Layout",
     "LibraryModel",
     "ModelFolder",
+    "Reranker",
     "StoredEmbeddings",
     "Text",
     "WordVectors",

@@ -92,7 +92,11 @@ def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Out
         1, 0, or for a tie 1/2, by pair; chance is 50 %.
     """
     foreign, english, changed = (normalise_rows(side) for side in (foreign, english, changed))
-    difference = (foreign * (english - changed)).sum(axis=1)
+    return preferred((foreign * (english - changed)).sum(axis=1))
+
+
+def preferred(difference: FloatArray) -> Outcomes:
+    """Return 1, 0, or for a tie 1/2, by pair, of scores of the true sentences minus those of the changed ones [P]."""
     return Outcomes(as_units(np.where(np.abs(difference) < TIE, 0.5, difference > 0)))
 
 

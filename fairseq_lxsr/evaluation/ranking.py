@@ -1,11 +1,12 @@
 """Ranking of candidates and precision, shared by the retrieval protocols."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fairseq_lxsr.choices import METRICS
-from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.embeddings import Reranker, Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, as_units
 from fairseq_lxsr.evaluation.text import check_pair
@@ -41,6 +42,44 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
         return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, **search)[1]
     depth = min(MARGIN_DEPTH, len(candidates))
     return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, **search)[1][:, :count]
+
+
+@dataclass(frozen=True)
+class Again:
+    """Ranks by cosine, and the nearest again by a `Reranker`.
+
+    Args:
+        reranker: scores the nearest again.
+        queries: text of the queries [Q].
+        candidates: text of the candidates [M].
+    """
+
+    reranker: Reranker
+    queries: Sequence[str]
+    candidates: Sequence[str]
+
+    def rank(self, queries: FloatArray, candidates: FloatArray, rows: IntArray, count: int, **search) -> IntArray:
+        """Return the rows of the `count` best candidates of every query [Q, count].
+
+        Args:
+            queries: embeddings of the queries [Q, D].
+            candidates: embeddings of the candidates [M, D], in any order.
+            rows: their rows in the text of the candidates [M].
+            count: number of candidates to find.
+            **search (Any): options of `nearest_neighbours`.
+
+        Raises:
+            InputError: where fewer are scored again than are to be found.
+        """
+        self.reranker.check_depth(count)
+        check_pair(queries, candidates)
+        depth = min(self.reranker.depth, len(candidates))
+        cosines, found = nearest_neighbours(queries, candidates, depth, **search)
+        _, best = self.reranker.best(self.queries, self._read, cosines, rows[found])
+        return best[:, :count]
+
+    def _read(self, rows: IntArray) -> list[str]:
+        return [self.candidates[row] for row in rows]
 
 
 def identities(lines: Sequence[str]) -> IntArray:

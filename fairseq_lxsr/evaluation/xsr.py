@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairseq_lxsr.choices import METRICS
-from fairseq_lxsr.embeddings import Encoder, Text, embed
+from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.ranking import directions, found_at, rank
+from fairseq_lxsr.evaluation.ranking import Again, directions, found_at, rank
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
@@ -64,7 +64,12 @@ def select(
 
 
 def precision_at(
-    queries: FloatArray, candidates: FloatArray, metric: str = "nn", seed: int = 1, **search
+    queries: FloatArray,
+    candidates: FloatArray,
+    metric: str = "nn",
+    seed: int = 1,
+    again: Again | None = None,
+    **search,
 ) -> dict[str, Outcomes]:
     """Compute P@1, P@5 and P@10, where candidate i is the translation of query i.
 
@@ -75,19 +80,44 @@ def precision_at(
         candidates: embeddings of the candidates [M, D], M >= Q.
         metric: see `ranking.rank`.
         seed: seed of the random order.
+        again: ranks in place of the metric.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
-    found = rank(queries, candidates[order], max(RANKS), metric, **search)
-    return found_at(RANKS, order[found], np.arange(len(queries)))
+    if again:
+        found = again.rank(queries, candidates[order], order, max(RANKS), **search)
+    else:
+        found = order[rank(queries, candidates[order], max(RANKS), metric, **search)]
+    return found_at(RANKS, found, np.arange(len(queries)))
 
 
-def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = tuple(METRICS), **search) -> list[Score]:
-    """Measure both directions of a pair by each metric."""
+def evaluate(
+    texts: RetrievalSet,
+    encoder: Encoder,
+    metrics: Sequence[str] = tuple(METRICS),
+    reranker: Reranker | None = None,
+    **search,
+) -> list[Score]:
+    """Measure both directions of a pair by each metric.
+
+    Args:
+        texts: the text.
+        encoder: any encoder.
+        metrics: see `ranking.rank`.
+        reranker: scores the nearest again; the metric is `nn`.
+        **search (Any): options of `nearest_neighbours`.
+
+    Raises:
+        InputError: for another metric with a reranker, and for one that scores fewer than 10 again.
+    """
+    if reranker and list(metrics) != ["nn"]:
+        raise InputError(
+            f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that MaxSim is added to"
+        )
     source, target = embed(encoder, texts.source), embed(encoder, texts.target)
     scores = []
     for metric in metrics:
         settings = {
-            "metric": METRICS[metric],
+            "metric": reranker.name if reranker else METRICS[metric],
             "norm": "l2",
             "case": "lower",
             "queries": texts.queries,
@@ -96,9 +126,11 @@ def evaluate(texts: RetrievalSet, encoder: Encoder, metrics: Sequence[str] = tup
             "text": text_hash(texts.source.lines, texts.target.lines),
             "model": encoder.fingerprint,
         }
-        for task, queries, candidates in zip(
-            directions(texts.source, texts.target), (source, target), (target, source), strict=True
+        sides = (texts.source.lines, source), (texts.target.lines, target)
+        for task, (lines, queries), (others, candidates) in zip(
+            directions(texts.source, texts.target), sides, sides[::-1], strict=True
         ):
-            hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, **search)
+            again = Again(reranker, lines[: texts.queries], others) if reranker else None
+            hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, again, **search)
             scores.append(from_hits("xsr", task, hits, settings))
     return scores

@@ -4,9 +4,11 @@ from fairseq_lxsr.retrieval.index import build_index, read_index, search_index, 
 from fairseq_lxsr.retrieval.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood
 from fairseq_lxsr.retrieval.mining import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
 from fairseq_lxsr.retrieval.neighbours import check_directions, merge_neighbours, nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval.rerank import Pieces, piece_scores
 
 __all__ = [
     "MinedPairs",
+    "Pieces",
     "build_index",
     "check_directions",
     "csls_neighbours",
@@ -20,6 +22,7 @@ __all__ = [
     "neighbourhood",
     "normalise_rows",
     "one_to_one",
+    "piece_scores",
     "read_index",
     "search_index",
     "write_index",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
-from fairseq_lxsr.embeddings import Encoder, Text, embed
+from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_write, is_blank, read_lines, sha256
 from fairseq_lxsr.retrieval import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
@@ -19,6 +19,7 @@ ENCODE_ROWS = 20_000  # sentences between two points at which work is saved
 SEARCH_ROWS = 32_768
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Mining:
         precision: as in `retrieval.nearest_neighbours`.
         memory_mb: as in `retrieval.nearest_neighbours`.
         kind: one of `MINING_KINDS`; `flat` is exact, others as in `retrieval.build_index`.
+        rerank: number of nearest whose scores by a `Reranker` take the place of cosines; 0 for none. A pair has the
+            same score from both sides, so that margins are computed as they are from cosines.
     """
 
     k: int = 4
@@ -64,15 +67,17 @@ class Mining:
     precision: str = "float32"
     memory_mb: int = 128
     kind: str = "flat"
+    rerank: int = 0
 
     @property
     def search(self) -> dict[str, Any]:
         return {"precision": self.precision, "memory_mb": self.memory_mb}
 
     @property
-    def approximate(self) -> dict[str, str]:
-        """What the neighbours depend on beside k; nothing for exact search, as in older work folders."""
-        return {} if self.kind == "flat" else {"kind": self.kind}
+    def special(self) -> dict[str, str | int]:
+        """What the neighbours depend on beside k; nothing for exact search by cosine, as in older work folders."""
+        kind = {} if self.kind == "flat" else {"kind": self.kind}
+        return kind | ({"rerank": self.rerank} if self.rerank else {})
 
     def chosen(self, pairs: MinedPairs) -> MinedPairs:
         pairs = pairs if self.threshold is None else pairs.above(self.threshold)
@@ -125,9 +130,19 @@ def mine_files(
     with work_folder(folder, keep=work is not None):
         one = embed_distinct(folder / "source.npy", left, show_progress)
         other = embed_distinct(folder / "target.npy", right, show_progress)
-        settings = {"k": options.k, "source": left.settings, "target": right.settings, **options.approximate}
-        forward = find_neighbours(folder / "forward.npy", one, searcher(other, options), settings, show_progress)
-        backward = find_neighbours(folder / "backward.npy", other, searcher(one, options), settings, show_progress)
+        settings = {"k": options.k, "source": left.settings, "target": right.settings, **options.special}
+        ways = (left, right, one, other), (right, left, other, one)
+        forward, backward = (
+            find_neighbours(
+                folder / name,
+                queries,
+                searcher(candidates, options),
+                settings,
+                show_progress,
+                again=scorer(texts, others, options),
+            )
+            for name, (texts, others, queries, candidates) in zip(("forward.npy", "backward.npy"), ways, strict=True)
+        )
         found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
         pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
         write_pairs(output, pairs, left.lines, right.lines)
@@ -150,6 +165,10 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
         )
     for texts in (source, target):
         check_k(options.k, len(texts.lines), texts.side.path)
+    if options.rerank:
+        if source.side.encoder.fingerprint != target.side.encoder.fingerprint:
+            raise InputError("rerank with a model for each language; expected one, whose pieces share a table")
+        Reranker(source.side.encoder, options.rerank).check_depth(options.k)
     choices = (
         ("retrieval", options.retrieval, RETRIEVALS),
         ("margin", options.margin, MARGINS),
@@ -195,16 +214,35 @@ def embed_distinct(path: Path, texts: Distinct, show_progress: bool = False) -> 
 
 
 def searcher(candidates: np.ndarray, options: Mining, k: int | None = None) -> Search:
-    """Return the search in candidates [M, D] for the k nearest (None: of the options) of any queries."""
-    k = k or options.k
+    """Return the search in candidates [M, D] for the k nearest of any queries (None: as many as the options need)."""
+    k = k or min(max(options.k, options.rerank), len(candidates))
     if options.kind == "flat":
         return lambda queries: nearest_neighbours(queries, candidates, k, **options.search)
     index = cache(lambda: build_index(candidates, options.kind))  # not built where nothing is left to search
     return lambda queries: search_index(index(), queries, k)
 
 
+def scorer(texts: Distinct, others: Distinct, options: Mining) -> Again | None:
+    """Return what scores the nearest of the sentences from a number on again; None where the options do not ask."""
+    if not options.rerank:
+        return None
+    reranker = Reranker(texts.side.encoder, options.rerank)
+
+    def again(start: int, cosines: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        lines = texts.lines[start : start + len(ids)]
+        scores, found = reranker.best(lines, lambda rows: [others.lines[row] for row in rows], cosines, ids)
+        return scores[:, : options.k], found[:, : options.k]
+
+    return again
+
+
 def find_neighbours(
-    path: Path, queries: np.ndarray, search: Search, settings: dict[str, Any], show_progress: bool = False
+    path: Path,
+    queries: np.ndarray,
+    search: Search,
+    settings: dict[str, Any],
+    show_progress: bool = False,
+    again: Again | None = None,
 ) -> np.ndarray:
     """Find the nearest of all queries in a file that survives interruptions.
 
@@ -214,6 +252,7 @@ def find_neighbours(
         search: finds cosines and ids of the k nearest of a block of queries, [n, k] each.
         settings: all settings that they depend on, `k` among them.
         show_progress: show a progress bar.
+        again: takes the number of the first query of a block and its neighbours, and returns the k best.
 
     Returns:
         `cosines` and `ids` of each query, [N] rows of k each.
@@ -222,7 +261,8 @@ def find_neighbours(
 
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.empty(stop - start, dtype=row)
-        block["cosines"], block["ids"] = search(queries[start:stop])
+        found = search(queries[start:stop])
+        block["cosines"], block["ids"] = again(start, *found) if again else found
         return block
 
     return resumable_array(path, Rows((len(queries),), row, settings), compute, SEARCH_ROWS, show_progress)

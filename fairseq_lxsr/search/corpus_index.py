@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.embeddings import Reranker, Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import atomic_folder, is_blank, restore_folder, sha256, stamp
 from fairseq_lxsr.retrieval import build_index, check_directions, read_index, search_index, write_index
@@ -28,7 +28,7 @@ Encode = Callable[[Text], np.ndarray]
 
 @dataclass(frozen=True)
 class Hit:
-    """A found sentence: cosine, line number in the corpus from 0, and text."""
+    """A found sentence: cosine, or score of a `Reranker`; line number in the corpus from 0; text."""
 
     score: float
     line: int
@@ -130,7 +130,14 @@ class CorpusIndex:
             )
         return cls(folder, config, vectors, offsets, lines)
 
-    def search(self, queries: Sequence[str], encode: Encode, k: int = 5, probes: int = 32) -> list[list[Hit]]:
+    def search(
+        self,
+        queries: Sequence[str],
+        encode: Encode,
+        k: int = 5,
+        probes: int = 32,
+        reranker: Reranker | None = None,
+    ) -> list[list[Hit]]:
         """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
 
         Args:
@@ -138,14 +145,20 @@ class CorpusIndex:
             encode: as in `build`, with the same model.
             k: number of sentences to find.
             probes: see `retrieval.search_index`.
+            reranker: scores the `depth` nearest again, of which the k best are returned.
 
         Raises:
-            InputError: for a query whose embedding is zero (it has no known piece).
+            InputError: for a query whose embedding is zero (it has no known piece), and for a depth below k.
         """
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
         check_directions(embeddings, text.where)
-        cosines, found = self.neighbours(embeddings, min(k, len(self)), probes)
+        if reranker:
+            reranker.check_depth(k)
+        cosines, found = self.neighbours(embeddings, min(reranker.depth if reranker else k, len(self)), probes)
+        if reranker:
+            cosines, found = reranker.best(text, self._texts, cosines, found)
+            cosines, found = cosines[:, :k], found[:, :k]
         known = self.sentences(np.unique(found[found >= 0]))
         return [
             [Hit(score, *known[row]) for score, row in zip(scores, rows, strict=True) if row >= 0]
@@ -162,6 +175,10 @@ class CorpusIndex:
         if found.max(initial=-1) >= len(self):
             raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
         return cosines, found
+
+    def _texts(self, rows: IntArray) -> list[str]:
+        known = self.sentences(rows)
+        return [known[row][1] for row in rows.tolist()]
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         """Read the line number in the corpus and the text of each of these rows [n]."""

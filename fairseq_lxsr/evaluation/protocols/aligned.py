@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.evaluation.protocols.options import (
     aligned_files,
     aligned_options,
+    rerank_option,
+    reranker,
     search_options,
     search_settings,
     signed,
@@ -48,7 +50,15 @@ class AlignedProtocol(Protocol):
 class SimilaritySearch(AlignedProtocol):
     """`evaluation.similarity_search`, which two protocols share."""
 
+    reranks = False  # whether the nearest may be scored again; a margin is a ratio, and MaxSim a cosine
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        if self.reranks:
+            rerank_option(parser)
+
     def scores(self, source: "Text", target: "Text", encoder: "Encoder", args: argparse.Namespace) -> "list[Score]":
         from fairseq_lxsr.evaluation import similarity_search
 
-        return similarity_search.evaluate(self.name, source, target, encoder, **search_settings(args))
+        again = reranker(encoder, args) if self.reranks else None
+        return similarity_search.evaluate(self.name, source, target, encoder, again, **search_settings(args))

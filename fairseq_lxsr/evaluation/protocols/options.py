@@ -12,6 +12,7 @@ from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 if TYPE_CHECKING:
+    from fairseq_lxsr.embeddings import Encoder, Reranker
     from fairseq_lxsr.evaluation.score import Score
 
 Files = tuple[str, str, str, str]  # two languages, two paths
@@ -59,6 +60,26 @@ def search_options(parser: argparse.ArgumentParser) -> None:
 def search_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Options of `nearest_neighbours`."""
     return {"precision": args.precision, "memory_mb": args.memory, "show_progress": True}
+
+
+def rerank_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rerank",
+        type=at_least(1),
+        metavar="N",
+        help="score the N nearest again by their pieces, of a model without layers (default: no)",
+    )
+
+
+def reranker(encoder: "Encoder", args: argparse.Namespace) -> "Reranker | None":
+    """What --rerank asks for.
+
+    Raises:
+        InputError: for an encoder whose pieces have no vectors.
+    """
+    from fairseq_lxsr.embeddings import Reranker
+
+    return Reranker(encoder, args.rerank) if args.rerank else None
 
 
 def classifier_options(parser: argparse.ArgumentParser) -> None:

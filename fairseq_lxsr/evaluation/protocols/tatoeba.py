@@ -7,6 +7,7 @@ class Tatoeba(SimilaritySearch):
     """See `evaluation.similarity_search`."""
 
     name, help = "tatoeba", "similarity search by cosine, error rate both ways"
+    reranks = True
 
 
 PROTOCOL = Tatoeba()

@@ -10,6 +10,8 @@ from fairseq_lxsr.evaluation.protocols.options import (
     aligned_files,
     aligned_options,
     comma_separated,
+    rerank_option,
+    reranker,
     search_options,
     search_settings,
     signed,
@@ -31,12 +33,12 @@ class SentenceRetrieval(Protocol):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         aligned_options(parser)
         search_options(parser)
+        rerank_option(parser)
         parser.add_argument(
             "--metric",
             type=comma_separated(METRICS),
-            default=list(METRICS),
             metavar="NAMES",
-            help=f"of {', '.join(METRICS)}, with commas between them (default: all)",
+            help=f"of {', '.join(METRICS)}, with commas between them (default: all; with --rerank nn, the only one)",
         )
         parser.add_argument(
             "--seed",
@@ -50,11 +52,13 @@ class SentenceRetrieval(Protocol):
         from fairseq_lxsr.evaluation import xsr
 
         files = aligned_files(args)
+        metrics = args.metric or (["nn"] if args.rerank else list(METRICS))
 
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
             def of_pair(first: str, second: str, source: str, target: str) -> "list[Score]":
                 texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
-                return signed(xsr.evaluate(texts, encoder, args.metric, **search_settings(args)), args)
+                again = reranker(encoder, args)
+                return signed(xsr.evaluate(texts, encoder, metrics, again, **search_settings(args)), args)
 
             return starmap(of_pair, files)
 
