@@ -194,7 +194,8 @@ class Workers:
             raise InputError(f"{task.name}: {cause}") from None
         self._failures[task.name] += 1
         if self._failures[task.name] == ATTEMPTS:
-            why = f"{type(cause).__name__}: {cause}" if cause else "its worker died (killed, or no memory was left)"
+            said = re.findall(r"^\w*(?:Error|Exception): .+$", str(error), re.MULTILINE)
+            why = said[-1] if said else "its worker died (killed, or no memory was left)"
             raise InputError(
                 f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; what is done stays: mend it and run "
                 "the same command again"

@@ -255,3 +255,16 @@ def test_without_ray(work, tmp_path, monkeypatch):
     done = mine(work, tmp_path / "o", "--ray", check=False)
     refused(done, "--ray needs ray, which is not installed: pip install 'fairseq-lxsr[ray]'")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
+    import cluster
+
+    ray.cloudpickle.register_pickle_by_value(cluster)  # workers do not find benchmarks/
+
+    text = ["--source", str(work / "text.en"), "--target", str(work / "text.fr")]
+    options = ["--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")]
+    cluster.main(["--model", str(work / "m" / "model"), *text, *options])
+    rows = json.loads((tmp_path / "o.json").read_text())["rows"]
+    assert len(rows) == 6
+    assert len({(row["verb"], row["result"]) for row in rows}) == 3
