@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_lxsr.modules.bags import WeightedBags
 from fairseq_lxsr.modules.cpu import on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
@@ -240,6 +241,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
         padding, table = self.config.padding_idx, self.embed_tokens.weight
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)  # [k + 1, R, T]
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
+        if on_cpu(tokens) and table.dtype == torch.float32:
+            return self._weigh(WeightedBags.apply(table, tokens, weights, padding)) * self.config.embed_dim**0.5
         sums = F.embedding_bag(
             tokens.repeat(len(weights), 1),
             table,
