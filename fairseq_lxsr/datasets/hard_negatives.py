@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.datasets.batch import SIDES, DrawnPairs, padded
-from fairseq_lxsr.datasets.masking import BoolArray, IntArray, uniform
+from fairseq_lxsr.datasets.masking import BoolArray, FloatArray, IntArray, uniform
 
 HARD_NEGATIVES = ("swap", "edit", "both")
 SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, distinct from those of masking
@@ -41,21 +41,38 @@ class HardNegatives:
         data, index = pairs.dataset, pairs.index
         of_target = uniform(data.seed, data.epoch, index, SIDE) < 0.5
         draws = np.stack([uniform(data.seed, data.epoch, index, draw) for draw in (KIND, FIRST, SECOND, OTHER)], axis=1)
-        rows = []
-        for sample, side, (kind, first, second, other) in zip(pairs.samples, of_target.astype(int), draws, strict=True):
-            ids = sample[SIDES[side]]
-            words = self._split(ids)
-            if self.kind == "swap" or (self.kind == "both" and kind < 0.5):
-                words = swap_words(words, first, second)
-            else:
-                others = self._split(data.other_sentence(sample["id"], other, SIDES[side]))
-                words = edit_words(words, others, first, second)
-            row = np.concatenate([ids[:0], *words])[: data.max_positions]
-            rows.append(ids[:0] if np.array_equal(row, ids) else row)
+        sides = [SIDES[side] for side in of_target.astype(int)]
+        changed = self._swapped if self.kind == "swap" else self._changed
+        rows = changed(pairs, sides, draws)
         there = np.array([len(row) > 0 for row in rows])
         padding = data.padding_idx
         tokens = padded([row if len(row) else np.array([padding]) for row in rows], padding)
         return tokens, np.stack((of_target & there, ~of_target & there), axis=1)
+
+    def _swapped(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
+        """Do what `_changed` does for `swap`, all sentences together: one by one takes ten times as long."""
+        rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
+        ids, lengths = np.concatenate(rows), np.array([len(row) for row in rows])
+        ends = lengths.cumsum()
+        places = swapped_places(self.starts_word[ids], lengths, *draws[:, 1:3].T)
+        sentence = np.repeat(np.arange(len(rows)), lengths)
+        differ = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
+        return [row[: len(row) * there] for row, there in zip(np.split(ids[places], ends[:-1]), differ, strict=True)]
+
+    def _changed(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
+        """Change sides of pairs by four draws each, [B, 4]; a row is empty where nothing changes."""
+        data, rows = pairs.dataset, []
+        for sample, side, (kind, first, second, other) in zip(pairs.samples, sides, draws, strict=True):
+            ids = sample[side]
+            words = self._split(ids)
+            if self.kind == "both" and kind < 0.5:
+                words = swap_words(words, first, second)
+            else:
+                others = self._split(data.other_sentence(sample["id"], other, side))
+                words = edit_words(words, others, first, second)
+            row = np.concatenate([ids[:0], *words])[: data.max_positions]
+            rows.append(ids[:0] if np.array_equal(row, ids) else row)
+        return rows
 
     def _split(self, ids: IntArray) -> list[IntArray]:
         """Split ids [T] of a sentence into words; pieces before the first word start belong to the first word."""
@@ -70,6 +87,36 @@ def swap_words(words: list[IntArray], first: float, second: float) -> list[IntAr
     j = (i + 1 + int(second * (len(words) - 1))) % len(words)
     words[i], words[j] = words[j], words[i]
     return words
+
+
+def swapped_places(starts_word: BoolArray, lengths: IntArray, first: FloatArray, second: FloatArray) -> IntArray:
+    """Exchange two words in each of many sentences, as `swap_words` does.
+
+    Args:
+        starts_word: [P] bool, True for pieces that begin a word; the sentences follow each other.
+        lengths: [N] pieces of each sentence.
+        first: [N] numbers in [0, 1), which draw one word.
+        second: [N] numbers in [0, 1), which draw the other.
+
+    Returns:
+        [P] where the piece at each place comes from.
+    """
+    ends = lengths.cumsum()
+    begins = ends - lengths
+    starts = np.flatnonzero(starts_word)
+    sentence = np.searchsorted(ends, starts, side="right")
+    later = np.diff(sentence, prepend=-1) == 0  # what stands before the first word belongs to it
+    words = 1 + np.bincount(sentence[later], minlength=len(lengths))  # [N]
+    bounds = np.append(np.sort(np.concatenate([begins, starts[later]]), kind="stable"), len(starts_word))
+    i = (first * words).astype(np.int64)
+    j = (i + 1 + (second * (words - 1)).astype(np.int64)) % words
+    before = words.cumsum() - words
+    low, high = before + np.minimum(i, j), before + np.maximum(i, j)
+    a, b, c, d = bounds[low], bounds[low + 1], bounds[high], bounds[high + 1]
+    c = np.maximum(b, c)  # a single word stays where it is
+    parts = np.stack([begins, c, b, a, d], axis=1)  # [N, 5] in their new order
+    sizes = np.stack([a - begins, d - c, c - b, b - a, ends - d], axis=1).ravel()
+    return np.repeat(parts.ravel() - (sizes.cumsum() - sizes), sizes) + np.arange(len(starts_word))
 
 
 def edit_words(words: list[IntArray], others: list[IntArray], first: float, second: float) -> list[IntArray]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_lxsr.datasets import sampling
 from fairseq_lxsr.datasets.batch import SIDES
@@ -74,6 +75,19 @@ class PairDataset(EpochDataset):
         sides = (strip_eos(side[local], self.eos_idx) for side in (corpus.source, corpus.target))
         source, target = (ids[: self.max_positions] for ids in sides)
         return {"id": index, "source": source, "target": target}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict]:
+        """Read the samples of a batch, which torch's DataLoader asks for at once."""
+        number = np.asarray(indices) % len(self)
+        which = np.searchsorted(self.offsets, number, side="right") - 1
+        if len(indices) == 0 or (which != which[0]).any():
+            return [self[index] for index in indices]
+        corpus, rows = self.corpora[which[0]], number - self.offsets[which[0]]
+        sides = (read_rows(side, rows, self.eos_idx, self.max_positions) for side in (corpus.source, corpus.target))
+        return [
+            {"id": index, "source": source, "target": target}
+            for index, source, target in zip(indices, *sides, strict=True)
+        ]
 
     def resegmented(self, samples: list[dict]) -> list[dict]:
         """Apply subword dropout, if any, to the pairs of a batch at once: one by one takes 18 times as long."""
@@ -150,6 +164,20 @@ class PairDataset(EpochDataset):
 
     def size(self, index: int) -> tuple[int, int]:
         return tuple(self.lengths[index % len(self)])
+
+
+def read_rows(sentences: FairseqDataset, rows: np.ndarray, eos_idx: int, longest: int) -> list[np.ndarray]:
+    """Read sentences without EOS, cut at `longest`: all at once from a file in memory takes a tenth of the time."""
+    if not isinstance(sentences, MMapIndexedDataset):
+        return [strip_eos(sentences[row], eos_idx)[:longest] for row in rows.tolist()]
+    index = sentences._index
+    ids = np.frombuffer(sentences._bin_buffer, dtype=index.dtype)
+    starts, lengths = index._pointers[rows] // ids.itemsize, index.sizes[rows].astype(np.int64)
+    lengths -= (lengths > 0) & (ids[starts + np.maximum(lengths, 1) - 1] == eos_idx)
+    lengths = lengths.clip(max=longest)
+    ends = lengths.cumsum()
+    places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
+    return np.split(ids[places].astype(np.int64), ends[:-1])
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import torch
 from test_pairs import EOS, MASK, PAD, corpus, dataset
 
 from fairseq_lxsr.datasets.batch import DrawnPairs
-from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives, edit_words, swap_words
+from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives, edit_words, swap_words, swapped_places
 
 STARTS_WORD = np.arange(MASK + 1) % 2 == 0
 
@@ -26,6 +26,19 @@ def joined(parts):
 def test_two_words_change_places(draws, expected):
     assert joined(swap_words(words([10, 11], [12], [13, 14]), *draws)) == expected
     assert joined(swap_words(words([10, 11]), *draws)) == [10, 11]
+
+
+def test_all_sentences_together_are_those_one_by_one():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rows = [rng.integers(0, 9, size) for size in rng.integers(0, 9, 12)]
+        starts = [rng.random(len(row)) < 0.5 for row in rows]
+        first, second = rng.random((2, len(rows)))
+        lengths = np.array([len(row) for row in rows])
+        found = np.concatenate(rows)[swapped_places(np.concatenate(starts), lengths, first, second)]
+        parts = np.split(found, lengths.cumsum()[:-1])
+        for row, start, *draws, part in zip(rows, starts, first, second, parts, strict=True):
+            assert joined(swap_words(np.split(row, np.flatnonzero(start)[1:]), *draws)) == part.tolist()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.datasets.indexed import HEADER, read_sentences
+from fairseq_lxsr.datasets.pairs import PairCorpus
+from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.binarise import MMapWriter
 from fairseq_lxsr.tasks._corpora import load_dictionary
@@ -32,6 +34,18 @@ def files(prefix):
 def test_whole_files_are_read(prefix):
     sentences = read_sentences(prefix, SYMBOLS)
     assert [sentence.tolist() for sentence in sentences] == [[5, 2], [2], [6, 7, 8, 2], [299, 9, 2], [2]]
+
+
+def test_samples_read_at_once_are_those_read_one_by_one(prefix):
+    sentences = read_sentences(prefix, SYMBOLS)
+    pairs = [PairCorpus(name, sentences, sentences) for name in ("en-fr", "en-de")]
+    data = SentencePairDataset(pairs, padding_idx=1, eos_idx=2, max_positions=2)
+    for indices in ([0, 1, 2, 3, 4], [4, 2], [7, 16], [1], [3, 8], []):  # 10 and more occur again
+        found, expected = data.__getitems__(indices), [data[index] for index in indices]
+        assert [sample["id"] for sample in found] == indices
+        for one, other in zip(found, expected, strict=True):
+            for side in ("source", "target"):
+                np.testing.assert_array_equal(one[side], other[side], strict=True)
 
 
 def cut(size):
