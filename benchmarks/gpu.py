@@ -4,7 +4,7 @@ python benchmarks/gpu.py --output benchmarks/results/gpu.json      # less than t
 python benchmarks/gpu.py --device cpu --small                       # every part of it, small, without a GPU
 
 - losses: loss and norm of the gradient of the paper's model, in every precision, against the CPU's in float32;
-- steps: pairs a second and peak memory of such steps at two batch sizes;
+- steps: pairs a second and peak memory of such steps at two batch sizes, which gpu_predicted.py predicts;
 - fairseq-train: 8 updates with --fp16, --bf16 and --amp, and 8 more from the checkpoint;
 - encoding: sentences a second and peak memory.
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,17 +55,18 @@ class Scale:
     Args:
         batches: pairs of a batch.
         steps: steps timed at each batch size.
-        vocabulary: entries of the dictionary.
         sentences: sentences to encode.
+        sizes: those of the encoder.
     """
 
-    batches: tuple[int, ...] = (128, 4096)
-    steps: int = 20
-    vocabulary: int = VOCABULARY
-    sentences: int = 100_000
+    batches: tuple[int, ...]
+    steps: int
+    sentences: int
+    sizes: Mapping[str, Any]
 
 
-SMALL = Scale(batches=(4, 8), steps=1, vocabulary=60, sentences=20)
+FULL = Scale((128, 4096), 20, 100_000, {"vocab_size": VOCABULARY, "embed_dim": 512, "ffn_embed_dim": 1024})
+SMALL = Scale((4, 8), 1, 20, {"vocab_size": 60, "embed_dim": 32, "ffn_embed_dim": 64})
 
 
 def losses(device: str, scale: Scale) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def losses(device: str, scale: Scale) -> dict[str, Any]:
 
 def measured(device: str, precision: str, scale: Scale) -> tuple[float, float]:
     """Loss of a pair, and the norm of its gradient, without dropout."""
-    step = PaperStep(device, pairs=scale.batches[0], vocabulary=scale.vocabulary, dropout=0.0)
+    step = PaperStep(device, pairs=scale.batches[0], dropout=0.0, **scale.sizes)
     step.model.to(PRECISIONS[precision][0])
     loss = forward_backward(step, device, precision)
     # the loss is scaled, as --fp16 does: gradients of a mean are too small for float16
@@ -101,7 +102,7 @@ def steps(device: str, scale: Scale) -> list[dict[str, Any]]:
     found = []
     for pairs in scale.batches:
         for name, (dtype, _) in PRECISIONS.items():
-            step = PaperStep(device, pairs=pairs, vocabulary=scale.vocabulary)
+            step = PaperStep(device, pairs=pairs, **scale.sizes)
             step.model.to(dtype)
 
             def some(count: int, step: PaperStep = step, name: str = name) -> None:
@@ -174,12 +175,12 @@ def write_data(folder: Path, scale: Scale) -> Path:
     folder.mkdir(parents=True)
     rng, eos = np.random.default_rng(1), 2
     for language in ("en", "fr"):
-        symbols = "".join(f"piece{number} 1\n" for number in range(scale.vocabulary - FIRST))
+        symbols = "".join(f"piece{number} 1\n" for number in range(scale.sizes["vocab_size"] - FIRST))
         (folder / f"dict.{language}.txt").write_text(symbols)
         prefix = folder / f"train.en-fr.{language}"
         builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
         for _ in range(2 * UPDATES * scale.batches[0]):
-            pieces = rng.integers(FIRST, scale.vocabulary, PIECES)
+            pieces = rng.integers(FIRST, scale.sizes["vocab_size"], PIECES)
             builder.add_item(torch.from_numpy(np.append(pieces, eos)))
         builder.finalize(f"{prefix}.idx")
     return folder
@@ -187,11 +188,11 @@ def write_data(folder: Path, scale: Scale) -> Path:
 
 def encode(device: str, scale: Scale) -> dict[str, Any]:
     """Sentences a second from ids to vectors in each precision, and the peak of the memory."""
-    config = TransformerConfig(vocab_size=scale.vocabulary, padding_idx=PADDING)
+    config = TransformerConfig(padding_idx=PADDING, **scale.sizes)
     copies = NetworkCopies(TransformerSentenceEncoder(config), device)
     rng = np.random.default_rng(1)
     lengths = rng.integers(1, 2 * PIECES, scale.sentences)
-    ids, starts = rng.integers(FIRST, scale.vocabulary, lengths.sum()), lengths.cumsum() - lengths
+    ids, starts = rng.integers(FIRST, scale.sizes["vocab_size"], lengths.sum()), lengths.cumsum() - lengths
     found = {}
     for dtype in ("float32", "float16", "bfloat16"):
 
@@ -219,7 +220,7 @@ def main() -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         print("gpu.py: error: no GPU; expected one, or --device cpu --small", file=sys.stderr)
         sys.exit(2)
-    scale = SMALL if args.small else Scale()
+    scale = SMALL if args.small else FULL
     results: dict[str, Any] = {"machine": machine(), "losses": losses(args.device, scale)}
     for name, values in results["losses"].items():
         report(f"loss, {name}", values)

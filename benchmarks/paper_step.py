@@ -28,8 +28,7 @@ class PaperStep:
         layers: number of transformer layers.
         pairs: B, pairs of a batch.
         pieces: of each sentence.
-        vocabulary: entries of the dictionary.
-        dropout: probability of dropout.
+        sizes: other sizes of the encoder than the paper's, `vocab_size` among them.
     """
 
     def __init__(
@@ -38,13 +37,13 @@ class PaperStep:
         layers: int = 2,
         pairs: int = 128,
         pieces: int = PIECES,
-        vocabulary: int = VOCABULARY,
-        dropout: float = 0.1,
+        **sizes: Any,
     ):
-        known = np.zeros(vocabulary, dtype=bool)
-        setting = Setting(MaskingVocabulary(PADDING, vocabulary - 1, FIRST, known, known), [("en", "fr")])
+        sizes = {"vocab_size": VOCABULARY, "num_layers": layers} | sizes
+        config = TransformerConfig(padding_idx=PADDING, **sizes)
+        known = np.zeros(config.vocab_size, dtype=bool)
+        setting = Setting(MaskingVocabulary(PADDING, config.vocab_size - 1, FIRST, known, known), [("en", "fr")])
         self.pairs, self.terms = pairs, build_terms(XlingSentConfig(), setting)
-        config = TransformerConfig(vocab_size=vocabulary, padding_idx=PADDING, num_layers=layers, dropout=dropout)
         if device == "meta":
             with shapes_only():
                 self.model = self._model(config)
@@ -52,7 +51,7 @@ class PaperStep:
             torch.manual_seed(1)
             self.model = self._model(config).to(device)
         self.criterion = XlingSentLoss(SimpleNamespace(target_dictionary=None, terms=self.terms)).train()
-        self.batch = random_batch(pairs, pieces, vocabulary, device)
+        self.batch = random_batch(pairs, pieces, config.vocab_size, device)
         self.optimizer = torch.optim.Adam(self.model.parameters())
 
     def _model(self, config: TransformerConfig) -> LxsrModel:

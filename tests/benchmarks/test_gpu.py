@@ -1,9 +1,10 @@
-"""What measures a GPU, on a machine without."""
+"""What measures a GPU, and what predicts one, on a machine without."""
 
 import json
 import sys
 
 import gpu
+import gpu_predicted
 import pytest
 import torch
 from conftest import forked_commands, forked_environment
@@ -34,3 +35,17 @@ def test_every_part_runs_small_on_a_cpu(monkeypatch, tmp_path):
 def test_another_loss_than_the_cpus_is_told(monkeypatch):
     monkeypatch.setattr(gpu, "TOLERANCES", dict.fromkeys(gpu.PRECISIONS, -1.0))
     assert not any(gpu.losses("cpu", gpu.SMALL)[name]["agrees"] for name in gpu.PRECISIONS)
+
+
+def test_predictions_grow_with_layers_and_pairs(capsys):
+    sizes = {"vocab_size": 500, "pieces": 5}
+    one, two, more = gpu_predicted.predictions((1, 2), (8,), **sizes) + gpu_predicted.predictions((1,), (64,), **sizes)
+    # of the layer's four matrices of attention and two of the feed-forward block, forward and twice backward
+    products = 6 * (2 * 8 * 5) * (4 * 512**2 + 2 * 512 * 1024)
+    of_layer = (two["TFLOP"] - one["TFLOP"]) * 1e12
+    assert products <= of_layer < 1.02 * products  # and the products of attention
+    assert one["peak GB"] < min(two["peak GB"], more["peak GB"])
+    assert all(one[name]["ms"] < two[name]["ms"] for name in ("V100", "H100"))
+    assert all(one["H100"]["ms"] <= row["V100"]["ms"] for row in (one, two, more))
+    gpu_predicted.show([one, two, more])
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 3
