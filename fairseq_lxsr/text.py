@@ -56,7 +56,9 @@ def normalise(text: str, options: TextOptions) -> str:
     """
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
-    text = _BLANKS.sub(" ", text).strip()
+    if "  " in text or not text.isprintable():  # no other text has blanks to replace
+        text = _BLANKS.sub(" ", text)
+    text = text.strip()
     return text.lower() if options.lowercase else text
 
 

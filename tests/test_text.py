@@ -1,7 +1,9 @@
+import sys
+
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text import TextOptions, Tokenizer, is_punctuation, normalise, read_dictionary
+from fairseq_lxsr.text import _BLANKS, TextOptions, Tokenizer, is_punctuation, normalise, read_dictionary
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,12 @@ from fairseq_lxsr.text import TextOptions, Tokenizer, is_punctuation, normalise,
 )
 def test_white_space_and_control_characters_become_single_blanks(text, expected):
     assert normalise(text, TextOptions()) == expected
+
+
+def test_every_blank_is_looked_for():
+    blanks = "".join(_BLANKS.findall("".join(map(chr, range(sys.maxunicode + 1))))).replace(" ", "")
+    assert len(blanks) > 2000  # with surrogates
+    assert [blank for blank in blanks if blank.isprintable()] == []
 
 
 def test_lower_case_is_an_option():
