@@ -42,6 +42,7 @@ from quality_sets import (
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.embeddings import ModelFolder, Reranker
 from fairseq_lxsr.files import read_parallel
 
 KEY = ("name", "trained on", "minutes", "seed", "vocab_size", "max_updates", "text")
@@ -188,6 +189,17 @@ class Measure:
             found[str(dim)] = retrieval(first, self.sets, self.crowd, self.seen)
         return {"truncated": found} if found else {}
 
+    def reranked(self, encode, model: Path, depths: Sequence[int]) -> dict:
+        """Retrieval and minimal pairs by pieces, with each number of nearest scored again."""
+        found = {}
+        for depth in depths:
+            again = Reranker(ModelFolder(SentenceEncoder.from_pretrained(model)), depth)
+            found[again.name] = {
+                "retrieval": retrieval(encode, self.sets, self.crowd, self.seen, again),
+                "contrast": contrast(encode, self.contrast, again),
+            }
+        return {"reranked": found} if found else {}
+
     def __call__(self, encode, classify: bool) -> dict:
         result: dict = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
         result["candidates"] = {language: len(crowd) for language, crowd in self.crowd.items()}
@@ -249,6 +261,7 @@ def main() -> None:
             for pair, measure in measures.items():
                 found = result | {"pair": pair, **measure(encode, args.classify), "machine": machine()}
                 found |= measure.truncated(encode, config.get("truncate_dims", ()))
+                found |= measure.reranked(encode, model, config.get("rerank", ()))
                 show(found)
                 with args.output.open("a") as output:
                     output.write(json.dumps(found) + "\n")

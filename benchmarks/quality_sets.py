@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import Reranker
 from fairseq_lxsr.evaluation.classifier import train_classifiers
 from fairseq_lxsr.evaluation.documents import PRESETS
-from fairseq_lxsr.evaluation.minimal_pairs import RULES, change, nearer
+from fairseq_lxsr.evaluation.minimal_pairs import RULES, change, nearer, preferred
 from fairseq_lxsr.files import read_lines
-from fairseq_lxsr.retrieval import nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval import merge_neighbours, nearest_neighbours, normalise_rows
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 SETS = {  # name -> file of a language pair, where there is one
@@ -83,13 +84,18 @@ def distractors(data: Path, language: str, pair: str, count: int, known: set[str
 
 
 def retrieval(
-    encode: Encode, sets: dict[str, dict[str, list[str]]], others: dict[str, list[str]], seen: dict[str, set[str]]
+    encode: Encode,
+    sets: dict[str, dict[str, list[str]]],
+    others: dict[str, list[str]],
+    seen: dict[str, set[str]],
+    reranker: Reranker | None = None,
 ) -> dict[str, dict]:
     """P@1 in percent of each set and direction among its own sentences and the distractors.
 
     Args:
         others: distractors by language.
         seen: words of the training text by language.
+        reranker: scores the nearest again.
     Returns: set -> direction -> `P@1`, `alone` (without distractors), and P@1 by thirds of the queries' length (`by
         length`, short first) and by whether all words of a query were seen (`all seen`, `some unseen`).
     """
@@ -100,17 +106,40 @@ def retrieval(
         vectors = {language: normalise_rows(encode(sides[language])) for language in languages}
         found[name] = {}
         for source, target in (languages, languages[::-1]):
-            own = (vectors[source] * vectors[target]).sum(axis=1)
-            _, which = nearest_neighbours(vectors[source], vectors[target], 1)
-            alone = which[:, 0] == np.arange(len(own))
-            far, _ = nearest_neighbours(vectors[source], crowd[target], 1)
-            right = alone & (own > far[:, 0])
+            queries, parts = vectors[source], [vectors[target], crowd[target]]
+            if reranker:
+                text = sides[source], [*sides[target], *others[target]]
+                alone, right = (first_again(reranker, text, queries, some) for some in (parts[:1], parts))
+            else:
+                own = (queries * vectors[target]).sum(axis=1)
+                _, which = nearest_neighbours(queries, vectors[target], 1)
+                alone = which[:, 0] == np.arange(len(own))
+                far, _ = nearest_neighbours(queries, crowd[target], 1)
+                right = alone & (own > far[:, 0])
             found[name][f"{source}-{target}"] = {
                 "P@1": percent(right),
                 "alone": percent(alone),
                 **_by_kind(sides[source], right, seen[source]),
             }
     return found
+
+
+def nearest_in(queries: np.ndarray, parts: Sequence[np.ndarray], depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and rows [N, depth] of the nearest in all parts together."""
+    starts = np.cumsum([0, *map(len, parts)])
+    found = (nearest_neighbours(queries, part, min(depth, len(part))) for part in parts)
+    return merge_neighbours(
+        ((cosines, ids + start) for (cosines, ids), start in zip(found, starts, strict=False)), depth
+    )
+
+
+def first_again(
+    reranker: Reranker, text: tuple[list[str], list[str]], queries: np.ndarray, parts: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Whether the translation, of the same row, is the first of the nearest that are scored again [N]."""
+    near = nearest_in(queries, parts, reranker.depth)
+    _, best = reranker.best(text[0], lambda rows: [text[1][row] for row in rows], *near)
+    return best[:, 0] == np.arange(len(best))
 
 
 def _by_kind(queries: list[str], right: np.ndarray, seen: set[str]) -> dict:
@@ -146,12 +175,30 @@ def minimal_pairs(sets: dict[str, dict[str, list[str]]], other: str) -> dict[str
     return found
 
 
-def contrast(encode: Encode, pairs: dict[str, list[tuple[str, str, str]]]) -> dict[str, float]:
-    """Per cent of minimal pairs whose true sentence is nearer to the translation, as `lxsr eval minimal-pairs`."""
-    return {
-        rule: round(nearer(*(encode(list(column)) for column in zip(*triples, strict=True))).value, 2)
-        for rule, triples in pairs.items()
-    }
+def contrast(
+    encode: Encode, pairs: dict[str, list[tuple[str, str, str]]], reranker: Reranker | None = None
+) -> dict[str, float]:
+    """Per cent of minimal pairs whose true sentence is nearer to the translation, as `lxsr eval minimal-pairs`.
+
+    Args:
+        reranker: scores both sentences.
+    """
+    found = {}
+    for rule, triples in pairs.items():
+        columns = [list(column) for column in zip(*triples, strict=True)]
+        vectors = [encode(column) for column in columns]
+        found[rule] = preferred(_difference(reranker, columns, vectors)) if reranker else nearer(*vectors)
+    return {rule: round(outcomes.value, 2) for rule, outcomes in found.items()}
+
+
+def _difference(reranker: Reranker, columns: list[list[str]], vectors: list[np.ndarray]) -> np.ndarray:
+    """Scores of the true sentences less those of the changed ones [P]."""
+    units = [normalise_rows(side) for side in vectors]
+    cosines = np.stack([(units[0] * other).sum(axis=1) for other in units[1:]], axis=1)  # [P, 2]
+    both, count = columns[1] + columns[2], len(columns[0])
+    ids = np.arange(2 * count).reshape(2, count).T
+    scores = reranker.scores(columns[0], lambda rows: [both[row] for row in rows], cosines, ids)
+    return scores[:, 0] - scores[:, 1]
 
 
 # -- classification

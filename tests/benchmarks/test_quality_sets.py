@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 from quality_sets import contrast, distractors, minimal_pairs, retrieval
 
-from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.embeddings import Reranker, Text
 from fairseq_lxsr.evaluation.minimal_pairs import evaluate
 
 ENGLISH = ["The dog is in the garden.", "It was found in 1984.", "She can see 12 dogs.", "A dog of a man."]
@@ -41,6 +41,43 @@ def test_the_protocol_has_the_same_values():
     score, _ = evaluate(Text(sets["toy"]["fr"], "fr"), Text(ENGLISH, "en", "toy.en"), Bag())
     assert {name: round(value, 2) for name, value in score.values.items()} == found
     assert found.keys() == {"swap", "negation", "number"}
+
+
+class AddsOne:
+    """A reranker that gives one sentence 1 more."""
+
+    depth = 2
+
+    def __init__(self, sentence):
+        self.sentence = sentence
+
+    def scores(self, queries, read, cosines, ids):
+        return cosines + np.reshape([line == self.sentence for line in read(ids.ravel())], ids.shape)
+
+    best = Reranker.best
+
+
+def test_retrieval_and_minimal_pairs_by_the_scores_of_a_reranker():
+    vectors = {"a": [1, 0], "b": [0, 1], "un": [0.9, 0.1], "deux": [0.1, 0.9], "near": [0.05, 1], "far": [-1, -1]}
+
+    def encode(sentences):
+        return np.array([vectors[sentence] for sentence in sentences], np.float32)
+
+    sets = {"toy": {"en": ["a", "b"], "fr": ["un", "deux"]}}
+    arguments = encode, sets, {"en": ["far"], "fr": ["far", "near"]}, {"en": set(), "fr": set()}
+    found = {
+        line: retrieval(*arguments, AddsOne(line))["toy"]["en-fr"] for line in ("un", "deux", "near", "far", "none")
+    }
+    assert {line: (values["alone"], values["P@1"]) for line, values in found.items()} == {
+        "un": (50, 50),  # of `a`; among its own it is the second of `b`
+        "deux": (50, 50),  # of `b`; is the second of `a`
+        "near": (100, 50),
+        "far": (100, 50),  # is not among the two that are scored again
+        "none": (100, 50),
+    }
+    pairs = {"rule": [("un", "a", "b")]}
+    assert contrast(encode, pairs, AddsOne("b")) == {"rule": 0}
+    assert contrast(encode, pairs, AddsOne("a")) == contrast(encode, pairs) == {"rule": 100}
 
 
 def test_retrieval_counts_distractors_and_kinds_of_queries():
