@@ -11,7 +11,7 @@ from fairseq_lxsr.ranges import NOT_NEGATIVE, at_least
 from fairseq_lxsr.retrieval import Pieces, piece_scores
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-WEIGHT = 1.0  # of MaxSim beside the cosine; chosen on text that is not in eval/, see docs/results.md
+WEIGHT = 0.5  # of MaxSim beside the cosine; docs/results.md says how it was chosen
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
 
 Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number
@@ -42,7 +42,7 @@ class Reranker:
 
     @property
     def name(self) -> str:
-        """What ranks, for signatures of scores: `cosine+1maxsim-of-10`."""
+        """What ranks, for signatures of scores: `cosine+0.5maxsim-of-10`."""
         return f"cosine+{self.weight:g}maxsim-of-{self.depth}"
 
     def check_depth(self, least: int) -> None:

@@ -100,11 +100,11 @@ def test_protocols_rank_again(encoder, order):
     alike = SimpleEncoder(encoder)
     texts = xsr.select(pairs)
     [score, _] = xsr.evaluate(texts, alike, ["nn"], Reranker(alike, 40))
-    assert score.settings["metric"] == "cosine+1maxsim-of-40"
+    assert score.settings["metric"] == "cosine+0.5maxsim-of-40"
     assert score.values["P@1"] == 100
     source, target = (Text([pair[side] for pair in pairs]) for side in (0, 1))
     for errors in similarity_search.evaluate("tatoeba", source, target, alike, Reranker(alike, 40)):
-        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1maxsim-of-40")
+        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+0.5maxsim-of-40")
     assert similarity_search.evaluate("tatoeba", source, target, alike)[0].values["error"] > 90
 
 
@@ -153,7 +153,7 @@ def test_commands(encoder, tmp_path):
         (tmp_path / name).write_text("\n".join(side[:60]) + "\n", encoding="utf-8")
     files = ("--model", model, "--source", tmp_path / "en", "--target", tmp_path / "fr")
     for verb in ("xsr", "tatoeba"):
-        assert "|metric:cosine+1maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
+        assert "|metric:cosine+0.5maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
     lxsr_here("index", "--model", model, "--input", tmp_path / "fr", "--output", tmp_path / "index")
     search = ("search", "--index", tmp_path / "index", ENGLISH[0], "--k", 2)
     lines = [lxsr_here(*search, *more).stdout.splitlines() for more in ((), ("--rerank", 60))]
