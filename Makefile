@@ -2,7 +2,7 @@
 PYTHON ?= python3
 export DATA SRC TGT WORK RECIPE
 
-.PHONY: help install demo test lint docs
+.PHONY: help install demo test lint docs bench
 
 help:
 	@echo "make demo   train on the translations of the programs on this machine, search with the result (4 to 8 minutes the first time)"
@@ -10,6 +10,7 @@ help:
 	@echo "make test   run all tests"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
+	@echo "make bench  all benchmarks, small, beside their goals (5 minutes on a quiet machine)"
 
 install:
 	@$(PYTHON) tools/install.py
@@ -29,3 +30,6 @@ lint: install
 # not --quiet, which hides warnings from --strict
 docs: install
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean
+
+bench: install
+	.venv/bin/python benchmarks/bench.py --output benchmarks/results/bench.json

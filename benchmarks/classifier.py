@@ -15,28 +15,34 @@ from fairseq_lxsr.evaluation.classifier import train_classifiers
 from fairseq_lxsr.evaluation.documents import PRESETS
 
 CLASSES = 4
-SIZES = {"train": 1_000, "dev": 1_000, "test": 4_000}
+PARTS = {"train": 1, "dev": 1, "test": 4}  # times --documents
 
 
-def documents(width: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def documents(width: int, count: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Vectors around one centre a class, hard enough that training does not end early."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((CLASSES, width))
     parts = {}
-    for name, count in SIZES.items():
-        labels = rng.integers(0, CLASSES, count)
-        parts[name] = ((centres[labels] + 6 * rng.standard_normal((count, width))).astype(np.float32), labels)
+    for name, times in PARTS.items():
+        labels = rng.integers(0, CLASSES, times * count)
+        noise = 6 * rng.standard_normal((len(labels), width))
+        parts[name] = ((centres[labels] + noise).astype(np.float32), labels)
     return parts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=1024, help="of the embeddings (default: 1024)")
+    parser.add_argument("--documents", type=int, default=1000, help="to train on (default: 1000)")
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
-    parts = documents(args.width)
-    results: dict[str, object] = {"machine": machine(), "sizes": SIZES, "width": args.width}
+    parts = documents(args.width, args.documents)
+    results: dict[str, object] = {
+        "machine": machine(),
+        "sizes": {name: len(labels) for name, (_, labels) in parts.items()},
+        "width": args.width,
+    }
     for protocol, presets in PRESETS.items():
         for name, config in presets.items():
             seconds, accuracy = [], 0.0

@@ -1,11 +1,12 @@
 """Embeddings without parallel text on real documents: what every step is worth, by the size of the draws.
 
 python benchmarks/context.py --data DIR --work FOLDER --output benchmarks/results/context.jsonl
+    --plot docs/context.svg
 
 DIR has docs/novels.LANG.txt.gz, eval/pud.LANG.txt.gz, eval/xquad-questions.LANG.txt.gz and
 classification/SET/LANG.PART.tsv.gz. English with each other language; the first stage is trained once and copied for
 every size of the draws. One line of results a step: P@1 in percent both ways, what the mining found, seconds; with
-some, accuracy of a classifier trained on English. Steps that are in the file already are left out. A plot lies beside.
+some, accuracy of a classifier trained on English. Steps that are in the file already are left out.
 """
 
 import argparse
@@ -16,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from laser_family import retrieval
 from machine import machine
@@ -26,9 +26,6 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.rounds import REPORT, Rounds, TrainingText
 from fairseq_lxsr.preparation.documents import prepare_documents
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 KEY = ("arch", "language", "draw", "step")
 STAGE = 0  # where there are no draws yet
@@ -78,6 +75,11 @@ def mean_pud(result: dict) -> float:
 
 def plot(results: list[dict], file: Path) -> None:
     """P@1 by step, and by the size of the draws; a line a language."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
     steps: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     last: defaultdict[tuple[str, str], dict[int, list[float]]] = defaultdict(dict)
     largest = max(result["draw"] for result in results)
@@ -140,6 +142,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw all that is in the file of results")
     parser.add_argument("--languages", nargs="+", default=["fr", "de", "es", "zh"], help="default: fr de es zh")
     parser.add_argument("--draws", nargs="+", type=int, default=[10_000, 1_000, 100, 1], help="m (default: 10000 to 1)")
     parser.add_argument("--arch", default="context_transformer_static", help="default: context_transformer_static")
@@ -152,7 +155,8 @@ def main() -> None:
     results = Results(args.output)
     for language in args.languages:
         study(language, args, results)
-        plot(results.lines, args.output.with_suffix(".svg"))
+        if args.plot:
+            plot(results.lines, args.plot)
 
 
 if __name__ == "__main__":

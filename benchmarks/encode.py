@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -66,10 +66,10 @@ def embed_alone(folder: Path, sentences: list[str], dtype: str) -> int:
     return resident() - before
 
 
-def peak_memory(folder: Path, sentences: list[str]) -> dict[str, int]:
+def peak_memory(folder: Path, sentences: list[str], dtypes: Sequence[str]) -> dict[str, int]:
     """The same for each precision, each in a process of its own."""
     found = {}
-    for dtype in OUR_DTYPES:
+    for dtype in dtypes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             found[dtype] = pool.apply(embed_alone, (folder, sentences, dtype))
     return found
@@ -114,18 +114,17 @@ def onnx_runner(encoder: SentenceEncoder, folder: Path) -> Callable[[list[str]],
     return run
 
 
-def contestants(encoder: SentenceEncoder, folder: Path) -> dict[str, Callable[[list[str]], object]]:
+def contestants(
+    encoder: SentenceEncoder, folder: Path, dtypes: Sequence[str]
+) -> dict[str, Callable[[list[str]], object]]:
     from sentence_transformers import SentenceTransformer
 
     export_sentence_transformers(encoder, folder / "st")
-    theirs = SentenceTransformer(str(folder / "st"), device="cpu")
+    theirs = SentenceTransformer(str(folder / "st"), device="cpu", trust_remote_code=True)
     for name, int8 in (("onnx", False), ("onnx8", True)):
         export_onnx(encoder, folder / name, int8=int8)
     return {
-        **{
-            f"ours, {dtype}": partial(encoder.encode, batch_size=BATCH_SIZES["ours"], dtype=dtype)
-            for dtype in OUR_DTYPES
-        },
+        **{f"ours, {dtype}": partial(encoder.encode, batch_size=BATCH_SIZES["ours"], dtype=dtype) for dtype in dtypes},
         "sentence-transformers": lambda sentences: theirs.encode(
             sentences, batch_size=BATCH_SIZES["sentence-transformers"]
         ),
@@ -144,6 +143,8 @@ def main() -> None:
     parser.add_argument(
         "--vocabulary", type=int, default=50_000, help="of a random encoder, at least (default: 50,000)"
     )
+    parser.add_argument("--no-memory", action="store_true", help="do not measure memory, in processes of their own")
+    parser.add_argument("--dtypes", nargs="+", default=OUR_DTYPES, choices=OUR_DTYPES, help="of ours (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
@@ -152,12 +153,12 @@ def main() -> None:
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = sized(args.model, args.width, args.layers, args.vocabulary, Path(temporary) / "model")
-        memory = peak_memory(folder, sentences)
+        memory = {} if args.no_memory else peak_memory(folder, sentences, args.dtypes)
         encoder = SentenceEncoder.from_pretrained(folder, "cpu")
         config = encoder.model.config
         lengths = encoder.tokenizer.encode_flat(sentences)[1].clip(max=config.max_positions)
         flops = layer_flops(config, lengths)
-        runs = contestants(encoder, Path(temporary))
+        runs = contestants(encoder, Path(temporary), args.dtypes)
         for run in runs.values():
             run(sentences[:500])
         for _ in range(args.repeats):

@@ -26,7 +26,6 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files import read_lines
 
 LANGUAGES = ("de", "es", "fr", "it")
-PAIRS = tuple(f"en-{language}" for language in LANGUAGES)
 VOCAB_SIZE = 8_000
 KEY = ("system", "pairs", "minutes", "seed")  # of a run
 COMMON = ("--cpu", "--num-workers", "0", "--validate-interval-updates", "250", "--save-interval-updates", "100000")
@@ -46,10 +45,13 @@ SYSTEMS = {
 }
 JOINT = ("laser_1", "laser_6", "claser_6", "tlaser", "ctlaser", "lxsr", "ctlaser_every_4")
 SINGLE = ("tlaser", "ctlaser")
-RUNS = [
-    *((system, ",".join(PAIRS)) for system in JOINT),
-    *((system, pair) for pair in ("en-fr", "en-de") for system in SINGLE),
-]
+SINGLE_PAIRS = ("en-fr", "en-de")
+
+
+def runs(pairs: list[str]) -> list[tuple[str, str]]:
+    """Systems and what they are trained on: all pairs together, and some alone."""
+    single = [(system, pair) for pair in SINGLE_PAIRS if pair in pairs for system in SINGLE]
+    return [*((system, ",".join(pairs)) for system in JOINT), *single]
 
 
 def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict:
@@ -121,14 +123,16 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for text, checkpoints and models")
     parser.add_argument("--minutes", type=float, default=5, help="of training, each run (default: 5)")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
+    parser.add_argument("--languages", nargs="+", default=LANGUAGES, metavar="LANG", help="default: de es fr it")
     parser.add_argument("--only", nargs="+", metavar="SYSTEM", default=list(SYSTEMS), help="default: all")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
     args = parser.parse_args()
     args.work = args.work.absolute()
     results = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
     done = {tuple(result[name] for name in KEY) for result in results}
-    data_bin = prepare(args.data, args.work, PAIRS, VOCAB_SIZE)
-    for system, pairs in RUNS:
+    all_pairs = [f"en-{language}" for language in args.languages]
+    data_bin = prepare(args.data, args.work, all_pairs, VOCAB_SIZE)
+    for system, pairs in runs(all_pairs):
         if system not in args.only or (system, pairs, args.minutes, args.seed) in done:
             continue
         results.append(measure(system, pairs, args, data_bin))

@@ -14,15 +14,14 @@ import argparse
 import itertools
 import json
 import random
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from machine import machine
+from processes import measured
 
 from fairseq_lxsr.files import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import comparable, first_objection, make_filters
@@ -30,7 +29,6 @@ from fairseq_lxsr.text import TextOptions, Tokenizer
 
 PAIR = ("en", "fr")
 FILTERS = ("characters", "length", "ratio", "letters", "identical", "numbers")
-HELD_OUT = 2000
 
 
 def corpus(folder: Path) -> list[tuple[str, str]]:
@@ -69,61 +67,25 @@ def write_text(pairs: list[tuple[str, str]], count: int, prefix: Path) -> None:
             right.write(f"{target}\n")
 
 
-def tree_memory(root: int) -> int:
-    """Bytes that a process and those it started hold now (Linux)."""
-    total = 0
-    for process in [root, *map(int, children(root))]:
-        try:
-            status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
-            total += 1024 * int(status.split("VmRSS:")[1].split()[0])
-        except (OSError, IndexError):
-            continue  # it has just ended
-    return total
-
-
-def children(process: int) -> list[str]:
-    try:
-        return Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
-    except OSError:
-        return []
-
-
-def measured(*command: str | Path | int) -> tuple[float, int]:
-    """Seconds that a command took and the most memory it held."""
-    start, peak = time.perf_counter(), 0
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert process.stderr
-        said: list[bytes] = []
-        reader = threading.Thread(target=said.extend, args=(process.stderr,))
-        reader.start()
-        while process.poll() is None:
-            peak = max(peak, tree_memory(process.pid))
-            time.sleep(0.05)
-        reader.join()
-    if process.returncode:
-        raise SystemExit(b"".join(said).decode())
-    return time.perf_counter() - start, peak
-
-
-def ours(work: Path, prefix: Path, count: int, workers: int) -> dict:
+def ours(work: Path, prefix: Path, count: int, args: argparse.Namespace) -> dict:
     """Every stage of `lxsr prepare`, timed."""
     lxsr = (sys.executable, "-m", "fairseq_lxsr.cli.main")
-    common: tuple[str | Path | int, ...] = ("--work", work, "--lang-pairs", "-".join(PAIR), "--workers", workers)
-    sizes = ("--valid-size", HELD_OUT, "--test-size", HELD_OUT)
+    common: tuple[str | Path | int, ...] = ("--work", work, "--lang-pairs", "-".join(PAIR), "--workers", args.workers)
+    sizes = ("--valid-size", args.held_out, "--test-size", args.held_out)
     stages: dict[str, tuple[str | Path | int, ...]] = {
         "clean": ("--data", prefix, "--filters", ",".join(FILTERS), *sizes),
-        "subwords": ("--vocab-size", 16_000),
+        "subwords": ("--vocab-size", args.vocab_size),
         "binarise": (),
     }
-    result: dict = {"pairs": count, "workers": workers}
+    result: dict = {"pairs": count, "workers": args.workers}
     for stage, options in stages.items():
-        seconds, memory = measured(*lxsr, stage, *common, *options)
+        seconds, _, memory, _ = measured([*lxsr, stage, *common, *options])
         result[stage] = {"seconds": seconds, "peak bytes": memory}
         print(f"{count:,} pairs, {stage}: {seconds:.1f} s, {memory / 2**20:.0f} MiB", file=sys.stderr)
     return result
 
 
-def plain(work: Path, prefix: Path, subwords: Path) -> dict:
+def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
     """The same work in one process, as one writes it when one is in a hurry."""
     work.mkdir()
     start = time.perf_counter()
@@ -137,11 +99,11 @@ def plain(work: Path, prefix: Path, subwords: Path) -> dict:
                 known.add(key)
                 kept.append((pair, key))
     random.Random(1).shuffle(kept)
-    held, rest = kept[: 2 * HELD_OUT], kept[2 * HELD_OUT :]
+    held, rest = kept[: 2 * held_out], kept[2 * held_out :]
     sides = [{key[side] for _, key in held} for side in (0, 1)]
     splits = {
-        "valid": held[:HELD_OUT],
-        "test": held[HELD_OUT:],
+        "valid": held[:held_out],
+        "test": held[held_out:],
         "train": [(pair, key) for pair, key in rest if key[0] not in sides[0] and key[1] not in sides[1]],
     }
     cleaned = time.perf_counter()
@@ -163,7 +125,7 @@ def plain(work: Path, prefix: Path, subwords: Path) -> dict:
         "--workers",
         "1",
     ]
-    measured(*command, *prefixes, *dictionary)
+    measured([*command, *prefixes, *dictionary])
     end = time.perf_counter()
     return {"clean": cleaned - start, "binarise": end - cleaned, "kept": len(kept)}
 
@@ -175,6 +137,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of the comparison (default: 3)")
     parser.add_argument("--largest", type=int, nargs="*", default=[1_000_000, 10_000_000], help="further sizes")
     parser.add_argument("--workers", type=int, default=2, help="default: 2")
+    parser.add_argument(
+        "--held-out", type=int, default=2000, help="pairs, for validation and for testing (default: 2000)"
+    )
+    parser.add_argument("--vocab-size", type=int, default=16_000, help="default: 16,000")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     pairs = corpus(args.data)
@@ -189,8 +155,8 @@ def main() -> None:
         work = Path(temporary)
         write_text(pairs, args.pairs, work / "text")
         for run in range(args.repeats):
-            mine = ours(work / f"ours{run}", work / "text", args.pairs, args.workers)
-            theirs = plain(work / f"plain{run}", work / "text", work / f"ours{run}" / "subwords")
+            mine = ours(work / f"ours{run}", work / "text", args.pairs, args)
+            theirs = plain(work / f"plain{run}", work / "text", work / f"ours{run}" / "subwords", args.held_out)
             kept = sum(
                 1
                 for split in ("train", "valid", "test")
@@ -200,7 +166,7 @@ def main() -> None:
             print(f"plain script: {theirs}", file=sys.stderr)
         for count in args.largest:
             write_text(pairs, count, work / "text")
-            results["sizes"].append(ours(work / f"size{count}", work / "text", count, args.workers))
+            results["sizes"].append(ours(work / f"size{count}", work / "text", count, args))
     report(results)
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)

@@ -185,6 +185,8 @@ def contrast(
     """
     found = {}
     for rule, triples in pairs.items():
+        if not triples:
+            continue
         columns = [list(column) for column in zip(*triples, strict=True)]
         vectors = [encode(column) for column in columns]
         found[rule] = preferred(_difference(reranker, columns, vectors)) if reranker else nearer(*vectors)

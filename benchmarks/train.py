@@ -13,6 +13,7 @@ CPU). Words are pieces of the target, of both sides for the lightweight model.
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -78,13 +79,13 @@ def train(program: Iterable[object], updates: int) -> dict[str, float]:
     }
 
 
-def ours(system: str, data: Path, updates: int, precision: str) -> dict[str, float]:
+def ours(system: str, data: Path, updates: int, precision: str, more: Iterable[str]) -> dict[str, float]:
     recipe, *options = SYSTEMS[system]
     program = ("fairseq_lxsr.cli.main", "train", data, "--recipe", recipe, *options, "--cpu-precision", precision)
-    return train(program, updates)
+    return train((*program, *more), updates)
 
 
-def fairseq_laser(data: Path, updates: int, precision: str) -> dict[str, float]:
+def fairseq_laser(data: Path, updates: int) -> dict[str, float]:
     """fairseq's own LASER on the first language pair of the folder, both directions."""
     import fairseq
     from fairseq.data import data_utils
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="default: both")
     parser.add_argument("--updates", type=int, default=120, help="updates of a run (default: 120)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (default: 3)")
+    parser.add_argument("--options", default="", metavar="'--X Y'", help="of `lxsr train`, for all systems of ours")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     data = args.data.absolute()
@@ -139,14 +141,16 @@ def main() -> None:
         for precision, system in product(args.precisions, args.systems):
             if system == FAIRSEQ_LASER and precision != "float32":
                 continue
-            run = fairseq_laser if system == FAIRSEQ_LASER else lambda *rest, name=system: ours(name, *rest)
-            result = run(data, args.updates, precision)
+            if system == FAIRSEQ_LASER:
+                result = fairseq_laser(data, args.updates)
+            else:
+                result = ours(system, data, args.updates, precision, shlex.split(args.options))
             runs.setdefault(f"{system}, {precision}", []).append(result)
             print(system, precision, {key: round(value) for key, value in result.items()}, file=sys.stderr)
     show(runs)
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        results = {"updates": args.updates, "machine": machine(), "runs": runs}
+        results = {"updates": args.updates, "options": args.options, "machine": machine(), "runs": runs}
         args.output.write_text(json.dumps(results, indent=2) + "\n")
 
 

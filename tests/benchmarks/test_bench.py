@@ -1,0 +1,50 @@
+"""Every benchmark runs, as small as it can be; what they find is judged."""
+
+import sys
+
+import bench
+import growth
+import pytest
+from conftest import ROOT, forked_commands, forked_environment
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """What the benchmarks read; their commands are forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(forked_commands() / "python"))
+        for name, value in forked_environment().items():
+            patch.setenv(name, value)
+        yield bench.Made(tmp_path_factory.mktemp("bench"), smoke=True).paths | {"released": None}
+
+
+@pytest.mark.parametrize("name", [name for name, row in bench.ROWS.items() if row.smoke is not None])
+def test_benchmark_runs(name, paths):
+    if missing := bench.ROWS[name].missing(paths):
+        pytest.skip(missing)
+    result = bench.run(name, bench.ROWS[name], paths, smoke=True)
+    assert "failed" not in result, result["failed"]
+
+
+def test_every_benchmark_has_a_row():
+    """A module of benchmarks/ with a command line, but for the one that runs the others."""
+    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()}
+    assert {name.split(",")[0] for name in bench.ROWS} == programs - {"bench", *bench.NOT_RUN}
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"), [({"least": 3}, False), ({"least": 2}, True), ({"most": 1.9}, False), ({"most": 2}, True)]
+)
+def test_a_figure_is_judged(goal, met):
+    found = bench.Figure("ratio", lambda results: results["a"] / results["b"], **goal).found({"a": 4, "b": 2})
+    assert (found["measured"], found["met"]) == (2, met)
+
+
+@pytest.mark.parametrize("power", [1, 1.3, 2])
+def test_the_exponent_is_that_above_the_constant(power):
+    seconds = {size: 7 + 1e-3 * size**power for size in (1_000, 5_000, 40_000)}
+    assert growth.exponent(seconds, least=0.3) == pytest.approx(power, abs=0.011)
+
+
+def test_no_exponent_where_the_time_hardly_grows():
+    assert growth.exponent({1_000: 2.0, 10_000: 2.1, 100_000: 2.2}, least=0.3) is None
