@@ -46,6 +46,8 @@ class StoredEmbeddings:
         return read_embeddings(embedding_files(self.folder)[0], self.raw_width).shape[1]
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
+        if not text.file:
+            raise InputError(f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model")
         path = self._find(text.file)
         known = self.text_of.setdefault(path, text.file)
         if known != text.file:

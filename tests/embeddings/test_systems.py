@@ -108,6 +108,8 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
             system.embed(text)
     with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.parquet, \.raw, "):
         system.embed(Text(["x"], file="other"))
+    with pytest.raises(InputError, match="belong to text files, not to a stream; expected a model"):
+        system.embed(Text(["x"]))
 
 
 @pytest.mark.parametrize(
