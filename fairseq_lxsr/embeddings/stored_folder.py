@@ -47,7 +47,9 @@ class StoredEmbeddings:
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         if not text.file:
-            raise InputError(f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model")
+            raise InputError(
+                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model"
+            )
         path = self._find(text.file)
         known = self.text_of.setdefault(path, text.file)
         if known != text.file:

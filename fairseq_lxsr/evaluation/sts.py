@@ -21,6 +21,7 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray
 COLUMNS = (1, 2, 3)  # first sentence, second sentence, score, as in the data of mteb
 FEWEST = 3  # pairs: two are always correlated
 LARGEST = 1e6  # score that people give
+BLOCK = 4096  # pairs whose vectors are held in double precision
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,15 @@ def _number(text: str) -> float | None:
 
 def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
     """Compute the cosine of every pair [N] in double precision; equal vectors have exactly 1, so that they are tied."""
-    units = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (first.astype(float), second.astype(float))]
-    return 1 - np.square(units[0] - units[1]).sum(axis=1) / 2
+
+    def of_block(rows: slice) -> NDArray[np.float64]:
+        units = [
+            side / np.linalg.norm(side, axis=1, keepdims=True)
+            for side in (first[rows].astype(float), second[rows].astype(float))
+        ]
+        return 1 - np.square(units[0] - units[1]).sum(axis=1) / 2
+
+    return np.concatenate([of_block(slice(start, start + BLOCK)) for start in range(0, len(first), BLOCK)])
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
