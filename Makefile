@@ -10,7 +10,7 @@ help:
 	@echo "make test   run all tests"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
-	@echo "make bench  all benchmarks, small, beside their goals (5 minutes on a quiet machine)"
+	@echo "make bench  all benchmarks, small, beside their goals (minutes, on a quiet machine)"
 
 install:
 	@$(PYTHON) tools/install.py

@@ -1,8 +1,8 @@
 """All benchmarks, small: what each measures, beside its goal. `make bench` on a quiet machine.
 
-python benchmarks/bench.py --output benchmarks/results/bench.json     # about five minutes on two cores
+python benchmarks/bench.py --output benchmarks/results/bench.json     # minutes, on two cores
 python benchmarks/bench.py --only train encode
-python benchmarks/bench.py --smoke     # whether all of them run, about a minute; nothing is judged
+python benchmarks/bench.py --smoke     # whether all of them run; nothing is judged
 
 Text is made up, and so are the goals of this size: what a benchmark finds at its own size is in docs/performance.md.
 The exit status is 1 where a benchmark fails; a goal that is not met is only told, a busy machine meets none. A new

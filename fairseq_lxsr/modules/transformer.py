@@ -20,7 +20,7 @@ from fairseq_lxsr.modules.packing import Batches, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import TransformerConfig
 
-# positions a piece from which a CPU computes rows of similar length together in training, and the rows of such a group
+# a CPU computes rows of similar length together, in groups of GROUP, where a batch has more positions for each piece
 PADDED, GROUP = 1.5, 32
 
 
@@ -204,7 +204,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
         """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states are computed."""
-        if not self._is_bag and not self._many_lengths(batches):
+        if not self._is_bag and not self._has_much_padding(batches):
             return [pooled for pooled, _ in self(*batches)]
         width = max(tokens.shape[1] for tokens in batches)
         padding = self.config.padding_idx
@@ -212,8 +212,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
         pooled = self._embed_bags(tokens) if self._is_bag else self._embed_by_length(tokens)
         return list(pooled.split([len(part) for part in batches]))
 
-    def _many_lengths(self, batches: Sequence[Tensor]) -> bool:
-        """Whether padding takes most of the time; unknown on a GPU, where the answer would have to be waited for."""
+    def _has_much_padding(self, batches: Sequence[Tensor]) -> bool:
+        """Whether computing rows by length is worth it; not on a GPU, where the host would wait for the answer."""
         if not on_cpu(batches[0]):
             return False
         # numpy reads the tensors of a CPU where they are

@@ -12,6 +12,7 @@ Notation: n sentences in a batch, k candidates of each, T and U pieces of the lo
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,12 +34,16 @@ class Pieces:
     ids: IntArray
     lengths: IntArray
 
+    @cached_property
+    def starts(self) -> IntArray:
+        """Index of the first piece of each sentence [N]."""
+        return self.lengths.cumsum() - self.lengths
+
     def padded(self, sentences: IntArray) -> tuple[IntArray, np.ndarray]:
         """Return the ids [..., T] of sentences [...], whose last piece is repeated, and where they are not repeated."""
         lengths = self.lengths[sentences][..., None]
         places = np.arange(lengths.max())
-        starts = (self.lengths.cumsum() - self.lengths)[sentences][..., None]
-        return self.ids[starts + np.minimum(places, lengths - 1)], places < lengths
+        return self.ids[self.starts[sentences][..., None] + np.minimum(places, lengths - 1)], places < lengths
 
 
 def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray) -> FloatArray:
