@@ -1,20 +1,16 @@
 """Pieces of whole texts from those of their words, where SentencePiece splits each word by itself."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
-from typing import Any
 
 import numpy as np
+
+from fairseq_lxsr.sentencepiece_file import BPE, read_sentencepiece
 
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
 RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
-# fields of sentencepiece_model.proto, and their values where a model file lacks them
-TRAINER, NORMALIZER = 2, 3
-MODEL_TYPE, WHITESPACE_AS_SUFFIX = 3, 24
-RULE, DUMMY_PREFIX, REMOVE_WHITESPACE, ESCAPE_WHITESPACE = 1, 3, 4, 5
-UNIGRAM, BPE = 1, 2
 BLOCK = 4096  # texts that are looked up together
 MOST_WORDS, MOST_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
@@ -31,39 +27,14 @@ def splits_words_alone(model: bytes, pieces: Sequence[str]) -> bool:
         model: content of a SentencePiece model file.
         pieces: its pieces.
     """
-    fields = dict(_fields(model))  # of pieces, the last one
-    trainer, normalizer = (dict(_fields(fields.get(name, b""))) for name in (TRAINER, NORMALIZER))
+    file = read_sentencepiece(model)
     return (
-        trainer.get(MODEL_TYPE, UNIGRAM) == BPE
-        and not trainer.get(WHITESPACE_AS_SUFFIX, 0)
-        and normalizer.get(RULE) in RULES
-        and all(normalizer.get(name, 1) for name in (DUMMY_PREFIX, REMOVE_WHITESPACE, ESCAPE_WHITESPACE))
+        file.kind == BPE
+        and file.plain
+        and file.rule in RULES
         and WORD_START in pieces  # otherwise unknown pieces join across words
         and not any(WORD_START in piece[1:] or " " in piece for piece in pieces)
     )
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield numbers and values of the fields of a message in the format of Protocol Buffers."""
-    place = 0
-    while place < len(message):
-        key, place = _number(message, place)
-        value: Any
-        if key & 7 == 0:
-            value, place = _number(message, place)
-        else:
-            size, place = _number(message, place) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], place)
-            value, place = message[place : place + size], place + size
-        yield key >> 3, value
-
-
-def _number(message: bytes, place: int) -> tuple[int, int]:
-    """Read a number of seven bits a byte, lowest first; return it and the place after it."""
-    number = shift = 0
-    while message[place] > 127:
-        number |= (message[place] & 127) << shift
-        place, shift = place + 1, shift + 7
-    return number | message[place] << shift, place + 1
 
 
 class _Numbers(dict[str, int]):

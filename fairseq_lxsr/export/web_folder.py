@@ -21,8 +21,8 @@ import numpy as np
 from fairseq_lxsr.bag import ORDER, TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.files import BLANKS, atomic_folder
+from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.text import Tokenizer
 
 PAGE_FILE = "index.html"

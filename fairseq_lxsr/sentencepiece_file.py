@@ -1,11 +1,12 @@
 """Reads a SentencePiece model file, which is a protocol buffer, without the library protobuf.
 
-Its fields have the numbers of sentencepiece_model.proto; fields that no export needs are skipped.
+Its fields have the numbers of sentencepiece_model.proto; fields that nobody here needs are skipped.
 """
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 NORMAL, BYTE = 1, 6  # types of pieces
@@ -24,21 +25,28 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceFile:
-    """What the exports need of a SentencePiece model.
+    """What is needed of a SentencePiece model; its vocabulary is read when it is asked for.
 
     Args:
-        pieces: the vocabulary in the order of its numbers.
+        messages: the pieces as they are stored, in the order of their numbers.
         kind: `UNIGRAM`, `BPE` or the number of another kind.
         byte_fallback: whether unknown letters become bytes.
+        rule: name of the normalization.
         charsmap: the precompiled normalization; empty where there is none.
         plain: whether blanks are treated as by default: a mark before each word, none doubled, none after.
     """
 
-    pieces: list[Piece]
+    messages: list[bytes]
     kind: int
     byte_fallback: bool
+    rule: bytes
     charsmap: bytes
     plain: bool
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """The vocabulary in the order of its numbers."""
+        return [_piece(message) for message in self.messages]
 
 
 def read_sentencepiece(data: bytes) -> SentencePieceFile:
@@ -50,9 +58,10 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
     # the defaults of the format: unigram, and all treatment of blanks on
     blanks = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not trainer.get(24, 0)
     return SentencePieceFile(
-        [_piece(value) for number, value in messages if number == 1],
+        [value for number, value in messages if number == 1],
         trainer.get(3, UNIGRAM),
         bool(trainer.get(35, 0)),
+        bytes(normalizer.get(1, b"")),
         bytes(normalizer.get(2, b"")),
         blanks,
     )

@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 import toy
 
-from fairseq_lxsr.export.sentencepiece_file import read_sentencepiece
+from fairseq_lxsr.sentencepiece_file import read_sentencepiece
 
 KINDS = [
     {"model_type": "bpe", "vocab_size": 80},
