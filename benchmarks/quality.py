@@ -43,23 +43,33 @@ from quality_sets import (
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.embeddings import ModelFolder, Reranker
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.files import read_lines, read_parallel
 
 KEY = ("name", "trained on", "minutes", "seed", "vocab_size", "max_updates", "text")
 DEVICE = "--bf16" if torch.cuda.is_available() else "--cpu"
-SAVING = ("--save-interval-updates", "1000", "--keep-interval-updates", "1")  # a run that is interrupted goes on
+SAVE_INTERVAL = 1000  # updates; a run that is interrupted goes on
 COMMON = (DEVICE, "--num-workers", "1", "--disable-validation", "--log-interval", "1")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may use: minutes, or on a machine in use by others so many updates."""
+    """What a run may use: minutes, or on a machine in use by others so many updates.
+
+    Attributes:
+        stops: checkpoints on the way that are kept, to be measured too.
+    """
 
     minutes: float
     updates: int | None = None
+    stops: int = 0
 
     def part(self, share: float) -> "Budget":
-        return Budget(self.minutes * share, self.updates and round(self.updates * share))
+        return Budget(self.minutes * share, self.updates and round(self.updates * share), self.stops)
+
+    def saving(self, updates: int) -> list:
+        """Options of fairseq-train for a phase of so many updates."""
+        interval = max(1, updates // (self.stops + 1)) if self.stops else SAVE_INTERVAL
+        return ["--save-interval-updates", interval, "--keep-interval-updates", self.stops + 1]
 
 
 def fairseq_train(
@@ -88,7 +98,7 @@ def fairseq_train(
         return done.stdout
 
     if budget.updates:
-        run(0, budget.updates, *SAVING)
+        run(0, budget.updates, *budget.saving(budget.updates))
         return budget.updates
     plan = folder / "plan.json"  # of a run that was interrupted and goes on
     if not plan.exists():
@@ -100,7 +110,8 @@ def fairseq_train(
         updates = max(10, int(updates_per_second(trial) * seconds))
         folder.mkdir(exist_ok=True)
         plan.write_text(json.dumps([seconds, updates]))
-    run(*json.loads(plan.read_text()), *SAVING)
+    seconds, updates = json.loads(plan.read_text())
+    run(seconds, updates, *budget.saving(updates))
     return read_checkpoint(folder / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
 
 
@@ -124,15 +135,15 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
         teacher = embed_by(config["teacher"], trained, data_bin, folder, share) if "teacher" in config else []
         if share < 1:
             data_bin = subset(data_bin, folder / "data-bin", share)
-        start, updates = None, []
+        start: Path | None = None
+        updates = []
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)
             part = budget.part(phase.get("share", 1))
             updates.append(fairseq_train(phase, teacher, data_bin, save_dir, part, seed, start))
             start = save_dir / "checkpoint_last.pt"
-        export = ("--ema",) if config.get("ema") else ()
-        lxsr("export", "folder", "--checkpoint", start, "--output", folder / "model", "--dtype", "float16", *export)
-        return partial(SentenceEncoder.from_pretrained(folder / "model").encode), updates, folder / "model"
+        model = export(save_dir / "checkpoint_last.pt", folder / "model", *(("--ema",) if config.get("ema") else ()))
+        return partial(SentenceEncoder.from_pretrained(model).encode), updates, model
     if kind == "static":
         model = baselines.make_static(data_bin, config["dim"])
     else:
@@ -145,6 +156,19 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
     steps = baselines.train(model, pairs, folder, seed, training, budget.minutes, budget.updates)
     model.save(str(folder / "model"))
     return baselines.encoder(model), [steps], folder / "model"
+
+
+def count_pairs(work: Path, pairs: Sequence[str]) -> int:
+    """Training pairs of all language pairs together."""
+    return sum(
+        sum(1 for _ in read_lines(work / "corpus" / pair / f"train.{pair[:2]}", max_words=None)) for pair in pairs
+    )
+
+
+def export(checkpoint: Path, folder: Path, *options) -> Path:
+    """Write the model folder of a checkpoint, which is returned."""
+    lxsr("export", "folder", "--checkpoint", checkpoint, "--output", folder, "--dtype", "float16", *options)
+    return folder
 
 
 def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path, share: float) -> list:
@@ -200,6 +224,17 @@ class Measure:
             }
         return {"reranked": found} if found else {}
 
+    def curve(self, save_dir: Path) -> dict:
+        """Retrieval and minimal pairs of the checkpoints on the way, with their updates and minutes."""
+        found = []
+        for path in sorted(save_dir.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))[:-1]:
+            seconds = read_checkpoint(path)["extra_state"]["previous_training_time"]
+            encode = SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode
+            stop = {"updates": int(path.stem.split("_")[2]), "minutes": round(seconds / 60, 1)}
+            stop["retrieval"] = retrieval(encode, self.sets, self.crowd, self.seen)
+            found.append(stop | {"contrast": contrast(encode, self.contrast)})
+        return {"curve": found}
+
     def __call__(self, encode, classify: bool) -> dict:
         result: dict = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
         result["candidates"] = {language: len(crowd) for language, crowd in self.crowd.items()}
@@ -229,6 +264,7 @@ def main() -> None:
     parser.add_argument("--zero-shot", nargs="+", default=[], metavar="PAIR", help="measured but not trained on: fr-de")
     parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
     parser.add_argument("--updates", type=int, metavar="N", help="instead of --minutes, on a machine in use by others")
+    parser.add_argument("--curve", type=int, default=0, metavar="N", help="measure N checkpoints on the way, too")
     parser.add_argument("--text", nargs="+", default=["train"], metavar="NAME", help="folders of DIR (default: train)")
     parser.add_argument("--vocab-size", type=int, default=16_000, metavar="N", help="word pieces (default: 16000)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
@@ -252,16 +288,19 @@ def main() -> None:
             length = f"{args.updates}u" if args.updates else f"{args.minutes:g}"
             folder = work / f"{name}.{length}.{seed}.{args.vocab_size}"
             start = time.perf_counter()
-            budget = Budget(args.minutes, args.updates)
+            budget = Budget(args.minutes, args.updates, args.curve)
             config = resolve(configs, name)
             encode, updates, model = train(config, pairs, data_bin, folder, budget, seed)
             result = dict(zip(KEY, key, strict=True))
             result |= {"updates": updates, "seconds": round(time.perf_counter() - start)}
+            result["pairs"] = round(count_pairs(work, pairs) * config.get("corpus", 1))
             result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
             for pair, measure in measures.items():
                 found = result | {"pair": pair, **measure(encode, args.classify), "machine": machine()}
                 found |= measure.truncated(encode, config.get("truncate_dims", ()))
                 found |= measure.reranked(encode, model, config.get("rerank", ()))
+                if args.curve and "phases" in config:
+                    found |= measure.curve(folder / str(len(config["phases"]) - 1))
                 show(found)
                 with args.output.open("a") as output:
                     output.write(json.dumps(found) + "\n")

@@ -109,21 +109,36 @@ def plot(results: Iterable[dict], path: Path) -> None:
 
 
 def plot_corpus(results: Iterable[dict], path: Path) -> None:
-    """Retrieval among many by the share of the training pairs, for the runs NAME and NAME_corpus_PERCENT."""
+    """Retrieval among many by the number of training pairs, for the runs NAME and NAME_corpus_PERCENT."""
+    lines: dict[str, dict[float, list[float]]] = {}
+    for result in results:
+        name = f"{result['name'].partition('_corpus_')[0]}, {result['pair']}"
+        lines.setdefault(name, {}).setdefault(result["pairs"], []).append(mean_retrieval(result))
+    _plot_lines({name: points for name, points in lines.items() if len(points) > 1}, "training pairs", path)
+
+
+def plot_curves(results: Iterable[dict], path: Path) -> None:
+    """Retrieval among many by the minutes of training, of runs that were measured on the way (--curve)."""
+    lines: dict[str, dict[float, list[float]]] = {}
+    for result in results:
+        if stops := result.get("curve"):
+            last = result | {"minutes": result["minutes"] or result["seconds"] / 60}
+            points = lines.setdefault(f"{result['name']}, {result['pair']}", {})
+            for stop in (*stops, last):
+                points.setdefault(stop["minutes"], []).append(mean_retrieval(stop))
+    _plot_lines(lines, "minutes of training", path)
+
+
+def _plot_lines(lines: dict[str, dict[float, list[float]]], of: str, path: Path) -> None:
+    """One line a name, through the mean over seeds at each place."""
     import matplotlib.pyplot as plt
 
-    lines: dict[tuple[str, str], dict[int, list[float]]] = {}
-    for result in results:
-        name, _, share = result["name"].partition("_corpus_")
-        points = lines.setdefault((name, result["pair"]), {})
-        points.setdefault(int(share or 100), []).append(mean_retrieval(result))
     figure, axis = plt.subplots(figsize=(5, 4))
-    for (name, pair), points in lines.items():
-        if len(points) > 1:
-            shares = sorted(points)
-            axis.plot(shares, [fmean(points[share]) for share in shares], marker="o", label=f"{name}, {pair}")
-    axis.set(xscale="log", xlabel="share of the training pairs, %", ylabel="P@1 among 150,000, mean of all sets, %")
-    axis.set_xticks([3, 10, 30, 100], ["3", "10", "30", "100"])
+    for name, points in lines.items():
+        places = sorted(points)
+        axis.plot(places, [fmean(points[place]) for place in places], marker="o", markersize=4, label=name)
+    axis.set(xscale="log", xlabel=of, ylabel="P@1 among 150,000, mean of all sets, %")
+    axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.grid(alpha=0.3)
     axis.legend()
     figure.tight_layout()
@@ -146,7 +161,8 @@ def main() -> None:
         help="brief: runs down; kinds: by length and by words seen (default: all)",
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
-    parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the size of the corpus")
+    parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the number of pairs")
+    parser.add_argument("--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training")
     args = parser.parse_args()
     results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
     settings = ("pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
@@ -161,6 +177,8 @@ def main() -> None:
         plot(results, args.plot)
     if args.plot_corpus:
         plot_corpus(results, args.plot_corpus)
+    if args.plot_curves:
+        plot_curves(results, args.plot_curves)
 
 
 if __name__ == "__main__":
