@@ -10,13 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # rooms of fairseq_lxsr: what of ours each may import; files and errors are for all
-LEAVES = {"choices", "configs", "data_folder", "errors", "files", "languages", "optional", "ranges", "stored"}
+LEAVES = {"choices", "configs", "data_folder", "errors", "fetch", "files", "languages", "optional", "ranges", "stored"}
 MAY_IMPORT = {
     "choices": set(),
     "configs": set(),
     "data_folder": set(),
     "errors": set(),
     "optional": set(),
+    "fetch": set(),
     "files": set(),
     "languages": set(),
     "ranges": set(),

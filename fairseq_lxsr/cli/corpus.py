@@ -96,7 +96,7 @@ def describe_test_set(test_set: "Dataset") -> dict[str, str]:
 
 
 def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
-    from fairseq_lxsr.preparation.sources import get_archive
+    from fairseq_lxsr.fetch.archives import get_archive
 
     if args.lang_pair:
         raise InputError(f"--lang-pair with {test_set.name}; expected none, its archive holds all languages")

@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.download import download
-from fairseq_lxsr.preparation.unpack import unpack
+from fairseq_lxsr.fetch.archives import get_archive
 
 REGISTRY_FILE = Path(__file__).with_name("sources.json")
 TWO_LETTERS, OTHER_CODES = "de es fr it nl pt ru sv tr zh", "deu spa fra ita nld por rus swe tur cmn"
@@ -117,30 +116,3 @@ def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_arch
     sha256 = next((corpus.sha256[name] for name in either if name in corpus.sha256), None)
     get_archive(corpus.fill(corpus.url or "", source, target), archive, wanted, (size, sha256), keep_archive)
     return list(wanted.values())
-
-
-def get_archive(
-    url: str,
-    archive: Path,
-    wanted: Mapping[str, Path],
-    expected: tuple[int | None, str | None] = (None, None),
-    keep_archive: bool = False,
-) -> None:
-    """Download an archive and unpack files of it, unless all of them are there.
-
-    Args:
-        url: its address.
-        archive: where to keep it until it is unpacked; `.zip` or a `.tar.gz`.
-        wanted: output path by file name, see `unpack`.
-        expected: size in bytes and SHA-256 of the archive; None where they are unknown.
-        keep_archive: keep the downloaded archive.
-
-    Raises:
-        InputError: where the download differs from what is expected, or lacks a file.
-    """
-    if all(path.is_file() for path in wanted.values()):
-        return
-    download(url, archive, *expected)
-    unpack(archive, wanted)
-    if not keep_archive:
-        archive.unlink()

@@ -1,92 +1,33 @@
 """Real downloads from a server of our own that behaves as badly as those of the world."""
 
 import hashlib
-import http.server
 import io
 import os
 import random
-import socket
-import struct
 import tarfile
-import threading
-import time
 import zipfile
 from dataclasses import replace
 
 import pytest
 import toy
+from bad_server import CONTENT, serving
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr import files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import datasets
-from fairseq_lxsr.preparation import download as downloads
-from fairseq_lxsr.preparation import unpack as unpacking
-from fairseq_lxsr.preparation.download import download
+from fairseq_lxsr.fetch import unpack as unpacking
+from fairseq_lxsr.fetch.download import download
+from fairseq_lxsr.fetch.unpack import unpack
 from fairseq_lxsr.preparation.sources import Corpus, find_corpus, get_corpus, registry
-from fairseq_lxsr.preparation.unpack import unpack
 
-CONTENT = bytes(range(256)) * 2000  # half a megabyte
 NOISE = random.Random(1).randbytes(50_000)  # does not pack
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `content` at any path; `troubles` are consumed one a request."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content, self.tag, self.ranges, self.troubles, self.requests = CONTENT, '"1"', True, [], []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}/corpus"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        server, trouble = self.server, (self.server.troubles or [None]).pop(0)
-        asked = self.headers.get("Range")
-        server.requests.append(asked)
-        if isinstance(trouble, int):
-            self.send_error(trouble)
-            return
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.ranges else 0
-        if self.headers.get("If-Range", server.tag) != server.tag:
-            start = 0
-        if start and start >= len(server.content):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(server.content)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        body = server.content[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            wrong = 7 if trouble == "wrong part" else 0
-            last = len(server.content) - 1
-            self.send_header("Content-Range", f"bytes {start + wrong}-{last}/{len(server.content)}")
-        self.send_header("ETag", server.tag)
-        self.send_header("Content-Length", str(len(body) + (1000 if trouble == "longer" else 0)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if trouble in ("drop", "reset") else body)
-        if trouble == "reset":
-            time.sleep(0.1)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()
-        self.close_connection = True
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(downloads, "BACK_OFF", 0.001)
-    server = Server()
-    yield server
-    server.shutdown()
-    server.server_close()
+def server():
+    with serving() as server:
+        yield server
 
 
 @pytest.mark.parametrize(

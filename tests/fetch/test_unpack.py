@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.unpack import unpack
+from fairseq_lxsr.fetch.unpack import unpack
 
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(500))
 ZEROS = b"\0" * 20_000_000

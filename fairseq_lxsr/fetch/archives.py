@@ -1,0 +1,34 @@
+"""Downloads an archive and unpacks files of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fairseq_lxsr.fetch.download import download
+from fairseq_lxsr.fetch.unpack import unpack
+
+
+def get_archive(
+    url: str,
+    archive: Path,
+    wanted: Mapping[str, Path],
+    expected: tuple[int | None, str | None] = (None, None),
+    keep_archive: bool = False,
+) -> None:
+    """Download an archive and unpack files of it, unless all of them are there.
+
+    Args:
+        url: its address.
+        archive: where to keep it until it is unpacked; `.zip` or a `.tar.gz`.
+        wanted: output path by file name, see `unpack`.
+        expected: size in bytes and SHA-256 of the archive; None where they are unknown.
+        keep_archive: keep the downloaded archive.
+
+    Raises:
+        InputError: where the download differs from what is expected, or lacks a file.
+    """
+    if all(path.is_file() for path in wanted.values()):
+        return
+    download(url, archive, *expected)
+    unpack(archive, wanted)
+    if not keep_archive:
+        archive.unlink()
