@@ -15,6 +15,7 @@ from fairseq_lxsr.choices import DTYPES, ON_LONG
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_files import read_config, size_of
 from fairseq_lxsr.optional import require
+from fairseq_lxsr.pretrained import find_model
 from fairseq_lxsr.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -61,14 +62,16 @@ class SentenceEncoder:
         """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
 
         Args:
-            folder: the model folder.
+            folder: the model folder, the name of a model in this package, or the address of an archive with its
+                checksum, see `pretrained.find_model`.
             device: as in `SentenceEncoder`.
             untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
 
         Raises:
-            InputError: naming the file that is missing, changed or of another kind, and for layers without torch.
+            InputError: naming the file that is missing, changed or of another kind, for layers without torch, and as
+                `pretrained.find_model`.
         """
-        folder = Path(folder)
+        folder = find_model(folder)
         config = read_config(folder)
         if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
             bag, tokenizer = read_bag(folder, config)
@@ -76,8 +79,8 @@ class SentenceEncoder:
         require("torch", "torch", f"{folder}: this model")
         from fairseq_lxsr.model_folder import read_model
 
-        model, tokenizer = read_model(folder, config, untrained)
-        return cls(model, tokenizer, config, device, untrained, folder)
+        network, tokenizer = read_model(folder, config, untrained)
+        return cls(network, tokenizer, config, device, untrained, folder)
 
     @property
     def model(self) -> Any:

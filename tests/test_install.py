@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,21 @@ def test_dependencies_are_those_of_pyproject(install):
     assert not any("fairseq-lxsr" in requirement for requirement in everything)
 
 
+def test_the_package_has_all_its_files():
+    """The wheel has the modules and what package-data names."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packed = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")).glob(pattern)
+    }
+    listed = subprocess.run(["git", "ls-files", "fairseq_lxsr"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = {ROOT / name for name in listed.stdout.splitlines() if not name.endswith(".py")}
+    assert {path for path in files if path.exists()} <= packed
+    assert ROOT / "fairseq_lxsr" / "recipes" / "best.yaml" in files
+
+
 EXTRAS = {"torch", "faiss", "fairseq", "yaml", "sentence_transformers", "transformers"}
 OF_ONNX = {"onnx", "onnxruntime", "tokenizers", "google"}
 WITHOUT_EXTRAS = """
@@ -132,6 +148,8 @@ class Blocked(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
 
 sys.meta_path.insert(0, Blocked())
+from pathlib import Path
+
 import numpy as np
 import fairseq_lxsr
 from fairseq_lxsr.cli.main import main
@@ -177,6 +195,8 @@ main(["search", "--index", {str(index)!r}, "--k", "1", "a dog"])
 main(["mine", *{sides!r}, "--output", {str(tmp_path / "pairs.tsv")!r}])
 main(["eval", "xsr", *{sides!r}])
 main(["export", "card", "--model", {str(bag)!r}])
+fairseq_lxsr.pretrained.MODELS = Path({str(bag.parent)!r})
+fairseq_lxsr.SentenceEncoder.from_pretrained({bag.name!r})
 assert not {{"torch", "faiss"}} & {{name.split(".")[0] for name in sys.modules}}
 """
     assert any("xsr|metric" in line for line in without_extras(code))

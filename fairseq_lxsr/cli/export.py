@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import WEIGHT_TYPES
-from fairseq_lxsr.cli.models import model_files
+from fairseq_lxsr.cli.models import OUR_MODEL, model_files
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME
 
@@ -113,7 +113,11 @@ def add_web_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--model", required=True, type=FILE_NAME, metavar="FOLDER", help="model folder of `lxsr export folder`"
+        "--model",
+        required=True,
+        type=FILE_NAME,
+        metavar="FOLDER",
+        help=OUR_MODEL,
     )
 
 
@@ -144,12 +148,14 @@ def run_folder(args: argparse.Namespace) -> None:
 def run_card(args: argparse.Namespace) -> None:
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.evaluation.score import read_scores
+    from fairseq_lxsr.pretrained import find_model
     from fairseq_lxsr.report.model_card import CARD_FILE, write_card
 
-    card = Path(args.model) / CARD_FILE
+    folder = find_model(args.model)
+    card = folder / CARD_FILE
     refuse_overlap([card], args.scores)
     scores = [score for path in args.scores for score in read_scores(path)]
-    write_card(args.model, SentenceEncoder.from_pretrained(args.model, "cpu"), scores)
+    write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores)
     print(f"{card}: written")
 
 

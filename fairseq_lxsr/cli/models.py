@@ -13,10 +13,14 @@ from fairseq_lxsr.stored import parse_json
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
 
+OUR_MODEL = (
+    "model folder of `lxsr export folder`, or its name where it is one of this package, or the address of its archive, "
+    "https://.../NAME.tar.gz#sha256=HEX"
+)
 ANY_MODEL = (
-    "model folder of `lxsr export folder`; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a "
-    "Hugging Face encoder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated "
-    "as LANG=... for languages that have a model each"
+    f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a Hugging Face encoder; or a "
+    "folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated as LANG=... for languages "
+    "that have a model each"
 )
 
 
@@ -96,9 +100,10 @@ def model_files(specs: Iterable[str]) -> Iterator[Path]:
     """Yield the files that are read of the models that --model names; a foreign folder stands for all its content."""
     from fairseq_lxsr.embeddings import embedding_files, index_path, is_stored
     from fairseq_lxsr.model_files import FILES
+    from fairseq_lxsr.pretrained import find_model
 
     for spec in specs:
-        path = Path(spec.split("=", 1)[1] if _names_language(spec) else spec)
+        path = find_model(spec.split("=", 1)[1] if _names_language(spec) else spec)
         if is_stored(path):
             yield from (part for file in embedding_files(path) for part in (file, index_path(file)))
         elif path.is_dir() and _is_ours(path):
@@ -108,19 +113,21 @@ def model_files(specs: Iterable[str]) -> Iterator[Path]:
 
 
 def _names_language(spec: str) -> bool:
-    return "=" in spec and not Path(spec).exists()
+    language, is_named, _ = spec.partition("=")
+    return bool(is_named) and "/" not in language and not Path(spec).exists()
 
 
 def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Encoder":
     from fairseq_lxsr import embeddings
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.model_files import ST_MODULE
+    from fairseq_lxsr.pretrained import find_model
 
-    path = Path(name)
+    path = find_model(name)
     if (path / ST_MODULE).is_dir():
-        path, name = path / ST_MODULE, str(path / ST_MODULE)
+        path = path / ST_MODULE
     if not (path.is_file() or embeddings.is_stored(path)) and (not path.is_dir() or _is_ours(path)):
-        encoder = SentenceEncoder.from_pretrained(name, args.device, untrained=args.untrained)
+        encoder = SentenceEncoder.from_pretrained(path, args.device, untrained=args.untrained)
         progress = {"show_progress": True} | options
         return embeddings.ModelFolder(encoder, batch_size=args.batch_size, **progress)
     if args.untrained:

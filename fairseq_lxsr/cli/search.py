@@ -114,7 +114,9 @@ def index_in_cluster(args: argparse.Namespace) -> None:
 
 def model_folder(args: argparse.Namespace) -> str:
     """Return the model for later searches; an index of several is searched with the same --model again."""
-    return str(Path(args.model[0]).resolve()) if len(args.model) == 1 else ""
+    from fairseq_lxsr.pretrained import find_model
+
+    return str(find_model(args.model[0]).resolve()) if len(args.model) == 1 else ""
 
 
 def count(path: str | None) -> int | None:

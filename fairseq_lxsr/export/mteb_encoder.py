@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
+from fairseq_lxsr.pretrained import find_model
 
 
 class MtebEncoder:
@@ -23,7 +24,8 @@ class MtebEncoder:
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None) -> "MtebEncoder":
         """Load a model folder; results bear its name."""
-        return cls(SentenceEncoder.from_pretrained(folder, device), f"fairseq-lxsr/{Path(folder).resolve().name}")
+        folder = find_model(folder)
+        return cls(SentenceEncoder.from_pretrained(folder, device), f"fairseq-lxsr/{folder.resolve().name}")
 
     def encode(
         self,

@@ -20,6 +20,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_files import ST_MODULE, TEXT_FILES
 from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.pretrained import find_model
 from fairseq_lxsr.text import TextOptions
 
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
@@ -94,12 +95,14 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
     """Load a model folder of ours, or what `SentenceTransformer.save` wrote of it, without `trust_remote_code`.
 
     Args:
-        folder: model folder of `lxsr export folder`, or a folder with the module in a sub-folder.
+        folder: model folder of `lxsr export folder`, its name or address as in `pretrained.find_model`, or a folder
+            with the module in a sub-folder.
         device: as in `SentenceTransformer`.
 
     Raises:
         InputError: as `SentenceEncoder.from_pretrained`.
     """
-    inner = Path(folder) / ST_MODULE
+    folder = find_model(folder)
+    inner = folder / ST_MODULE
     encoder = SentenceEncoder.from_pretrained(inner if inner.is_dir() else folder, "cpu")
     return SentenceTransformer(modules=[SentenceModule(encoder)], device=device)

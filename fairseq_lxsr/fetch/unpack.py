@@ -50,7 +50,7 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
                 _copy(open_member(), output)
     if missing:
         names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
-        raise InputError(f"{archive}: no {names} in it; expected the text of the language pair")
+        raise InputError(f"{archive}: no {names} in it; check what it is an archive of")
 
 
 @contextmanager
