@@ -12,7 +12,8 @@ def modules_of(*folder: str, without: str = "") -> tuple[str, ...]:
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the computation
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
-WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights on disk
+WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights
+STORED_TYPES = (*WEIGHT_TYPES, "int8")  # types of weights on disk
 POOLINGS = ("mean", "mean_max")  # functions of modules/pooling.py
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")

@@ -13,11 +13,13 @@ from torch import Tensor
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_files import (
     AGAIN,
+    SCALE,
     WEIGHTS_FILE,
     check_weights,
     read_tokenizer,
     read_weights,
     size_of,
+    to_int8,
     write_folder,
 )
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
@@ -92,12 +94,14 @@ def save_folder(
         sentencepiece_model: SentencePiece model file.
         text: how text is treated before SentencePiece.
         training: description of the training, see `model_files.TRAINING`.
-        dtype: precision of the weights on disk, one of `WEIGHT_TYPES`; encoders still compute in float32 by default.
+        dtype: precision of the weights on disk, one of `STORED_TYPES`; encoders still compute in float32 by default.
 
     Raises:
         InputError: for a weight that is not finite, or that overflows in `dtype`.
     """
-    weights = {name: rounded(name, value.detach(), dtype) for name, value in model.state_dict().items()}
+    weights: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        weights |= stored_weight(name, value.detach(), dtype)
     description = {
         "architecture": model.name,
         "encoder": asdict(model.config),
@@ -105,6 +109,17 @@ def save_folder(
         "training": training,
     }
     write_folder(folder, [dictionary, sentencepiece_model], description, partial(save, weights))
+
+
+def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
+    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector as float32."""
+    if dtype != "int8":
+        return {name: rounded(name, value, dtype)}
+    value = rounded(name, value, "float32").cpu()
+    if value.dim() != 2:
+        return {name: value}
+    codes, scales = map(torch.from_numpy, to_int8(value.numpy()))
+    return {name: codes, name + SCALE: scales}
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:

@@ -60,6 +60,22 @@ def test_tables_of_half_precision(folder, dtype, tmp_path):
     assert difference(found, by_torch(tmp_path / "half")) < 1e-6
 
 
+def test_a_table_in_8_bits(folder, tmp_path):
+    config = read_config(folder)
+    network, _ = read_model(folder, config)
+    texts = folder / "dict.txt", folder / "sentencepiece.model"
+    save_folder(tmp_path / "small", network, *texts, TextOptions(**config["text"]), {}, "int8")
+    encoder, plain = SentenceEncoder.from_pretrained(tmp_path / "small"), SentenceEncoder.from_pretrained(folder)
+    found = encoder.encode(SENTENCES, normalize=True)
+    assert difference(found, by_torch(tmp_path / "small", normalize=True)) < 1e-6
+    cosines = (found * plain.encode(SENTENCES, normalize=True)).sum(axis=1)
+    assert cosines[found.any(axis=1)].min() > 0.999
+    assert encoder.fingerprint != plain.fingerprint
+    assert encoder.parameters == plain.parameters
+    sizes = [(path / "model.safetensors").stat().st_size for path in (tmp_path / "small", folder)]
+    assert sizes[0] < 0.5 * sizes[1]  # of a table that is not as small, a quarter
+
+
 def test_an_embedding_does_not_depend_on_its_batch(folder, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(folder)
     reference = encoder.encode(SENTENCES)

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import sha256
-from fairseq_lxsr.model_files import FILES
-from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.model_files import FILES, read_config
+from fairseq_lxsr.model_folder import read_model, save_folder
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text import TextOptions
 
@@ -110,6 +110,47 @@ def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
 def test_weights_in_half_precision_are_read(folder):
     change_weights(folder, lambda weights: weights.update({name: w.half() for name, w in weights.items()}))
     assert SentenceEncoder.from_pretrained(folder).encode(["one dog"]).any()
+
+
+def test_weights_in_8_bits_are_read(plain, tmp_path):
+    config = read_config(plain)
+    network, _ = read_model(plain, config)
+    texts = plain / "dict.txt", plain / "sentencepiece.model"
+    save_folder(tmp_path / "small", network, *texts, TextOptions(**config["text"]), {}, "int8")
+    found, expected = (
+        SentenceEncoder.from_pretrained(folder).encode(["one dog"], normalize=True)
+        for folder in (tmp_path / "small", plain)
+    )
+    assert float((found * expected).sum()) > 0.99
+    assert (found != expected).any()
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        (lambda codes: torch.ones(codes.shape[1]), "expected float32, one for each row"),
+        (lambda codes: torch.ones(codes.shape), "expected float32, one for each row"),
+        (lambda codes: torch.ones(len(codes), dtype=torch.float64), "expected float32, one for each row"),
+        (lambda codes: torch.ones(len(codes), dtype=torch.int8), "expected float32, one for each row"),
+        (lambda codes: torch.full((len(codes),), float("nan")), "NaN or infinity"),
+        (None, "of type int8; expected one of float32"),
+    ],
+)
+def test_scales_that_are_none_are_named(folder, scales, message):
+    def change(weights):
+        weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, dtype=torch.int8)
+        if scales:
+            weights[f"{EMBEDDINGS}.scale"] = scales(weights[EMBEDDINGS])
+
+    change_weights(folder, change)
+    with pytest.raises(InputError, match=rf"model.safetensors: {EMBEDDINGS} .*{message}"):
+        SentenceEncoder.from_pretrained(folder)
+
+
+def test_scales_alone_are_named(folder):
+    change_weights(folder, lambda weights: weights.update({f"{EMBEDDINGS}.scale": torch.ones(3)}))
+    with pytest.raises(InputError, match=rf"has an unknown {EMBEDDINGS}.scale"):
+        SentenceEncoder.from_pretrained(folder)
 
 
 def test_every_verb_refuses_them(folder, tmp_path):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.choices import WEIGHT_TYPES
+from fairseq_lxsr.choices import STORED_TYPES
 from fairseq_lxsr.cli.models import OUR_MODEL, model_files
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME
@@ -56,9 +56,10 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
     add_output_option(parser)
     parser.add_argument(
         "--dtype",
-        choices=WEIGHT_TYPES,
+        choices=STORED_TYPES,
         default="float32",
-        help="weights on disk; float16 takes half the space, embeddings differ by rounding (default: float32)",
+        help="weights on disk; float16 takes half the space, int8 a quarter; embeddings differ by rounding "
+        "(default: float32)",
     )
     parser.add_argument(
         "--ema", action="store_true", help="take the moving average of the weights, of fairseq-train --store-ema"

@@ -22,6 +22,7 @@ from fairseq_lxsr.bag import ORDER, TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import BLANKS, atomic_folder
+from fairseq_lxsr.model_files import to_int8
 from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.text import Tokenizer
 
@@ -73,12 +74,6 @@ def export_web(
     with atomic_folder(output, PAGE_FILE) as work:
         (work / PAGE_FILE).write_text(_page(content, title, example), encoding="utf-8")
     return len(kept)
-
-
-def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D] to 8 bits: int8 [N, D] and the scale of each row, float32 [N], so that rows = int8 * scale."""
-    scales = np.abs(rows).max(axis=1) / 127
-    return np.rint(rows / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8), scales.astype(np.float32)
 
 
 def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:

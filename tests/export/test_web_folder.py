@@ -10,7 +10,8 @@ from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
-from fairseq_lxsr.export.web_folder import letters_of, to_int8
+from fairseq_lxsr.export.web_folder import letters_of
+from fairseq_lxsr.model_files import to_int8
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
