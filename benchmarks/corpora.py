@@ -1,5 +1,6 @@
 """Training text of the benchmarks, prepared for fairseq-train."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -36,16 +37,16 @@ def training_pairs(data: Path, pair: str, folders: Sequence[str] = ("train",)) -
 
 
 def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int, folders: Sequence[str] = ("train",)) -> Path:
-    """All text of a pair as one; one vocabulary for all pairs. Returns: the data folder."""
-    (work / "text").mkdir(parents=True, exist_ok=True)
-    for pair in pairs:
-        sides = [(work / "text" / f"{pair}.{language}").open("w", encoding="utf-8") for language in pair.split("-")]
-        with sides[0], sides[1]:
-            for source, target in training_pairs(data, pair, folders):
-                sides[0].write(f"{source}\n")
-                sides[1].write(f"{target}\n")
-    options = ("--valid-size", 1000, "--test-size", 1, "--vocab-size", vocab_size, "--lang-pairs", ",".join(pairs))
-    lxsr("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
+    """Each file of a pair as a source; one vocabulary for all pairs. Returns: the data folder."""
+    sources: dict[str, dict[str, str]] = {pair: {} for pair in pairs}
+    for pair, found in sources.items():
+        for path, _ in training_files(data.absolute(), pair, folders):
+            prefix = path.with_name(path.name.removesuffix(".en.txt.gz"))
+            found[prefix.name.removesuffix(f".{pair}")] = str(prefix)
+    config = {"pairs": sources, "work": str(work), "valid_size": 1000, "test_size": 1}
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "prepare.yaml").write_text(json.dumps(config | {"subwords": {"vocab_size": vocab_size}}, indent=2))
+    lxsr("prepare", work / "prepare.yaml")
     return work / "data-bin"
 
 
@@ -71,4 +72,9 @@ def subset(data_bin: Path, output: Path, share: float) -> Path:
         for number in chosen_rows(len(side), share):
             builder.add_item(side[int(number)])
         builder.finalize(str(output / index.name))
+    for path in data_bin.glob("train.*.sources.json"):
+        sources = json.loads(path.read_text(encoding="utf-8"))
+        ends = np.cumsum(list(sources.values()))
+        counts = np.diff(np.searchsorted(chosen_rows(ends[-1], share), ends), prepend=0)
+        (output / path.name).write_text(json.dumps(dict(zip(sources, counts.tolist(), strict=True))))
     return output

@@ -40,7 +40,7 @@ def filters() -> st.SearchStrategy:
 
 PREPARE = some_of(
     PrepareConfig,
-    pairs=st.just({"en-fr": "text"}),
+    pairs=st.just({"en-fr": "text"}) | st.dictionaries(st.just("en-fr"), VALUES, min_size=1),
     cleaning=some_of(Cleaning, filters=filters(), repeats=st.just("side")),
     subwords=some_of(SubwordOptions),
 )

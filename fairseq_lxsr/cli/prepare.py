@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import PACKAGE, refuse_overlap
 from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.preparation.clean import FILTERS
-from fairseq_lxsr.preparation.config import MODEL_TYPES, REPEATS, Cleaning, PrepareConfig, SubwordOptions
+from fairseq_lxsr.preparation.config import (
+    MODEL_TYPES,
+    REPEATS,
+    SOURCE_NAME,
+    Cleaning,
+    PrepareConfig,
+    SubwordOptions,
+    Text,
+)
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
 from fairseq_lxsr.ranges import FILE_NAME, file_path
 
@@ -64,9 +73,11 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=FILE_NAME,
-        metavar="PREFIX",
+        action="append",
+        metavar="[NAME=]PREFIX",
         help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, compressed or not, or a folder of "
-        "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine)",
+        "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine); "
+        "repeated with the NAME of each source (kind of text), which --source-temperature of training can balance",
     )
     parser.add_argument(
         "--locale-dir",
@@ -148,9 +159,6 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
         if others:
             raise InputError(f"{others[0]} beside {args.config}; expected it in the file")
         return read_config(args.config, PrepareConfig)
-    data = given.get("data")
-    if data and len(args.lang_pairs) > 1 and "{pair}" not in data:
-        raise InputError(f"--data {data}: expected {{pair}} in it, there are {len(args.lang_pairs)} language pairs")
     cleaning = {"exclude": tuple(given.get("exclude", ())), "keep_dropped": given.get("keep_dropped", False)}
     if given.get("filters") is not None:
         cleaning["filters"] = {name: {} for name in args.filters.split(",") if name}
@@ -161,12 +169,36 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     }
     sizes = {name: given[name] for name in ("valid_size", "test_size", "seed", "workers", "shards") if name in given}
     return PrepareConfig(
-        {pair: data and data.replace("{pair}", pair) for pair in args.lang_pairs},
+        texts_of(given.get("data") or [], args.lang_pairs),
         args.work,
         Cleaning(repeats=given.get("repeats"), **cleaning),
         SubwordOptions(**subwords),
         **sizes,
     )
+
+
+def texts_of(data: list[str], pairs: list[str]) -> dict[str, Text | Mapping[str, Text]]:
+    """Return the text of each language pair: that of `--data`, by the name of each source where names are given.
+
+    Raises:
+        InputError: for several texts without different names, and for one text of several language pairs.
+    """
+    for text in data:
+        if len(pairs) > 1 and "{pair}" not in text:
+            raise InputError(f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs")
+    sources: dict[str, str] = {}
+    for text in data:
+        name, equals, prefix = text.partition("=")
+        if not (equals and SOURCE_NAME.fullmatch(name)):
+            if len(data) == 1:
+                return {pair: text.replace("{pair}", pair) for pair in pairs}
+            raise InputError(f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} sources")
+        if name in sources:
+            raise InputError(f"--data {text}: a second source {name}; expected a name of its own for each")
+        sources[name] = prefix
+    if not sources:
+        return dict.fromkeys(pairs)
+    return {pair: {name: prefix.replace("{pair}", pair) for name, prefix in sources.items()} for pair in pairs}
 
 
 # a stage imports what it needs when it runs, because numpy, SentencePiece and others take seconds

@@ -1,7 +1,7 @@
 """Sentence pairs of one or several language pairs as a fairseq dataset."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,19 @@ BATCHES = ("length", "shuffled")
 
 @dataclass(frozen=True)
 class PairCorpus:
-    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence ends in EOS."""
+    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence ends in EOS.
 
-    name: str  # for example en-fr
+    Args:
+        name: for example en-fr.
+        source: sentences of the source language.
+        target: sentences of the target language.
+        sources: number of pairs of each kind of text, which follow each other in this order; empty where it is unknown.
+    """
+
+    name: str
     source: FairseqDataset
     target: FairseqDataset
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 class PairDataset(EpochDataset):
@@ -34,6 +42,7 @@ class PairDataset(EpochDataset):
         corpora: one per language pair; pair indices run through all of them, N in total. A pair that occurs k times in
             an epoch has the indices i, i + N, ..., each with its own draws (such as masks) and in a batch of its own.
         temperature: distribution of an epoch over language pairs, see `sampling.samples_per_corpus`.
+        source_temperature: distribution of the part of a language pair over its sources; at 1 they are one text.
         subword_dropout: draws new segmentations every epoch; batches are still cut by the lengths without it.
         batches: one of `BATCHES`: `length` puts pairs of similar length together, `shuffled` any pairs.
         drop_last: leave out the last batch of a pass over a language pair unless it is full.
@@ -45,6 +54,7 @@ class PairDataset(EpochDataset):
         corpora: Sequence[PairCorpus],
         *,
         temperature: float = 1.0,
+        source_temperature: float = 1.0,
         subword_dropout: SubwordDropout | None = None,
         batches: str = "length",
         drop_last: bool = False,
@@ -54,7 +64,7 @@ class PairDataset(EpochDataset):
             raise ValueError(f"batches is {batches!r}; expected one of {BATCHES}")
         super().__init__(**options)
         self.corpora = list(corpora)
-        self.temperature = temperature
+        self.temperature, self.source_temperature = temperature, source_temperature
         self.subword_dropout = subword_dropout
         self.batches, self.drop_last = batches, drop_last
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
@@ -111,24 +121,37 @@ class PairDataset(EpochDataset):
     # -- order and batches
 
     def ordered_indices(self) -> np.ndarray:
-        """Order the indices of this epoch: one pass over a language pair after the other.
+        """Order the indices of this epoch: one round of draws from a language pair after the other.
 
-        A pass is sorted by length or, with `shuffled`, in random order (for validation, in that of the text). Pairs
+        A round is sorted by length or, with `shuffled`, in random order (for validation, in that of the text). Pairs
         with an empty side are left out.
         """
         rng = np.random.default_rng((self.seed, self.epoch))
-        usable = [
+        if self.shuffle:
+            drawn = [sampling.rounds(sources, counts, rng) for sources, counts in self.draws()]
+        else:
+            drawn = [[indices] for indices in self._usable()]
+        return np.concatenate(
+            [self._ordered(indices) + number * len(self) for rounds in drawn for number, indices in enumerate(rounds)]
+        )
+
+    def draws(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
+        """List for each language pair the usable pairs of each of its sources, and how many an epoch draws of them."""
+        usable = self._usable()
+        totals = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
+        found = []
+        for corpus, start, indices, total in zip(self.corpora, self.offsets[:-1], usable, totals, strict=True):
+            sizes = list(corpus.sources.values()) if self.source_temperature != 1 else []
+            sources = np.split(indices, np.searchsorted(indices, start + np.cumsum(sizes)[:-1]))
+            counts = sampling.samples_per_corpus(list(map(len, sources)), self.source_temperature, total)
+            found.append((sources, counts))
+        return found
+
+    def _usable(self) -> list[np.ndarray]:
+        return [
             np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
         ]
-        if self.shuffle:
-            counts = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
-            drawn = [sampling.passes(indices, count, rng) for indices, count in zip(usable, counts, strict=True)]
-        else:
-            drawn = [[indices] for indices in usable]
-        return np.concatenate(
-            [self._ordered(indices) + number * len(self) for passes in drawn for number, indices in enumerate(passes)]
-        )
 
     def _ordered(self, indices: np.ndarray) -> np.ndarray:
         return indices if self.batches == "shuffled" else sampling.sort_by_length(indices, *self.lengths.T)
@@ -136,7 +159,8 @@ class PairDataset(EpochDataset):
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per side.
 
-        Each batch comes from one pass over one language pair: a sentence is never its own negative.
+        Each batch comes from one round of one language pair, where no pair is twice: a sentence is never its own
+        negative.
         `required_batch_size_multiple` is not used: the number of pairs is exact, because in-batch negatives depend on
         it.
 

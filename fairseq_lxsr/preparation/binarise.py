@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_lxsr.data_folder import read_sources, write_sources
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import SENTENCE_BYTES, count_lines, read_lines
-from fairseq_lxsr.preparation.corpus import SPLITS
+from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import check_untouched, run_stage
 from fairseq_lxsr.preparation.workers import blocks, ordered_map
 from fairseq_lxsr.text import (
@@ -61,6 +62,7 @@ def binarise(
     for path in inputs:
         if not path.is_file():
             raise InputError(f"{path}: no such file; make the corpus and the subwords first")
+    inputs += [path for path in (corpus / SOURCES_FILE for corpus in corpora.values()) if path.is_file()]
     check_subwords(subwords)
 
     def build(work: Path) -> dict:
@@ -73,6 +75,7 @@ def binarise(
             shutil.copyfile(subwords / source, output / name)
         unknown: dict[str, float] = {}
         for pair, corpus in corpora.items():
+            split_sources(corpus, pair, outputs)
             for split, language in itertools.product(SPLITS, pair):
                 name = f"{split}.{'-'.join(pair)}.{language}"
                 places = [output / name for output in (outputs if split == "train" else outputs[:1])]
@@ -118,6 +121,18 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
                     f"shards {shards}: {'-'.join(pair)} has {counts[0]:,} training pairs, and shard {filled.argmin()} "
                     "would get none of them; ask for fewer shards"
                 )
+
+
+def split_sources(corpus: Path, pair: tuple[str, str], places: list[Path]) -> None:
+    """Write the number of training pairs of each named source, if any, in each shard."""
+    if not (corpus / SOURCES_FILE).is_file():
+        return
+    sources = read_sources(corpus / SOURCES_FILE, count_lines(corpus / f"train.{pair[0]}"))
+    shard_of = shard_numbers(0, sum(sources.values()), len(places))
+    parts = np.split(shard_of, np.cumsum(list(sources.values()))[:-1])
+    for shard, place in enumerate(places):
+        here = {name: int(np.count_nonzero(part == shard)) for name, part in zip(sources, parts, strict=True)}
+        write_sources(place / f"train.{'-'.join(pair)}.sources.json", here)
 
 
 def check_subwords(subwords: Path) -> None:

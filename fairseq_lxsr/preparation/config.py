@@ -1,5 +1,6 @@
 """`lxsr prepare CONFIG.yaml`: every option of every stage in one file, checked before anything runs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,8 @@ from fairseq_lxsr.ranges import FILE_NAME, at_least, between, check_fields, limi
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
+Text = str | None  # None: the gettext catalogues of this machine
+SOURCE_NAME = re.compile(r"\w[\w.+-]{0,63}")
 MOST_SHARDS = 512  # each shard is an open file in the binarise stage
 MOST_WORKERS = 1024
 
@@ -85,7 +88,7 @@ class PrepareConfig:
 
     Args:
         pairs: text of each language pair SRC-TGT, as in `formats.find_source`; null for the gettext catalogues of this
-            machine.
+            machine. Several sources (kinds of text) of a pair are a mapping of their names to text.
         work: folder for corpus/SRC-TGT, subwords and data-bin.
         cleaning: see `Cleaning`.
         subwords: see `SubwordOptions`.
@@ -96,7 +99,7 @@ class PrepareConfig:
         shards: number of parts of the training data, see `binarise.binarise`.
     """
 
-    pairs: Mapping[str, str | None]
+    pairs: Mapping[str, Text | Mapping[str, Text]]
     work: str = limited("work", FILE_NAME)
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
@@ -112,5 +115,20 @@ class PrepareConfig:
             raise InputError("pairs: none; expected for example {en-fr: PREFIX}")
         for pair, text in self.pairs.items():
             split_pair(pair)
-            if text is not None and text not in FILE_NAME:
-                raise InputError(f"pairs: {pair} is {shown(text)}; expected the name of its text, or null")
+            _check_text(pair, text)
+
+
+def _check_text(pair: str, text: Text | Mapping[str, Text]) -> None:
+    """Check the text of a language pair, and the names of its sources."""
+    if not isinstance(text, Mapping):
+        if text is not None and text not in FILE_NAME:
+            raise InputError(f"pairs: {pair} is {shown(text)}; expected the name of its text, or null")
+        return
+    if not text:
+        raise InputError(f"pairs: {pair} has no source; expected for example {{law: PREFIX, speech: PREFIX}}")
+    for name, part in text.items():
+        if not SOURCE_NAME.fullmatch(name):
+            raise InputError(
+                f"pairs: {pair} has a source {shown(name)}; expected a name of at most 64 letters, digits and _.+-"
+            )
+        _check_text(f"{pair} {name}", part)

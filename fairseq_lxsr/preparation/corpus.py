@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_lxsr.data_folder import write_sources
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import MAX_WORDS, SENTENCE_BYTES, atomic_write, read_lines
 from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
@@ -30,12 +31,14 @@ from fairseq_lxsr.preparation.workers import blocks, ordered_map
 
 SPLITS = ("train", "valid", "test")
 DROPPED_FILE = "dropped.tsv.gz"
+SOURCES_FILE = "sources.json"  # of a corpus folder: training pairs of each named source
 
 
 @dataclass
 class Cleaned:
-    """The result of cleaning a block of pairs."""
+    """The result of cleaning a block of pairs of one source."""
 
+    name: str
     source: str
     target: str
     keys: np.ndarray
@@ -51,8 +54,9 @@ def _start(filters: Mapping[str, Mapping[str, Any]], languages: Pair, excluded: 
     _filters, _excluded = make_filters(filters, languages), excluded
 
 
-def clean_block(pairs: list[Pair]) -> Cleaned:
-    """Reduce blanks of a block of pairs, filter it, and compute the keys of the kept pairs."""
+def clean_block(block: tuple[str, list[Pair]]) -> Cleaned:
+    """Reduce blanks of a block of pairs of a source, filter it, and compute the keys of the kept pairs."""
+    name, pairs = block
     kept: list[Pair] = []
     keys: list[tuple[int, int]] = []
     dropped: list[tuple[str, Pair]] = []
@@ -69,7 +73,7 @@ def clean_block(pairs: list[Pair]) -> Cleaned:
         if reason is not None:
             dropped.append((reason, pair))
     left, right = ("".join(f"{pair[side]}\n" for pair in kept) for side in (0, 1))
-    return Cleaned(left, right, np.array(keys, dtype=KEY), dropped)
+    return Cleaned(name, left, right, np.array(keys, dtype=KEY), dropped)
 
 
 def _single_blanks(text: str) -> str:
@@ -107,7 +111,8 @@ def make_corpus(
         workers: number of processes; the result does not depend on it.
 
     Returns:
-        Report with the size of every split and the number of dropped pairs by reason.
+        Report with the size of every split, the number of dropped pairs by reason, and where sources are named the
+            number of training pairs of each.
 
     Raises:
         InputError: where less text remains for training than is held out.
@@ -124,14 +129,16 @@ def make_corpus(
         parts.mkdir()
         with ExitStack() as stack:
             drops = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
-            pairs = tqdm(source.read(dropped), desc="-".join(languages), unit=" pairs", disable=None)
-            _clean(pairs, parts, languages, filters, excluded, workers, dropped, drops)
+            results = ordered_map(
+                clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
+            )
+            kept = _store(results, parts, dropped, drops)
             fates = decide_fates(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
             counts = np.array([np.count_nonzero(fates == fate) for fate in FATES])
             _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {source.name}", source.is_messages)
             _write(parts, work, languages, fates, drops)
         shutil.rmtree(parts)
-        return _report(counts, dropped)
+        return _report(counts, dropped) | _write_sources(work, source, kept, fates)
 
     options = {"pair": list(languages), "data": source.name, **sizes, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
@@ -147,6 +154,17 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
     return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
 
 
+def _write_sources(work: Path, source: Source, kept: Counter, fates: np.ndarray) -> dict:
+    """Write the number of training pairs of each named source, which follow each other in the training text."""
+    if not source.parts:
+        return {}
+    ends = np.cumsum([kept[name] for name in source.parts])
+    training = np.split(fates == TRAIN, ends[:-1])
+    sources = {name: int(np.count_nonzero(part)) for name, part in zip(source.parts, training, strict=True)}
+    write_sources(work / SOURCES_FILE, sources)
+    return {"sources": sources}
+
+
 def sort_reasons(dropped: Counter) -> dict[str, int]:
     """Sort the reasons, so that their order does not depend on the order of processes."""
     return dict(sorted((+dropped).items()))
@@ -156,16 +174,27 @@ def say(folder: Path, languages: Pair, report: dict) -> None:
     """Print one line about a corpus folder."""
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
-    print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}")
+    sources = ", ".join(f"{name} {count:,}" for name, count in report.get("sources", {}).items())
+    named = f"; sources of train: {sources}" if sources else ""
+    print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}{named}")
 
 
 def _dropped_file(work: Path) -> AbstractContextManager[IO]:
     return atomic_write(work / DROPPED_FILE)
 
 
-def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropped: Counter, drops: IO | None) -> None:
-    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys."""
-    results = ordered_map(clean_block, blocks(pairs), workers, _start, (filters, languages, excluded))
+def _read(source: Source, languages: Pair, dropped: Counter) -> Iterator[tuple[str, list[Pair]]]:
+    """Read blocks of pairs, each with the name of its source; a single text has none."""
+    for name, part in (source.parts or {"": source}).items():
+        pairs = tqdm(
+            part.read(dropped), desc=" ".join(("-".join(languages), name)).strip(), unit=" pairs", disable=None
+        )
+        yield from ((name, block) for block in blocks(pairs))
+
+
+def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None) -> Counter:
+    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys; count them by source."""
+    kept: Counter = Counter()
     with (
         open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as left,
         open(parts / "1", "w", encoding="utf-8", errors="replace", newline="\n") as right,
@@ -175,9 +204,11 @@ def _clean(pairs, parts: Path, languages, filters, excluded, workers: int, dropp
             left.write(result.source)
             right.write(result.target)
             keys.write(result.keys.tobytes())
+            kept[result.name] += len(result.keys)
             dropped.update(reason for reason, _ in result.dropped)
             if drops:
                 drops.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
+    return kept
 
 
 def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str, is_messages: bool) -> None:

@@ -1,8 +1,9 @@
 """Reads sentence pairs from aligned text, TSV, TMX and gettext catalogues, compressed or not."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
@@ -11,6 +12,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import PACKED, open_binary, read_lines, read_parallel, reading
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.preparation.clean import Pair
+from fairseq_lxsr.preparation.config import Text
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
 ENDINGS = ("", ".txt")
@@ -28,20 +30,28 @@ class Source:
         files: all files that are read.
         read: yields the pairs, and counts skipped pairs in the counter.
         is_messages: whether the text is program messages.
+        parts: the named sources that the text is made of, which are read in this order; empty for a single text.
     """
 
     name: str
     files: tuple[Path, ...]
     read: Callable[[Counter], Iterator[Pair]]
     is_messages: bool = False
+    parts: Mapping[str, "Source"] = field(default_factory=dict)
 
 
-def find_source(data: str | None, source: str, target: str, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> Source:
+def find_source(
+    data: Text | Mapping[str, Text],
+    source: str,
+    target: str,
+    locale_folders: Sequence[Path] = LOCALE_FOLDERS,
+) -> Source:
     """Find the text that a name stands for.
 
     Args:
         data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may
-            end in .gz, .xz or .zst. None for the catalogues of this machine.
+            end in .gz, .xz or .zst. None for the catalogues of this machine. Or several of these by the name of the
+            source (kind of text).
         source: source language.
         target: target language.
         locale_folders: folders of the catalogues of this machine.
@@ -49,6 +59,8 @@ def find_source(data: str | None, source: str, target: str, locale_folders: Sequ
     Raises:
         InputError: where no such text exists.
     """
+    if isinstance(data, Mapping):
+        return join({name: find_source(text, source, target, locale_folders) for name, text in data.items()})
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
         files = tuple(input_files(source, target, folders))
@@ -64,6 +76,17 @@ def find_source(data: str | None, source: str, target: str, locale_folders: Sequ
         return Source(data, (path,), lambda dropped: read_tmx(path, source, target, dropped))
     files = (_one_side(data, source, source, target), _one_side(data, target, source, target))
     return Source(data, files, lambda dropped: read_parallel(*files, max_words=None))
+
+
+def join(parts: Mapping[str, Source]) -> Source:
+    """Join named sources to one text; it is program messages only if all of them are."""
+    return Source(
+        ", ".join(f"{name}={part.name}" for name, part in parts.items()),
+        tuple(path for part in parts.values() for path in part.files),
+        lambda dropped: itertools.chain.from_iterable(part.read(dropped) for part in parts.values()),
+        all(part.is_messages for part in parts.values()),
+        parts,
+    )
 
 
 def _unpacked_name(name: str) -> str:

@@ -11,10 +11,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
+from fairseq_lxsr.data_folder import read_sources, write_sources
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_parallel
 from fairseq_lxsr.preparation.clean import Pair
-from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SPLITS, say, sort_reasons
+from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, say, sort_reasons
 from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key
 from fairseq_lxsr.preparation.stages import MANIFEST, read_manifest, run_stage
 from fairseq_lxsr.preparation.workers import blocks, ordered_map
@@ -46,9 +49,11 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
                 shutil.copyfile(path, work / path.name)
         held = [excluded_keys(list(map(str, held_files[language]))) for language in languages]
         report = json.loads((cleaned / MANIFEST).read_text(encoding="utf-8"))["report"]
-        kept = _write_without(held, cleaned, work, languages, workers)
+        is_kept = _write_without(held, cleaned, work, languages, workers)
+        kept = int(np.count_nonzero(is_kept))
         dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
-        return {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
+        changed = {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
+        return changed | _count_sources(work / SOURCES_FILE, is_kept)
 
     inputs = [cleaned / MANIFEST, *texts, *itertools.chain.from_iterable(held_files.values())]
     report = run_stage(
@@ -58,24 +63,35 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
     return report
 
 
-def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, languages: Pair, workers: int) -> int:
-    """Write the training text without the pairs of which a side is held out; return the number of pairs left."""
+def _count_sources(path: Path, is_kept: np.ndarray) -> dict:
+    """Count the training pairs that are left of each named source, if any."""
+    sources = read_sources(path, len(is_kept))
+    if not sources:
+        return {}
+    left = np.split(is_kept, np.cumsum(list(sources.values()))[:-1])
+    sources = {name: int(np.count_nonzero(part)) for name, part in zip(sources, left, strict=True)}
+    write_sources(path, sources)
+    return {"sources": sources}
+
+
+def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, languages: Pair, workers: int) -> np.ndarray:
+    """Write the training text without the pairs of which a side is held out; return which pairs are left."""
     source, target = (cleaned / f"train.{language}" for language in languages)
     pairs = read_parallel(source, target, max_words=None)
-    kept = 0
+    is_kept: list[np.ndarray] = []
     with ExitStack() as stack:
         outputs = [
             stack.enter_context(open(work / f"train.{language}", "w", encoding="utf-8", newline="\n"))
             for language in languages
         ]
         drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
-        for block, leaks in ordered_map(_split_leaks, blocks(pairs), workers, _start_held, (held,)):
-            kept += len(block)
+        for block, is_leak in ordered_map(_find_leaks, blocks(pairs), workers, _start_held, (held,)):
+            is_kept.append(~is_leak)
             for side, output in enumerate(outputs):
-                output.writelines(f"{pair[side]}\n" for pair in block)
+                output.writelines(f"{pair[side]}\n" for pair in itertools.compress(block, ~is_leak))
             if drops:
-                drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in leaks)
-    return kept
+                drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in itertools.compress(block, is_leak))
+    return np.concatenate(is_kept)
 
 
 def check_leaks(corpora: Mapping[Pair, Path]) -> None:
@@ -106,13 +122,10 @@ def _start_held(held: list[frozenset[int]]) -> None:
     _held = held
 
 
-def _split_leaks(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """Split pairs into those that may train and those that must not."""
-    sides: tuple[list[Pair], list[Pair]] = ([], [])
-    for pair in pairs:
-        is_leak = any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True))
-        sides[is_leak].append(pair)
-    return sides
+def _find_leaks(pairs: list[Pair]) -> tuple[list[Pair], np.ndarray]:
+    """Mark the pairs that must not train."""
+    is_leak = [any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True)) for pair in pairs]
+    return pairs, np.array(is_leak)
 
 
 @contextmanager

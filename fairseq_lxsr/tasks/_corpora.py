@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
+from fairseq_lxsr.data_folder import read_sources
 from fairseq_lxsr.datasets.indexed import read_sentences
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
@@ -100,10 +101,10 @@ def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols:
         num_symbols: number of entries of the dictionary of the text.
 
     Returns:
-        the two sides; None where the folder does not have them.
+        the two sides and their sources, if known; None where the folder does not have them.
 
     Raises:
-        InputError: for sides that are empty or of different lengths.
+        InputError: for sides that are empty or of different lengths, and for sources of another text.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"
@@ -117,5 +118,6 @@ def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols:
             )
         if not len(sides[0]):
             raise InputError(f"{prefix}: no sentences; look at the text it was made from")
-        return PairCorpus(f"{source}-{target}", *sides)
+        sources = read_sources(Path(f"{prefix}.sources.json"), len(sides[0]))
+        return PairCorpus(f"{source}-{target}", sides[0], sides[1], sources)
     return None

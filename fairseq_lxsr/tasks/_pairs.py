@@ -36,6 +36,14 @@ class PairTaskConfig(LxsrTaskConfig):
             "range": positive(infinite=True),
         },
     )
+    source_temperature: float = field(
+        default=1.0,
+        metadata={
+            "help": "sources (kinds of text, named for lxsr prepare) share the part of a language pair by "
+            "size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+            "range": positive(infinite=True),
+        },
+    )
     subword_dropout: float = field(
         default=0.0,
         metadata={
@@ -93,6 +101,7 @@ class PairTask(LxsrTask):
             "seed": self.cfg.seed,
             "shuffle": split == "train",
             "temperature": self.cfg.sampling_temperature,
+            "source_temperature": self.cfg.source_temperature,
             "subword_dropout": self.subword_dropout if split == "train" else None,
         }
         dataset = self.make_dataset(found, split, epoch, options)
@@ -102,7 +111,26 @@ class PairTask(LxsrTask):
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
             f"{dataset.num_cut:,} cut at {self.longest} pieces"
         )
+        if split == "train":
+            self.log_sources(dataset)
         self.datasets[split] = dataset
+
+    def log_sources(self, dataset: PairDataset) -> None:
+        """Log the sizes of all named sources, and how many pairs an epoch draws of each.
+
+        Raises:
+            InputError: for a temperature of sources where none are named.
+        """
+        temperature = self.cfg.source_temperature
+        if temperature != 1 and not any(corpus.sources for corpus in dataset.corpora):
+            raise InputError(
+                f"--source-temperature {temperature:g}: {self.shards[0]} has no train.SRC-TGT.sources.json; expected "
+                "text that was prepared with names: `lxsr prepare --data NAME=PREFIX --data NAME=PREFIX`"
+            )
+        for corpus, (_, counts) in zip(dataset.corpora, dataset.draws(), strict=True):
+            for number, (name, size) in enumerate(corpus.sources.items()):
+                drawn = f", {counts[number]:,} drawn in an epoch" if temperature != 1 else ""
+                logger.info(f"{corpus.name}: source {name}, {size:,} pairs{drawn}")
 
     @property
     def longest(self) -> int:

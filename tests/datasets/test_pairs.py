@@ -15,7 +15,7 @@ from fairseq_lxsr.errors import InputError
 PAD, EOS, MASK = 1, 2, 60
 
 
-def corpus(name, pairs, seed=0, longest=12, empty=()):
+def corpus(name, pairs, seed=0, longest=12, empty=(), sources=None):
     rng = np.random.default_rng(seed)
     sides = []
     for _ in range(2):
@@ -23,7 +23,7 @@ def corpus(name, pairs, seed=0, longest=12, empty=()):
         lengths[list(empty)] = 0
         sentences = [torch.tensor([*rng.integers(4, MASK, length), EOS]) for length in lengths]
         sides.append(ListDataset(sentences, lengths + 1))
-    return PairCorpus(name, *sides)
+    return PairCorpus(name, *sides, sources or {})
 
 
 VOCABULARY = MaskingVocabulary(PAD, MASK, 4, *np.zeros((2, MASK + 1), dtype=bool))
@@ -155,6 +155,46 @@ def test_the_numbers_of_gathered_pairs_are_equal_for_a_pair_that_is_drawn_again(
     data = dataset(corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()])
     batch = data.collater([data[index] for index in (3, 405, 406, 405 + 420, 405 + 5 * 420)])
     assert batch["text_number"].tolist() == [[3, 405, 406, 405, 405]] * 2
+
+
+NAMED = {"law": 340, "none": 0, "speech": 60}
+
+
+@pytest.mark.parametrize("batches", ["length", "shuffled"])
+def test_source_temperature_draws_more_of_the_smaller_source(batches):
+    data = dataset(
+        corpus("en-fr", 400, sources=NAMED, empty=[3, 399]),
+        corpus("en-de", 100, seed=1),
+        source_temperature=np.inf,
+        batches=batches,
+    )
+    drawn = data.ordered_indices()
+    pair = drawn % 500
+    assert np.bincount(np.digitize(pair, [340, 400])).tolist() == [199, 199, 100]  # 398 pairs are not empty
+    assert len(set(drawn.tolist())) == len(drawn)
+    cut = batches_of(data, max_sentences=20)
+    assert all(len({index % 500 for index in batch}) == len(batch) for batch in cut)
+    assert all(len({index % 500 < 400 for index in batch}) == 1 for batch in cut)
+    mixed = [np.mean([index % 500 >= 340 for index in batch]) for batch in cut if batch[0] % 500 < 400]
+    assert 0.2 < np.median(mixed) < 0.8  # both sources are in a batch
+    assert drawn.tolist() == data.ordered_indices().tolist()
+
+
+def test_sources_change_nothing_at_temperature_one():
+    plain, named = (
+        dataset(corpus("en-fr", 400, sources=sources), corpus("en-de", 20, seed=1), temperature=5.0)
+        for sources in (None, NAMED)
+    )
+    assert plain.ordered_indices().tolist() == named.ordered_indices().tolist()
+    other = dataset(corpus("en-fr", 400), source_temperature=5.0)  # a text without sources is one
+    assert other.ordered_indices().tolist() == dataset(corpus("en-fr", 400)).ordered_indices().tolist()
+
+
+def test_both_temperatures_hold():
+    data = dataset(corpus("en-fr", 400, sources=NAMED), corpus("en-de", 100, seed=1), temperature=np.inf)
+    data.source_temperature = 2.0
+    drawn = np.bincount(np.digitize(data.ordered_indices() % 500, [340, 400]))
+    assert drawn.tolist() == [176, 74, 250]  # 250 by sqrt(340) : sqrt(60)
 
 
 @pytest.mark.parametrize("masking", ["one", "tokens", "none"])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.datasets.sampling import cut_into_batches, passes, samples_per_corpus, sort_by_length
+from fairseq_lxsr.datasets.sampling import cut_into_batches, rounds, samples_per_corpus, sort_by_length
 
 
 def test_temperature_one_keeps_the_sizes():
@@ -19,12 +19,38 @@ def test_impossible_temperature_is_refused():
         samples_per_corpus([1, 2], 0)
 
 
-def test_passes_use_everything_before_they_repeat():
-    first, second, rest = passes(np.arange(10), 25, np.random.default_rng(0))
+def test_temperature_divides_another_total():
+    assert samples_per_corpus([81, 1], 2, total=820).tolist() == [738, 82]
+    assert samples_per_corpus([0, 0], 2, total=0).tolist() == [0, 0]
+
+
+def test_rounds_of_one_source_use_everything_before_they_repeat():
+    first, second, rest = rounds([np.arange(10)], [25], np.random.default_rng(0))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first.tolist() != second.tolist()
     assert len(rest) == len(set(rest)) == 5
-    assert passes(np.arange(0), 0, np.random.default_rng(0)) == []
+    rng = np.random.default_rng(0)
+    plain = [rng.permutation(10), rng.permutation(10), rng.permutation(10)[:5]]  # as in all versions before
+    assert np.concatenate(plain).tolist() == np.concatenate([first, second, rest]).tolist()
+    assert rounds([np.arange(0)], [0], np.random.default_rng(0)) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rounds_have_the_same_mixture_and_no_index_twice(seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 60, 5) + np.array([1, 0, 0, 200, 0])
+    counts = samples_per_corpus(sizes.tolist(), rng.choice([1.5, 5, np.inf]))
+    sources = np.split(np.arange(sizes.sum()), sizes.cumsum()[:-1])
+    drawn = rounds(sources, counts, rng)
+    assert len(drawn) == np.ceil(max(count / size for count, size in zip(counts, sizes, strict=True) if size))
+    assert all(len(part) == len(set(part.tolist())) for part in drawn)
+    times = np.bincount(np.concatenate(drawn), minlength=sizes.sum())
+    for source, count in zip(sources, counts, strict=True):
+        here = times[source]
+        assert here.sum() == count
+        assert not len(here) or here.max() - here.min() <= 1  # complete passes, then a part of one
+        shares = [np.isin(part, source).sum() for part in drawn[:-1]]  # the last one may be shorter
+        assert not shares or max(shares) - min(shares) <= 1
 
 
 def test_order_is_by_longer_side_then_source_and_keeps_ties():

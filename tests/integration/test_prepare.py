@@ -118,6 +118,17 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path):
     refused(lxsr_here("prepare", tmp_path / "c.yaml", check=False), "filter 'lenght'; expected some of length")
     options = ("--work", tmp_path / "work", "--data", tmp_path / "text", "--exclude", tmp_path / "none.txt")
     refused(lxsr_here("prepare", *options, check=False), "none.txt: no such file")
+    for data, message in {
+        "text": "--data text: no name; expected --data NAME=PREFIX for each of 2 sources",
+        "law=text": "--data law=text: a second source law",
+        "a/b=text": "--data a/b=text: no name",
+        "speech=": "pairs: en-fr speech is ''; expected the name of its text",
+        "speech=none": "none.en: no such file",
+    }.items():
+        given = ("--work", tmp_path / "work", "--data", f"law={tmp_path / 'text'}", "--data", data)
+        refused(lxsr_here("prepare", *given, check=False), message)
+    several = ("--lang-pairs", "en-fr,en-de", "--data", "law={pair}", "--data", "x=text")
+    refused(lxsr_here("prepare", *several, check=False), "--data x=text: expected {pair} in it")
     two = f"pairs: {{en-fr: {tmp_path / 'text'}, en-de: {tmp_path / 'none'}}}\nwork: {tmp_path / 'work'}\n"
     (tmp_path / "c.yaml").write_text(two)
     refused(lxsr_here("prepare", tmp_path / "c.yaml", check=False), "none.en: no such file")

@@ -1,5 +1,6 @@
 """The files are those of fairseq-preprocess, byte for byte, whatever the number of processes and shards."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,47 @@ def test_shards_hold_every_pair_once_side_by_side(prepared, tmp_path):
     assert sorted(parts) == sorted(zip(lines(tmp_path / "whole", "en"), lines(tmp_path / "whole", "fr"), strict=True))
     assert (folders[0] / "valid.en-fr.en.bin").is_file()
     assert not (folders[1] / "valid.en-fr.en.bin").exists()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
+    sources = {"first": 200, "none": 0, "last": 150}
+    (copied / "corpus" / "sources.json").write_text(json.dumps(sources))
+    build(copied, copied / "out", shards=shards)
+    folders = list(shard_folders(copied / "out"))
+    found = [json.loads((folder / "train.en-fr.sources.json").read_text()) for folder in folders]
+    numbers = shard_numbers(0, 350, shards)
+    assert found == [
+        {"first": int((numbers[:200] == shard).sum()), "none": 0, "last": int((numbers[200:] == shard).sum())}
+        for shard in range(shards)
+    ]
+    from fairseq_lxsr.tasks._corpora import read_corpus
+
+    corpora = [read_corpus(folder, "train", "fr", "en", 10_000) for folder in folders]
+    assert [corpus.sources for corpus in corpora] == found
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"law": 349}', "counts 349 pairs, the text has 350"),
+        ('{"law": -1, "x": 351}', "'law' is -1; expected the number of its pairs"),
+        ('{"law": "350"}', "'law' is '350'; expected the number"),
+        ("[350]", "no JSON object"),
+        ("{", "no JSON object"),
+    ],
+)
+def test_sources_of_another_text_are_refused(copied, content, message):
+    from fairseq_lxsr.tasks._corpora import read_corpus
+
+    build(copied, copied / "data")
+    for path in (copied / "corpus" / "sources.json", copied / "data" / "train.en-fr.sources.json"):
+        path.write_text(content)
+    with pytest.raises(InputError, match=rf"corpus/sources\.json: {message}"):
+        build(copied, copied / "out")
+    assert not (copied / "out").exists()
+    with pytest.raises(InputError, match=rf"train\.en-fr\.sources\.json: {message}"):
+        read_corpus(copied / "data", "train", "en", "fr", 10_000)
 
 
 def test_shards_are_of_one_size_and_do_not_depend_on_blocks():

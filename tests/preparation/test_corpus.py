@@ -220,6 +220,69 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
         check_leaks({("en", "fr"): finals["en", "fr"], ("fr", "de"): folders["fr", "de"]})
 
 
+SOURCES = {"law": [(f"law {en}", fr) for en, fr in PAIRS[:150]], "speech": PAIRS[100:], "again": PAIRS[120:180]}
+
+
+def write_sources_of(folder):
+    for name, pairs in SOURCES.items():
+        toy.write(folder / f"{name}.en-fr", pairs)
+    return find_source({name: str(folder / f"{name}.en-fr") for name in SOURCES}, "en", "fr")
+
+
+def lines_by_source(folder, language="en"):
+    """The training text, cut by the numbers of pairs of the sources."""
+    numbers = json.loads((folder / "sources.json").read_text())
+    lines = read(folder, "train", language)
+    assert sum(numbers.values()) == len(lines)
+    ends = np.cumsum(list(numbers.values()))
+    return {name: lines[end - number : end] for (name, number), end in zip(numbers.items(), ends, strict=True)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_sources_of_training_pairs_stay_known(tmp_path, workers):
+    source = write_sources_of(tmp_path)
+    assert source.name == ", ".join(f"{name}={tmp_path / name}.en-fr" for name in SOURCES)
+    options = {"cleaning": Cleaning({"length": {"longest": 7}}), "valid_size": 20, "test_size": 30}
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, workers=workers, **options)
+    found = lines_by_source(tmp_path / "corpus")
+    assert report["sources"] == {name: len(lines) for name, lines in found.items()}
+    assert list(found) == list(SOURCES)
+    assert found["again"] == []  # all of it is in an earlier source
+    assert {line.startswith("law") for line in found["law"]} == {True}
+    assert {line.startswith("law") for line in found["speech"]} == {False}
+    toy.write(tmp_path / "whole", [pair for pairs in SOURCES.values() for pair in pairs])
+    whole = find_source(str(tmp_path / "whole"), "en", "fr")
+    assert "sources" not in make_corpus(tmp_path / "plain", ("en", "fr"), whole, **options)
+    assert splits(tmp_path / "plain") == splits(tmp_path / "corpus")
+    assert not (tmp_path / "plain" / "sources.json").exists()
+
+
+def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, capsys):
+    sizes = {"valid_size": 20, "test_size": 30}
+    for _ in range(2):
+        make_corpus(tmp_path / "corpus", ("en", "fr"), write_sources_of(tmp_path), **sizes)
+    assert "unchanged, kept" in capsys.readouterr().out
+    renamed = find_source({"laws": str(tmp_path / "law.en-fr"), "x": str(tmp_path / "speech.en-fr")}, "en", "fr")
+    make_corpus(tmp_path / "corpus", ("en", "fr"), renamed, **sizes)
+    out = capsys.readouterr().out
+    assert "unchanged" not in out
+    found = lines_by_source(tmp_path / "corpus")
+    assert f"; sources of train: laws {len(found['laws'])}, x {len(found['x'])}" in out
+
+
+def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
+    source = write_sources_of(tmp_path)
+    make_corpus(tmp_path / "en-fr", ("en", "fr"), source, valid_size=20, test_size=30)
+    toy.write(tmp_path / "other", [(fr, en) for en, fr in PAIRS], ("fr", "de"))
+    other = find_source(str(tmp_path / "other"), "fr", "de")
+    make_corpus(tmp_path / "fr-de", ("fr", "de"), other, valid_size=20, test_size=30)
+    report = drop_leaks(tmp_path / "final", ("en", "fr"), tmp_path / "en-fr", {("fr", "de"): tmp_path / "fr-de"})
+    before, after = lines_by_source(tmp_path / "en-fr"), lines_by_source(tmp_path / "final")
+    assert report["sources"] == {name: len(lines) for name, lines in after.items()}
+    assert all(0 < len(after[name]) < len(before[name]) for name in ("law", "speech"))
+    assert all(set(after[name]) <= set(before[name]) for name in SOURCES)
+
+
 def test_pairs_that_were_dropped_are_kept_when_asked_for_later(tmp_path):
     other = tmp_path / "fr-de"
     make(other, [(fr, en) for en, fr in PAIRS], tmp_path)

@@ -1,0 +1,51 @@
+"""Sources (kinds of text) of a language pair from `lxsr prepare` to an epoch of fairseq-train."""
+
+import json
+import re
+import shutil
+
+import pytest
+import toy
+from conftest import lxsr_here, refused, train_here
+
+SMALL = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 200)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A work folder whose text has a large and a small source."""
+    work = tmp_path_factory.mktemp("sources")
+    pairs = toy.sentences(700)
+    toy.write(work / "law.en-fr", pairs[:600])
+    toy.write(work / "speech.en-fr", pairs[600:])
+    data = [word for name in ("law", "speech") for word in ("--data", f"{name}={work}/{name}.{{pair}}")]
+    out = lxsr_here("prepare", "--work", work, *data, *SMALL, "--workers", 1).stdout
+    sources = json.loads((work / "data-bin" / "train.en-fr.sources.json").read_text())
+    assert f"sources of train: law {sources['law']}, speech {sources['speech']}" in out
+    assert json.loads((work / "prepare.json").read_text())["en-fr"]["report"]["sources"] == sources
+    return work
+
+
+def trained(prepared, save_dir, **options):
+    return train_here(prepared / "data-bin", save_dir, "--no-save", "--disable-validation", max_update=2, **options)
+
+
+def test_an_epoch_is_drawn_evenly_from_the_sources_on_demand(prepared, tmp_path):
+    sources = json.loads((prepared / "data-bin" / "train.en-fr.sources.json").read_text())
+    law, speech = sources.values()
+    plain = trained(prepared, tmp_path / "plain").stdout
+    assert re.findall("source .*", plain) == [f"source law, {law} pairs", f"source speech, {speech} pairs"]
+    even = trained(prepared, tmp_path / "even", source_temperature="inf").stdout
+    half = round((law + speech) / 2)
+    assert re.findall("source .*", even) == [
+        f"source law, {law} pairs, {half} drawn in an epoch",
+        f"source speech, {speech} pairs, {half} drawn in an epoch",
+    ]
+
+
+def test_a_temperature_without_sources_is_refused(prepared, tmp_path):
+    data = tmp_path / "work" / "data-bin"
+    shutil.copytree(prepared / "data-bin", data)
+    (data / "train.en-fr.sources.json").unlink()
+    done = trained(tmp_path / "work", tmp_path / "save", source_temperature="2")
+    refused(done, "--source-temperature 2: ", f"{data} has no train.SRC-TGT.sources.json", "--data NAME=PREFIX")
