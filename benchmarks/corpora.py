@@ -12,6 +12,14 @@ import numpy as np
 from fairseq_lxsr.files import read_parallel
 
 ROOT = Path(__file__).parent.parent
+FILES = {  # of each kind of text; another file is a kind of its own
+    "law": "calaws-acts calaws-annual calaws-regs",
+    "software": "tech appstream ddtp ddtpbr debdocs lohelp lohelpbr msdyn365-ht mswin32-ht",
+    "everyday": "tatoeba tatoeba-manythings smallenja",
+    "captions": "multi30k",
+    "other": "diabla tico19 wesnoth",
+}
+KINDS = {name: kind for kind, names in FILES.items() for name in names.split()}
 
 
 def lxsr(*arguments) -> str:
@@ -37,12 +45,13 @@ def training_pairs(data: Path, pair: str, folders: Sequence[str] = ("train",)) -
 
 
 def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int, folders: Sequence[str] = ("train",)) -> Path:
-    """Each file of a pair as a source; one vocabulary for all pairs. Returns: the data folder."""
-    sources: dict[str, dict[str, str]] = {pair: {} for pair in pairs}
+    """Every text of a pair by its kind, as named sources; one vocabulary for all pairs. Returns: the data folder."""
+    sources: dict[str, dict[str, list[str]]] = {pair: {} for pair in pairs}
     for pair, found in sources.items():
         for path, _ in training_files(data.absolute(), pair, folders):
             prefix = path.with_name(path.name.removesuffix(".en.txt.gz"))
-            found[prefix.name.removesuffix(f".{pair}")] = str(prefix)
+            name = prefix.name.removesuffix(f".{pair}")
+            found.setdefault(KINDS.get(name, name), []).append(str(prefix))
     config = {"pairs": sources, "work": str(work), "valid_size": 1000, "test_size": 1}
     work.mkdir(parents=True, exist_ok=True)
     (work / "prepare.yaml").write_text(json.dumps(config | {"subwords": {"vocab_size": vocab_size}}, indent=2))

@@ -253,15 +253,20 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping) and all(fits(key, inner[0]) and fits(value[key], inner[1]) for key in value)
     if origin is tuple:
-        return isinstance(value, tuple) and all(fits(part, inner[0]) for part in value)
+        return isinstance(value, tuple | list) and all(fits(part, inner[0]) for part in value)
     return hint not in PLAIN or type(value) is hint or (hint is float and type(value) is int)
 
 
 def describe(hint: Any) -> str:
     """Describe a type in words, for messages."""
+    words = _words(hint)
+    return f"{words} ('no' and '1' are text in quotes only)" if "mapping" in words else words
+
+
+def _words(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(map(describe, inner))
+        return " or ".join(map(_words, inner))
     if origin is Mapping:
-        return f"a mapping of {describe(inner[0])} to {describe(inner[1])} ('no' and '1' are text in quotes only)"
-    return f"a list of {describe(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")
+        return f"a mapping of {_words(inner[0])} to {_words(inner[1])}"
+    return f"a list of {_words(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")

@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from fairseq_lxsr.preparation.config import (
     SOURCE_NAME,
     Cleaning,
     PrepareConfig,
+    Sources,
     SubwordOptions,
     Text,
 )
@@ -77,7 +77,7 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]PREFIX",
         help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, compressed or not, or a folder of "
         "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine); "
-        "repeated with the NAME of each source (kind of text), which --source-temperature of training can balance",
+        "repeated, with the NAME of the source (kind of text) of each, which --source-temperature of training balances",
     )
     parser.add_argument(
         "--locale-dir",
@@ -177,28 +177,28 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     )
 
 
-def texts_of(data: list[str], pairs: list[str]) -> dict[str, Text | Mapping[str, Text]]:
+def texts_of(data: list[str], pairs: list[str]) -> dict[str, Text | Sources]:
     """Return the text of each language pair: that of `--data`, by the name of each source where names are given.
 
     Raises:
-        InputError: for several texts without different names, and for one text of several language pairs.
+        InputError: for several texts without names, and for one text of several language pairs.
     """
     for text in data:
         if len(pairs) > 1 and "{pair}" not in text:
             raise InputError(f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs")
-    sources: dict[str, str] = {}
+    named: dict[str, list[str]] = {}
     for text in data:
         name, equals, prefix = text.partition("=")
-        if not (equals and SOURCE_NAME.fullmatch(name)):
-            if len(data) == 1:
-                return {pair: text.replace("{pair}", pair) for pair in pairs}
-            raise InputError(f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} sources")
-        if name in sources:
-            raise InputError(f"--data {text}: a second source {name}; expected a name of its own for each")
-        sources[name] = prefix
-    if not sources:
-        return dict.fromkeys(pairs)
-    return {pair: {name: prefix.replace("{pair}", pair) for name, prefix in sources.items()} for pair in pairs}
+        if equals and SOURCE_NAME.fullmatch(name):
+            named.setdefault(name, []).append(prefix)
+        elif len(data) > 1:
+            raise InputError(f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts")
+    if not named:
+        return {pair: text.replace("{pair}", pair) for pair in pairs for text in data} or dict.fromkeys(pairs)
+    return {
+        pair: {name: tuple(text.replace("{pair}", pair) for text in texts) for name, texts in named.items()}
+        for pair in pairs
+    }
 
 
 # a stage imports what it needs when it runs, because numpy, SentencePiece and others take seconds

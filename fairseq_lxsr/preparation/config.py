@@ -14,6 +14,7 @@ REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 Text = str | None  # None: the gettext catalogues of this machine
+Sources = Mapping[str, Text | tuple[str, ...]]
 SOURCE_NAME = re.compile(r"\w[\w.+-]{0,63}")
 MOST_SHARDS = 512  # each shard is an open file in the binarise stage
 MOST_WORKERS = 1024
@@ -88,7 +89,7 @@ class PrepareConfig:
 
     Args:
         pairs: text of each language pair SRC-TGT, as in `formats.find_source`; null for the gettext catalogues of this
-            machine. Several sources (kinds of text) of a pair are a mapping of their names to text.
+            machine. Several sources (kinds of text) of a pair are a mapping of their names to text, or to lists of it.
         work: folder for corpus/SRC-TGT, subwords and data-bin.
         cleaning: see `Cleaning`.
         subwords: see `SubwordOptions`.
@@ -99,7 +100,7 @@ class PrepareConfig:
         shards: number of parts of the training data, see `binarise.binarise`.
     """
 
-    pairs: Mapping[str, Text | Mapping[str, Text]]
+    pairs: Mapping[str, Text | Sources]
     work: str = limited("work", FILE_NAME)
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
@@ -115,20 +116,25 @@ class PrepareConfig:
             raise InputError("pairs: none; expected for example {en-fr: PREFIX}")
         for pair, text in self.pairs.items():
             split_pair(pair)
-            _check_text(pair, text)
+            _check_texts(pair, text)
 
 
-def _check_text(pair: str, text: Text | Mapping[str, Text]) -> None:
+def _check_texts(pair: str, texts: Text | Sources) -> None:
     """Check the text of a language pair, and the names of its sources."""
-    if not isinstance(text, Mapping):
-        if text is not None and text not in FILE_NAME:
-            raise InputError(f"pairs: {pair} is {shown(text)}; expected the name of its text, or null")
+    if not isinstance(texts, Mapping):
+        _check_text(pair, texts)
         return
-    if not text:
+    if not texts:
         raise InputError(f"pairs: {pair} has no source; expected for example {{law: PREFIX, speech: PREFIX}}")
-    for name, part in text.items():
+    for name, text in texts.items():
         if not SOURCE_NAME.fullmatch(name):
             raise InputError(
                 f"pairs: {pair} has a source {shown(name)}; expected a name of at most 64 letters, digits and _.+-"
             )
-        _check_text(f"{pair} {name}", part)
+        for one in text if isinstance(text, tuple | list) and text else [text]:
+            _check_text(f"{pair} {name}", one)
+
+
+def _check_text(name: str, text: Any) -> None:
+    if text is not None and text not in FILE_NAME:
+        raise InputError(f"pairs: {name} is {shown(text)}; expected the name of its text, or null")

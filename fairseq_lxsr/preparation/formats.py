@@ -1,9 +1,8 @@
 """Reads sentence pairs from aligned text, TSV, TMX and gettext catalogues, compressed or not."""
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
@@ -12,7 +11,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import PACKED, open_binary, read_lines, read_parallel, reading
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.preparation.clean import Pair
-from fairseq_lxsr.preparation.config import Text
+from fairseq_lxsr.preparation.config import Sources, Text
 from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
 ENDINGS = ("", ".txt")
@@ -41,7 +40,7 @@ class Source:
 
 
 def find_source(
-    data: Text | Mapping[str, Text],
+    data: Text | Sources | Sequence[str],
     source: str,
     target: str,
     locale_folders: Sequence[Path] = LOCALE_FOLDERS,
@@ -50,8 +49,8 @@ def find_source(
 
     Args:
         data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may
-            end in .gz, .xz or .zst. None for the catalogues of this machine. Or several of these by the name of the
-            source (kind of text).
+            end in .gz, .xz or .zst. None for the catalogues of this machine. Several of these are a list, or a mapping
+            by the name of each source (kind of text).
         source: source language.
         target: target language.
         locale_folders: folders of the catalogues of this machine.
@@ -60,7 +59,15 @@ def find_source(
         InputError: where no such text exists.
     """
     if isinstance(data, Mapping):
-        return join({name: find_source(text, source, target, locale_folders) for name, text in data.items()})
+        parts = {name: find_source(text, source, target, locale_folders) for name, text in data.items()}
+        name = ", ".join(f"{name}={part.name}" for name, part in parts.items())
+        return replace(join(parts.values()), name=name, parts=parts)
+    if data is None or isinstance(data, str):
+        return _find_text(data, source, target, locale_folders)
+    return join([_find_text(text, source, target, locale_folders) for text in data])
+
+
+def _find_text(data: Text, source: str, target: str, locale_folders: Sequence[Path]) -> Source:
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
         files = tuple(input_files(source, target, folders))
@@ -78,14 +85,13 @@ def find_source(
     return Source(data, files, lambda dropped: read_parallel(*files, max_words=None))
 
 
-def join(parts: Mapping[str, Source]) -> Source:
-    """Join named sources to one text; it is program messages only if all of them are."""
+def join(texts: Collection[Source]) -> Source:
+    """Join texts, which are read in this order; they are program messages only if all of them are."""
     return Source(
-        ", ".join(f"{name}={part.name}" for name, part in parts.items()),
-        tuple(path for part in parts.values() for path in part.files),
-        lambda dropped: itertools.chain.from_iterable(part.read(dropped) for part in parts.values()),
-        all(part.is_messages for part in parts.values()),
-        parts,
+        "+".join(text.name for text in texts),
+        tuple(path for text in texts for path in text.files),
+        lambda dropped: (pair for text in texts for pair in text.read(dropped)),
+        all(text.is_messages for text in texts),
     )
 
 

@@ -88,6 +88,8 @@ def write_downloads(folder: Path) -> None:
     toy.write(folder / "text" / "demo", pairs)
     toy.write(folder / "own", pairs[:400])
     toy.write(folder / "text" / "ParaCrawl-v5.en-fr", pairs[:400])
+    for place, name in enumerate(("acts", "regulations", "speech")):
+        toy.write(folder / "text" / f"{name}.en-fr", pairs[100 * place : 100 * place + 100])
     for side, language in enumerate(("en", "fr")):
         sentences = [
             ("The dog is in the house.", "Le chien est dans la maison.")[side],

@@ -119,8 +119,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path):
     options = ("--work", tmp_path / "work", "--data", tmp_path / "text", "--exclude", tmp_path / "none.txt")
     refused(lxsr_here("prepare", *options, check=False), "none.txt: no such file")
     for data, message in {
-        "text": "--data text: no name; expected --data NAME=PREFIX for each of 2 sources",
-        "law=text": "--data law=text: a second source law",
+        "text": "--data text: no name; expected --data NAME=PREFIX for each of 2 texts",
         "a/b=text": "--data a/b=text: no name",
         "speech=": "pairs: en-fr speech is ''; expected the name of its text",
         "speech=none": "none.en: no such file",

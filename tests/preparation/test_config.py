@@ -37,9 +37,9 @@ def test_every_option(tmp_path):
         "unigram",
         True,
     )
-    text = "pairs: {en-fr: {law-2.1: text/law, messages: null}, en-de: text/en-de}"
+    text = "pairs: {en-fr: {law-2.1: [text/law, text/acts], messages: null}, en-de: text/en-de}"
     (tmp_path / "c.yaml").write_text(text)
-    pairs = {"en-fr": {"law-2.1": "text/law", "messages": None}, "en-de": "text/en-de"}
+    pairs = {"en-fr": {"law-2.1": ["text/law", "text/acts"], "messages": None}, "en-de": "text/en-de"}
     assert read_config(tmp_path / "c.yaml", PrepareConfig).pairs == pairs
     assert (config.work, config.valid_size, config.test_size, config.shards) == ("somewhere", 10, 2000, 3)
 
@@ -79,6 +79,10 @@ def test_every_option(tmp_path):
         ("pairs: {en-fr: x}\nwork: ''", "work ''; expected a file name"),
         ("pairs: {en-fr: ''}", "pairs: en-fr is ''; expected the name"),
         ("pairs: {en-fr: {law: ''}}", "pairs: en-fr law is ''; expected the name"),
+        ("pairs: {en-fr: {law: [x, '']}}", "pairs: en-fr law is ''; expected the name"),
+        ("pairs: {en-fr: {law: []}}", r"pairs: en-fr law is \[\]; expected the name"),
+        ("pairs: {en-fr: {law: [1]}}", r"pairs {'en-fr': {'law': \[...\]}}; expected a mapping"),
+        ("pairs: {en-fr: [a, b]}", r"pairs {'en-fr': \['a', 'b'\]}; expected a mapping"),
         ("pairs: {en-fr: {}}", "pairs: en-fr has no source; expected for example"),
         ("pairs: {en-fr: {a/b: x}}", "pairs: en-fr has a source 'a/b'; expected a name of at most 64 letters"),
         ("pairs: {en-fr: {1: x}}", "pairs {'en-fr': {1: 'x'}}; expected a mapping"),

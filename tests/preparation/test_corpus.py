@@ -270,6 +270,15 @@ def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, ca
     assert f"; sources of train: laws {len(found['laws'])}, x {len(found['x'])}" in out
 
 
+def test_several_texts_are_one_source(tmp_path):
+    write_sources_of(tmp_path)
+    law, speech, again = (str(tmp_path / f"{name}.en-fr") for name in SOURCES)
+    source = find_source({"all": [law, speech], "again": (again,)}, "en", "fr")
+    assert source.name == f"all={law}+{speech}, again={again}"
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=20, test_size=30)
+    assert report["sources"] == {"all": report["pairs"]["train"], "again": 0}
+
+
 def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
     source = write_sources_of(tmp_path)
     make_corpus(tmp_path / "en-fr", ("en", "fr"), source, valid_size=20, test_size=30)

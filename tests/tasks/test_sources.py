@@ -16,11 +16,15 @@ def prepared(tmp_path_factory):
     """A work folder whose text has a large and a small source."""
     work = tmp_path_factory.mktemp("sources")
     pairs = toy.sentences(700)
-    toy.write(work / "law.en-fr", pairs[:600])
+    toy.write(work / "acts.en-fr", pairs[:200])
+    toy.write(work / "law.en-fr", pairs[200:600])
     toy.write(work / "speech.en-fr", pairs[600:])
-    data = [word for name in ("law", "speech") for word in ("--data", f"{name}={work}/{name}.{{pair}}")]
+    texts = {"acts": "law", "speech": "speech", "law": "law"}
+    data = [word for file, name in texts.items() for word in ("--data", f"{name}={work}/{file}.{{pair}}")]
     out = lxsr_here("prepare", "--work", work, *data, *SMALL, "--workers", 1).stdout
     sources = json.loads((work / "data-bin" / "train.en-fr.sources.json").read_text())
+    assert sources["law"] + sources["speech"] == 660
+    assert sources["speech"] <= 100
     assert f"sources of train: law {sources['law']}, speech {sources['speech']}" in out
     assert json.loads((work / "prepare.json").read_text())["en-fr"]["report"]["sources"] == sources
     return work

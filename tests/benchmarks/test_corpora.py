@@ -1,0 +1,37 @@
+"""Text of the benchmarks: its kinds stay known, also in a share of it."""
+
+import gzip
+import json
+
+import corpora
+import numpy as np
+import toy
+from conftest import lxsr_here
+
+from fairseq_lxsr.tasks._corpora import read_corpus
+
+
+def write(folder, name, pairs):
+    folder.mkdir(exist_ok=True)
+    for side, language in enumerate(("en", "fr")):
+        content = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"{name}.{language}.txt.gz").write_bytes(gzip.compress(content.encode()))
+
+
+def test_files_of_one_kind_are_one_source_and_a_share_of_them_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "lxsr", lxsr_here)
+    pairs = toy.sentences(3000)
+    write(tmp_path / "train", "multi30k", pairs[:200])
+    write(tmp_path / "train", "tech.en-fr", pairs[200:900])
+    write(tmp_path / "large", "ddtp.en-fr", pairs[900:2500])
+    write(tmp_path / "large", "new.en-fr", pairs[2500:])
+    data = corpora.prepare(tmp_path, tmp_path / "work", ["en-fr"], 200, ["train", "large"])
+    sources = json.loads((data / "train.en-fr.sources.json").read_text())
+    assert list(sources) == ["captions", "software", "new"]
+    assert sum(sources.values()) == 1999
+    half = corpora.subset(data, tmp_path / "half", 0.5)
+    found = read_corpus(half, "train", "en", "fr", 10_000)
+    assert list(found.sources) == list(sources)
+    rows = corpora.chosen_rows(1999, 0.5)
+    kinds = np.repeat(np.arange(3), list(sources.values()))[rows]
+    assert list(found.sources.values()) == np.bincount(kinds).tolist()
