@@ -1,6 +1,7 @@
 """Encodes with a network of torch, on any device and in any precision that it computes in."""
 
 import copy
+import itertools
 import threading
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import torch
 from fairseq_lxsr.bag import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder
+from fairseq_lxsr.modules.packed_linear import pack_linears
 
 
 class NetworkCopies:
@@ -71,7 +73,7 @@ class NetworkCopies:
             raise InputError(
                 f"dtype {dtype} of a {self.network.name} encoder; expected {', '.join(self.network.dtypes)}"
             )
-        if key == (self.device, "float32"):
+        if key == (self.device, "float32") and key[0].type != "cpu":
             return self.network
         with self._lock:
             if key not in self._copies:
@@ -92,10 +94,18 @@ def _embedded(model: Any, *inputs: torch.Tensor) -> np.ndarray:
 
 
 def _converted(model: Any, device: torch.device, dtype: str) -> Any:
-    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row."""
-    model = copy.deepcopy(model).to(device)
+    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row.
+
+    A copy in float32 on the same device shares all weights, but those that are packed.
+    """
+    shares = dtype == "float32" and device == model.embed_tokens.weight.device
+    weights = itertools.chain(model.parameters(), model.buffers()) if shares else ()
+    model = copy.deepcopy(model, {id(weight): weight for weight in weights}).to(device)
     if dtype != "int8":
-        return model.to(getattr(torch, dtype))
+        model = model.to(getattr(torch, dtype))
+        if device.type == "cpu":
+            pack_linears(model)
+        return model
     from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
 
     engine = torch.backends.quantized.engine

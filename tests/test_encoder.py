@@ -13,6 +13,7 @@ from conftest import lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.packed_linear import PackedLinear, can_pack
 from fairseq_lxsr.text import read_dictionary
 
 
@@ -231,3 +232,13 @@ def test_other_precisions_point_the_same_way(encoder, dtype, least):
     cosines = (exact * rounded).sum(axis=1)[exact.any(axis=1)]
     assert cosines.min() > least
     assert (cosines < 1 - 1e-7).any()  # they are other precisions
+
+
+def test_packed_layers_share_the_table_and_compute_the_same(encoder):
+    packed, network = encoder._copies()._model("cpu", "float32"), encoder.model
+    assert packed.embed_tokens.weight.data_ptr() == network.embed_tokens.weight.data_ptr()
+    linears = [type(part) for part in packed.modules() if isinstance(part, torch.nn.Linear | PackedLinear)]
+    assert linears == [PackedLinear if can_pack(torch.float32) else torch.nn.Linear] * 8  # two layers of four
+    ids = torch.from_numpy(np.concatenate(encoder.tokenizer.encode(["the red dog"])))[None]
+    with torch.inference_mode():
+        np.testing.assert_allclose(packed.embed_padded(ids), network.embed_padded(ids), atol=1e-5)
