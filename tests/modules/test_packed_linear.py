@@ -23,6 +23,13 @@ def test_same_products(dtype, shape, bias):
     torch.testing.assert_close(found, exact, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
+@pytest.mark.skipif(not can_pack(torch.float32), reason="this processor or build of torch packs nothing")
+def test_input_with_gaps():
+    linear, x = nn.Linear(24, 40), torch.randn(3, 9, 24)[:, :4]  # as T-LASER has it
+    with torch.inference_mode():
+        torch.testing.assert_close(PackedLinear(linear)(x), linear(x), atol=1e-5, rtol=1e-5)
+
+
 def test_other_layers_stay():
     class Other(nn.Linear):
         pass
