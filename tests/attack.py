@@ -36,7 +36,7 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "recipes": "",
     "user-dir": "",
     "export folder": "--checkpoint in/best.pt --data in/data --output out/model --dtype float16",
-    "export card": f"{M} --scores in/a.jsonl",
+    "export card": f"{M} --scores in/a.jsonl --sources in/sources.json",
     "export sentence-transformers": f"{M} --output out/st",
     "export web": f"{M} --input in/s.en in/t.en --output out/web --title x --example x",
     "export onnx": f"{M} --output out/onnx",
@@ -88,6 +88,7 @@ def write_inputs(folder: Path) -> Path:
     shutil.copy(inputs / "pairs.tsv", inputs / "rated.tsv")
     changed = {other: {"errtype": "Entity", "src": line} for (line, _), (other, _) in pairwise(toy.sentences(20))}
     (inputs / "errors.json").write_text(json.dumps(changed))
+    (inputs / "sources.json").write_bytes((ROOT / "examples" / "pretrained" / "sources.json").read_bytes())
     (inputs / "prepare.yaml").write_text(CONFIG)
     for file in ("a.jsonl", "b.jsonl"):
         lxsr_here("eval", "xsr", *f"{M} {TEXTS} --output in/{file}".split(), folder=folder)

@@ -90,6 +90,12 @@ def add_card_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.jsonl",
         help="what `lxsr eval --output` wrote of this model",
     )
+    parser.add_argument(
+        "--sources",
+        type=FILE_NAME,
+        metavar="FILE.json",
+        help="sources of its text with licence and attribution, as examples/pretrained/sources.json",
+    )
 
 
 def add_converted_options(parser: argparse.ArgumentParser) -> None:
@@ -151,12 +157,14 @@ def run_card(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation.score import read_scores
     from fairseq_lxsr.pretrained import find_model
     from fairseq_lxsr.report.model_card import CARD_FILE, write_card
+    from fairseq_lxsr.report.text_sources import TextSources
 
     folder = find_model(args.model)
     card = folder / CARD_FILE
-    refuse_overlap([card], args.scores)
+    refuse_overlap([card], [*args.scores, args.sources])
     scores = [score for path in args.scores for score in read_scores(path)]
-    write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores)
+    sources = TextSources.read(args.sources) if args.sources else None
+    write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores, sources)
     print(f"{card}: written")
 
 

@@ -13,6 +13,7 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.files import atomic_write
+from fairseq_lxsr.report.text_sources import TextSources
 from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, read_dictionary
 from fairseq_lxsr.words import WORD_START
 
@@ -28,13 +29,16 @@ OF_WEIGHT = {
 }
 
 
-def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -> None:
+def write_card(
+    folder: str | Path, encoder: Any, scores: Sequence[Score] = (), sources: TextSources | None = None
+) -> None:
     """Write the card into a model folder.
 
     Args:
         folder: the model folder.
         encoder: the `SentenceEncoder` of that folder.
         scores: scores of this model that `lxsr eval --output` wrote.
+        sources: of its training text, with their licences.
 
     Raises:
         InputError: for scores of another model.
@@ -46,7 +50,8 @@ def write_card(folder: str | Path, encoder: Any, scores: Sequence[Score] = ()) -
                 f"({encoder.fingerprint}); evaluate this model"
             )
     training = encoder.config["training"]
-    parts = [_metadata(training), _head(folder), _training(training), _scores(scores), _size(Path(folder), encoder)]
+    parts = [_metadata(training), _head(folder), _text(sources), _training(training), _scores(scores)]
+    parts.append(_size(Path(folder), encoder))
     with atomic_write(Path(folder) / CARD_FILE) as stream:
         stream.write("\n".join(part for part in parts if part))
 
@@ -84,6 +89,13 @@ Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
     encoder = SentenceEncoder.from_pretrained("{Path(folder).name}")
     embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
 """
+
+
+def _text(sources: TextSources | None) -> str:
+    if sources is None:
+        return ""
+    table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
+    return f"## Text\n\n{sources.note}\n\n{table}"
 
 
 def _training(training: dict[str, Any]) -> str:
@@ -130,6 +142,6 @@ def _size(folder: Path, encoder: Any) -> str:
     return "## Size and speed\n\n" + _table(("", ""), rows)
 
 
-def _table(head: tuple[str, str], rows: Sequence[tuple[str, Any]]) -> str:
-    lines = [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
-    return "\n".join(lines) + "\n"
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"

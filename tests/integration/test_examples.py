@@ -1,13 +1,16 @@
 """The examples run as written, on a small text."""
 
+import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 import toy
-from conftest import ROOT, forked_environment
+from conftest import ROOT, forked_environment, refused
 
 from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.files import atomic_write, sha256
 
 
 def run_example(folder, name: str, *arguments, **variables) -> str:
@@ -51,6 +54,55 @@ def test_quickstart_on_own_text(tmp_path, recipe, updates):
     page = (tmp_path / "work" / "report.html").read_text()
     for fragment in ("<h2>Training", "xx → en", "A closer look: en and xx"):
         assert fragment in page
+
+
+def pack(path, lines) -> None:
+    with atomic_write(f"{path}.txt.gz") as stream:
+        stream.writelines(f"{line}\n" for line in lines)
+
+
+def test_pretrained_in_its_smoke_mode(tmp_path):
+    """A source is a file, another those lines of a file that have its tag."""
+    data = tmp_path / "data"
+    sides = [[*map(str, side)] for side in zip(*toy.sentences(900), strict=True)]
+    tags = ["a", "b", "a"] * 300
+    for pair, language in (("en-fr", "fr"), ("en-de", "de")):
+        for name, lines in (("en", sides[0]), (language, sides[1]), ("source", tags)):
+            pack(data / "train" / f"tech.{pair}.{name}", lines)
+    for name, lines in (("en", sides[0]), ("fr", sides[1])):
+        pack(data / "large" / f"acts.en-fr.{name}", [f"{line} {line}" for line in lines[:100]])
+        pack(data / "eval" / f"pud.{name}", [f"{line} {lines[0]}" for line in lines[:50]])
+        codes = {"en": "eng", "fr": "fra"}
+        pack(data / "eval" / f"tatoeba-v1.fra-eng.{codes[name]}", [f"{lines[0]} {line}" for line in lines[:50]])
+    about = {"about": "x", "url": "https://example.org", "licence": "CC BY 4.0", "attribution": "somebody"}
+    sources = [
+        {"name": "one", "files": "train/tech.{pair}", "tag": "a", "pairs": {"en-fr": 600, "en-de": 600}} | about,
+        {"name": "two", "files": "large/acts.{pair}", "pairs": {"en-fr": 100}} | about,
+    ]
+    (tmp_path / "sources.json").write_text(json.dumps({"note": "A note.", "sources": sources}))
+    variables = {"DATA": data, "WORK": tmp_path / "work", "SOURCES": tmp_path / "sources.json", "SMOKE": 1}
+    output = run_example(tmp_path, "pretrained", **variables, PAIRS="en-fr,en-de", PUD="en-fr", TATOEBA="fr:fra")
+    assert f"{tmp_path}/work/text/en-fr: 700 pairs" in output
+    model = tmp_path / "work" / "lxsr-nine"
+    card = (model / "README.md").read_text()
+    for fragment in ("A note.", "| one: x, https://example.org | CC BY 4.0 | somebody | en-de 600, en-fr 600 |"):
+        assert fragment in card
+    for name in ("xsim en->fr", "xsim en->de", "xsr fr->en", "tatoeba fr->en"):
+        assert f"| {name} |" in card, name
+    digest = sha256(tmp_path / "work" / "lxsr-nine.tar.gz")
+    assert digest in output
+
+
+def test_a_table_that_is_not_of_the_text_is_refused(tmp_path):
+    for name in ("en", "fr"):
+        pack(tmp_path / f"acts.en-fr.{name}", ["a line", "another"])
+    source = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}}
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": [source]}))
+    words = ["--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text"]
+    program = [sys.executable, ROOT / "examples" / "pretrained" / "collect.py", *words]
+    done = subprocess.run(program, capture_output=True, text=True, env=forked_environment())
+    refused(done, "acts.en-fr: 2 pairs of acts; expected 3")
+    assert not list(tmp_path.glob("text/*"))
 
 
 @pytest.mark.parametrize("language", ["fr", "it"])

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from conftest import lxsr, refused
+import small_model
+from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import how_trained
@@ -54,6 +55,55 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
     assert both == {"en-fr": 2 * one["en-fr"]}
     state["cfg"]["task"]["lang_pairs"] = None
     assert how_trained(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
+
+
+SOURCE = {
+    "name": "acts",
+    "about": "laws | rules",
+    "url": "https://example.org",
+    "licence": "CC BY 4.0",
+    "attribution": "a\nministry",
+    "pairs": {"en-fr": 12345},
+}
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory):
+    return small_model.write_folder(tmp_path_factory.mktemp("bag") / "model", num_layers=0)
+
+
+def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps({"note": "All of it.", "sources": [SOURCE | {"tag": "more"}]}))
+    lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json")
+    row = "| acts: laws \\| rules, https://example.org | CC BY 4.0 | a ministry | en-fr 12,345 |"
+    assert (
+        f"## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n{row}\n"
+        in (bag / "README.md").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "list, not an object"),
+        ("{", "JSONDecodeError"),
+        ('{"sources": []}', "KeyError('note')"),
+        ('{"note": "x", "sources": []}', "the sources are no list"),
+        ('{"note": "x", "sources": [5]}', "source 1: 5; expected an object with name, about, url, licence"),
+        ('{"note": "x", "sources": [{"name": "x"}]}', "source 1: {'name': 'x'}; expected an object with name"),
+        (json.dumps({"note": "x", "sources": [SOURCE, SOURCE | {"licence": None}]}), "source 2: licence None"),
+        (json.dumps({"note": "x", "sources": [SOURCE | {"pairs": {"en-fr": "1"}}]}), "source 1: pairs {'en-fr'"),
+    ],
+)
+def test_a_table_of_sources_that_is_none_is_refused(bag, tmp_path, content, message):
+    (tmp_path / "s.json").write_text(content)
+    before = (bag / "README.md").read_bytes() if (bag / "README.md").exists() else None
+    refused(
+        lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json", check=False),
+        tmp_path / "s.json",
+        message,
+    )
+    assert before == ((bag / "README.md").read_bytes() if (bag / "README.md").exists() else None)
 
 
 def test_scores_come_with_their_signatures(tmp_path, folder):
