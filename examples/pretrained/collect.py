@@ -3,7 +3,8 @@
 python examples/pretrained/collect.py --data DIR --output work/nine/text
 
 A row of the table names the files DIR/FILES.LANG.txt.gz of a source, `{pair}` in it standing for SRC-TGT; with `tag`
-only the lines that DIR/FILES.source.txt.gz marks so. All text of a language pair becomes OUTPUT/PAIR.LANG.
+only the lines that DIR/FILES.source.txt.gz marks so. All text of a kind becomes OUTPUT/KIND.PAIR.LANG, and pairs.yaml
+names it for `lxsr prepare`.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files import atomic_write, read_lines, read_parallel
 
 TABLE = Path(__file__).with_name("sources.json")
+PAIRS_FILE = "pairs.yaml"
 
 
 def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple[str, str]]:
@@ -37,23 +39,28 @@ def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple
         raise InputError(f"{prefix}: {count:,} pairs of {source['name']}; expected {expected:,}; change the table")
 
 
-def collect(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) -> dict[str, int]:
-    """Write the text of every language pair of the table.
-
-    Returns:
-        Number of sentence pairs by language pair.
-    """
-    counts = {}
-    for pair in sorted({pair for source in sources for pair in source["pairs"]}):
-        counts[pair] = 0
-        with contextlib.ExitStack() as stack:
-            sides = [stack.enter_context(atomic_write(output / f"{pair}.{language}")) for language in pair.split("-")]
-            for source in sources:
-                for sentences in pairs_of(source, data, pair) if pair in source["pairs"] else ():
-                    counts[pair] += 1
+def collect(sources: Sequence[Mapping[str, Any]], data: Path, output: Path, kind: str, pair: str) -> None:
+    """Write the text of a kind and language pair, of all sources that have it."""
+    count, prefix = 0, output / f"{kind}.{pair}"
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(atomic_write(f"{prefix}.{language}")) for language in pair.split("-")]
+        for source in sources:
+            if source["kind"] == kind and pair in source["pairs"]:
+                for sentences in pairs_of(source, data, pair):
+                    count += 1
                     for side, sentence in zip(sides, sentences, strict=True):
                         side.write(f"{sentence}\n")
-    return counts
+    print(f"{prefix}: {count:,} pairs")
+
+
+def collect_all(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) -> None:
+    """Write all text, and last the file that names it."""
+    found: dict[str, dict[str, str]] = {}
+    for pair, kind in sorted({(pair, source["kind"]) for source in sources for pair in source["pairs"]}):
+        collect(sources, data, output, kind, pair)
+        found.setdefault(pair, {})[kind] = str(output / f"{kind}.{pair}")
+    with atomic_write(output / PAIRS_FILE) as stream:
+        stream.write(f"pairs: {json.dumps(found)}\n")
 
 
 def main() -> None:
@@ -63,9 +70,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, default=TABLE, metavar="FILE.json", help="default: of this folder")
     args = parser.parse_args()
     with exit_on_input_error("collect.py"):
-        sources = json.loads(args.sources.read_text(encoding="utf-8"))["sources"]
-        for pair, count in collect(sources, args.data, args.output).items():
-            print(f"{args.output / pair}: {count:,} pairs")
+        collect_all(json.loads(args.sources.read_text(encoding="utf-8"))["sources"], args.data, args.output)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ PUD=${PUD:-en-fr,en-de,en-es,en-it,en-zh,fr-de,es-it,fr-zh} # three pairs withou
 TATOEBA=${TATOEBA-fr:fra de:deu es:spa it:ita pt:por ru:rus zh:cmn ja:jpn}
 MODEL=$WORK/lxsr-nine
 
-VOCAB=64000 HELD_OUT=1000 WIDTH=256 UPDATES=6000 BATCH=1024
+VOCAB=64000 PIECES=unigram HELD_OUT=1000 WIDTH=256 UPDATES=6000 BATCH=1024
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 UPDATES=20 BATCH=64
 fi
@@ -25,16 +25,20 @@ fi
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
-[ -e "$WORK/text/collected" ] || python examples/pretrained/collect.py --data "$DATA" --sources "$SOURCES" \
-    --output "$WORK/text"
-touch "$WORK/text/collected"
-lxsr prepare --work "$WORK" --lang-pairs "$PAIRS" --data "$WORK/text/{pair}" --filters identical \
-    --valid-size "$HELD_OUT" --test-size "$HELD_OUT" --exclude "$DATA"/eval/*.txt.gz \
-    --vocab-size "$VOCAB" --character-coverage 0.9995 --model-type unigram
+[ -e "$WORK/text/pairs.yaml" ] ||
+    python examples/pretrained/collect.py --data "$DATA" --sources "$SOURCES" --output "$WORK/text"
+cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
+work: $WORK
+cleaning: {filters: {identical: }, exclude: [$(printf '"%s", ' "$DATA"/eval/*.txt.gz)]}
+subwords: {vocab_size: $VOCAB, character_coverage: 0.9995, model_type: $PIECES}
+valid_size: $HELD_OUT
+test_size: $HELD_OUT
+END
+lxsr prepare "$WORK/prepare.yaml"
 
 step "2/5 Training"
 lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --encoder-embed-dim "$WIDTH" --batch-size "$BATCH" \
-    --max-update "$UPDATES" --sampling-temperature 2 --disable-validation \
+    --max-update "$UPDATES" --sampling-temperature 2 --source-temperature 3 --disable-validation \
     --save-interval-updates 1000 --keep-interval-updates 1 --save-dir "$WORK/checkpoints" "$@" 2>&1 | tee -a "$WORK/train.log"
 
 step "3/5 Model folder, a byte a weight"

@@ -74,15 +74,23 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
         pack(data / "eval" / f"pud.{name}", [f"{line} {lines[0]}" for line in lines[:50]])
         codes = {"en": "eng", "fr": "fra"}
         pack(data / "eval" / f"tatoeba-v1.fra-eng.{codes[name]}", [f"{lines[0]} {line}" for line in lines[:50]])
-    about = {"about": "x", "url": "https://example.org", "licence": "CC BY 4.0", "attribution": "somebody"}
+    about = {
+        "kind": "manuals",
+        "about": "x",
+        "url": "https://example.org",
+        "licence": "CC BY 4.0",
+        "attribution": "somebody",
+    }
     sources = [
-        {"name": "one", "files": "train/tech.{pair}", "tag": "a", "pairs": {"en-fr": 600, "en-de": 600}} | about,
-        {"name": "two", "files": "large/acts.{pair}", "pairs": {"en-fr": 100}} | about,
+        {"name": "one", "files": "train/tech.{pair}", "tag": "a", "pairs": {"en-fr": 600, "en-de": 600}, "kind": "x"}
+        | about,
+        about | {"name": "two", "files": "large/acts.{pair}", "pairs": {"en-fr": 100}, "kind": "law"},
     ]
     (tmp_path / "sources.json").write_text(json.dumps({"note": "A note.", "sources": sources}))
     variables = {"DATA": data, "WORK": tmp_path / "work", "SOURCES": tmp_path / "sources.json", "SMOKE": 1}
     output = run_example(tmp_path, "pretrained", **variables, PAIRS="en-fr,en-de", PUD="en-fr", TATOEBA="fr:fra")
-    assert f"{tmp_path}/work/text/en-fr: 700 pairs" in output
+    assert f"{tmp_path}/work/text/law.en-fr: 100 pairs" in output
+    assert "en-fr: source law, " in output
     model = tmp_path / "work" / "lxsr-nine"
     card = (model / "README.md").read_text()
     for fragment in ("A note.", "| one: x, https://example.org | CC BY 4.0 | somebody | en-de 600, en-fr 600 |"):
@@ -96,7 +104,7 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
 def test_a_table_that_is_not_of_the_text_is_refused(tmp_path):
     for name in ("en", "fr"):
         pack(tmp_path / f"acts.en-fr.{name}", ["a line", "another"])
-    source = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}}
+    source = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}
     (tmp_path / "sources.json").write_text(json.dumps({"sources": [source]}))
     words = ["--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text"]
     program = [sys.executable, ROOT / "examples" / "pretrained" / "collect.py", *words]
