@@ -14,8 +14,10 @@ from bad_server import serving
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder, pretrained
+from fairseq_lxsr.bag import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import MtebEncoder
+from fairseq_lxsr.model_files import FILES
 from fairseq_lxsr.report.model_card import write_card
 
 TEXTS = ["one dog", "un chien"]
@@ -74,6 +76,23 @@ def test_a_model_of_the_package_is_found_by_its_name(made, named, tmp_path, monk
     for path in (f"./{named}", Path(named)):
         with pytest.raises(InputError, match=r"config\.json"):
             SentenceEncoder.from_pretrained(path)
+
+
+@pytest.mark.parametrize("name", pretrained.model_names())
+def test_a_model_of_the_package_is_whole_and_small(name):
+    """It loads without torch, says whose text it was trained on, and has scores of itself."""
+    encoder = SentenceEncoder.from_pretrained(name)
+    assert isinstance(encoder._bag, Bag)
+    vectors = encoder.encode(
+        ["The cat sleeps.", "The train is late.", "Le chat dort.", "Der Zug ist spät."], normalize=True
+    )
+    assert (vectors[2:] @ vectors[:2].T).argmax(axis=1).tolist() == [0, 1]
+    files = [path for path in (pretrained.MODELS / name).iterdir() if path.is_file()]
+    assert {path.name for path in files} == {*FILES, pretrained.CARD_FILE}
+    assert sum(path.stat().st_size for path in files) < 25e6
+    card = (pretrained.MODELS / name / pretrained.CARD_FILE).read_text(encoding="utf-8")
+    for fragment in ("| source | licence | attribution | pairs |", f"model:{encoder.fingerprint}", "Signatures:"):
+        assert fragment in card
 
 
 def test_an_unknown_name_lists_the_known(named, tmp_path):
