@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "pretrained": {"model_files"},
     "encoder": {"bag", "model_files", "model_folder", "modules", "network_copies", "pretrained", "text"},
     "checkpoint": {"model_files", "model_folder", "modules", "text", "text_folder"},
-    "context": {"checkpoint", "encoder", "model_files", "retrieval"},
+    "context": {"checkpoint", "encoder", "model_files", "pretrained", "retrieval"},
     "export": {
         "bag",
         "encoder",

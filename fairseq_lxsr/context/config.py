@@ -32,8 +32,9 @@ class ContextConfig:
         draw: m, sentences of either language in one draw.
         best: maximum number of pairs kept of a draw.
         pairs: pairs of a round.
-        start_model: model folder of another encoder that mines the first round, for example one trained on little
-            parallel text; without it the model of the first stage does.
+        start_model: model folder of another encoder that mines the first round, or its name or address as in
+            `pretrained.find_model`, for example of one trained on little parallel text; without it the model of the
+            first stage does.
         gold: file of true pairs, `sentence<TAB>sentence`; with it the precision of the mined pairs is reported.
         batch_size: samples of an update.
         learning_rate: initial learning rate, which decreases linearly to zero in every stage and round.

@@ -24,6 +24,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, heeding_sigterm
 from fairseq_lxsr.files import PACKAGE, Lines, atomic_write, locked, read_lines, sha256
 from fairseq_lxsr.model_files import CONFIG_FILE, read_config
+from fairseq_lxsr.pretrained import find_model
 from fairseq_lxsr.stored import parse_json
 
 RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
@@ -97,7 +98,7 @@ class Rounds:
             mined = folder / "mined.tsv"
             if not mined.is_file():
                 start = self.config.start_model if name == "round1" else ""
-                self._mine(Path(start) if start else previous, mined, name)
+                self._mine(find_model(start) if start else previous, mined, name)
             shards, epochs = [2 * sum(1 for _ in read_lines(mined, max_words=None))], 1
             last = previous.parent / "checkpoints" / "checkpoint_last.pt"
             options = ("--stage", "regress", "--mined", mined, "--disable-validation", "--finetune-from-model", last)
@@ -218,7 +219,7 @@ class Rounds:
         if self.config.gold:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
-            read_config(Path(self.config.start_model))
+            read_config(find_model(self.config.start_model))
 
 
 def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
