@@ -3,7 +3,6 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_lxsr.modules.linear import train_linear
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS
 
 
@@ -18,5 +17,4 @@ class ReconstructionHead(nn.Module):
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
         """Map states [R, E] to logits [R, V]; embeddings: [V, D] of the tokens."""
-        product = train_linear if self.training else F.linear
-        return product(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)
+        return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

@@ -25,12 +25,7 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute x W^T + b: [..., I] -> [..., O]."""
-        return product(x, self.packed, self.bias)
-
-
-def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute x W^T + b by oneDNN, without autograd, in a precision for which `can_pack`: [..., I] -> [..., O]."""
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
 def can_pack(dtype: torch.dtype) -> bool:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from fairseq_lxsr.modules.bags import WeightedBags
 from fairseq_lxsr.modules.cpu import on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.linear import apply_linear
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.packing import Batches, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
@@ -66,12 +65,12 @@ class SelfAttention(nn.Module):
             [B, T, D] states.
         """
         b, t, d = x.shape
-        qkv = apply_linear(self.in_proj, x).view(b, t, 3, self.num_heads, d // self.num_heads)
+        qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
         dropout = self.dropout if self.training else 0.0
         attention = attention_kernel(x, self.training)
         mixed = attention(query, key, value, attn_mask=attends, dropout_p=dropout)  # [B, H, T, D / H]
-        return apply_linear(self.out_proj, mixed.transpose(1, 2).reshape(b, t, d))
+        return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
 
 
 class LayerParts(nn.Module):
@@ -98,10 +97,8 @@ class TransformerLayer(LayerParts):
         """Compute the new states [B, T, D]; x: [B, T, D], attends: see `SelfAttention`."""
         # in place where no gradient needs the values: allocating memory takes longer than the sums themselves
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
-        hidden = self.activation_dropout(
-            F.silu(apply_linear(self.fc1, x), inplace=not torch.is_grad_enabled())
-        )  # [B, T, F]
-        return self.final_layer_norm(self.dropout(apply_linear(self.fc2, hidden)).add_(x))
+        hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))  # [B, T, F]
+        return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
 
 
 class GatedLayer(LayerParts):
@@ -130,8 +127,8 @@ class GatedLayer(LayerParts):
         attention, feed_forward = self.gates
         mixed = self.self_attn(self.self_attn_layer_norm(x) + positions, attends)
         x = x + attention * self.dropout(mixed)
-        hidden = self.activation_dropout(F.silu(apply_linear(self.fc1, self.final_layer_norm(x))))  # [B, T, F]
-        return x + feed_forward * self.dropout(apply_linear(self.fc2, hidden))
+        hidden = self.activation_dropout(F.silu(self.fc1(self.final_layer_norm(x))))  # [B, T, F]
+        return x + feed_forward * self.dropout(self.fc2(hidden))
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
