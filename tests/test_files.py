@@ -255,13 +255,12 @@ with locked(sys.argv[1], "the folder"):
 
 def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
     path = tmp_path / "new" / "lock"
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout.readline() == "held\n"
-    expected = rf"the folder: another run works in it \(process {holder.pid} on {socket.gethostname()}\); wait"
-    with pytest.raises(InputError, match=expected), locked(path, "the folder"):
-        pass
-    holder.kill()
-    holder.wait()
+    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        expected = rf"the folder: another run works in it \(process {holder.pid} on {socket.gethostname()}\); wait"
+        with pytest.raises(InputError, match=expected), locked(path, "the folder"):
+            pass
+        holder.kill()
     with locked(path, "the folder"), pytest.raises(InputError, match=str(os.getpid())), locked(path, "the folder"):
         pass
     assert not path.exists()

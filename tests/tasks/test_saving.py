@@ -87,7 +87,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path, toy_work):
         assert not train_here(toy_work / "data-bin", tmp_path / "save", *flags, max_update="1").returncode
     finally:
         holder.kill()
-        holder.wait()
+        holder.communicate()  # closes its pipe
     assert not train_here(toy_work / "data-bin", tmp_path / "save", flags[0], max_update="1").returncode
 
 
