@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,10 @@ def pytest_make_parametrize_id(val, argname):
     """Bytes are no names: an archive holds the second it was made in, and two workers would not agree on its tests."""
     return argname if isinstance(val, bytes) else None
 
+
+# a shell's background job ignores interrupts, and so do the processes that it starts
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SESSION = contextlib.ExitStack()
 

@@ -122,7 +122,9 @@ class PairTask(LxsrTask):
             InputError: for a temperature of sources where none are named.
         """
         temperature = self.cfg.source_temperature
-        if temperature != 1 and not any(corpus.sources for corpus in dataset.corpora):
+        if not any(corpus.sources for corpus in dataset.corpora):
+            if temperature == 1:
+                return
             raise InputError(
                 f"--source-temperature {temperature:g}: {self.shards[0]} has no train.SRC-TGT.sources.json; expected "
                 "text that was prepared with names: `lxsr prepare --data NAME=PREFIX --data NAME=PREFIX`"

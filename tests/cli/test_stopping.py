@@ -35,8 +35,6 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # a shell's background job ignores SIGINT
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not (tmp_path / "o.npy.partial").exists() and time.monotonic() < deadline:

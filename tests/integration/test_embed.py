@@ -109,8 +109,6 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
-        # a shell's background job ignores SIGINT, and so do the processes that it starts
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while process.poll() is None and not (tmp_path / "out.npy.progress").exists():
         time.sleep(0.001)

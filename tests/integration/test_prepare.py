@@ -82,9 +82,7 @@ def test_an_interrupt_ends_it_in_one_line(tmp_path, stage):
     for language in ("en", "fr"):
         (tmp_path / f"text.{language}").write_text("".join(f"{language} {line}\n" for line in lines))
     (tmp_path / "config.yaml").write_text("pairs: {en-fr: text}\nsubwords: {vocab_size: 15000}\n")
-    # a shell's background job ignores SIGINT, and so do the processes that it starts
-    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    process = start(tmp_path, start_new_session=True, **heeding)
+    process = start(tmp_path, start_new_session=True)
     deadline = time.monotonic() + 100
     while not list((tmp_path / "work").glob(stage)) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -291,9 +291,7 @@ def test_interrupt_ends_training(tmp_path):
     words = map(str, ("train", DATA, "--recipe", "best", "--init-embeddings", "random", *more))
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    # a shell's background job ignores SIGINT, and so do the processes that it starts
-    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(command, cwd=ROOT, **pipes, **heeding) as process:
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         lines = iter(process.stdout.readline, "")
         assert next(lines).startswith("fairseq-train ")
         assert any("train_inner" in line for line in lines)
