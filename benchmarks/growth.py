@@ -253,10 +253,14 @@ def show(verbs: dict[str, dict]) -> None:
 
 
 def write(runs: dict[str, dict[int, dict[str, float]]], output: Path | None) -> dict[str, dict]:
-    """Write what there is so far: the run of a whole night may be interrupted. Returns: the summary of each verb."""
-    verbs = {name: summary(name, found) for name, found in runs.items()}
+    """Write what there is so far: the run of a whole night may be interrupted; other verbs in the file stay.
+
+    Returns: the summary of each verb.
+    """
+    verbs = {name: summary(name, found) | {"commit": commit()} for name, found in runs.items()}
     if output:
-        found = {"machine": machine(), "versions": versions(), "commit": commit(), "verbs": verbs}
+        known = json.loads(output.read_text())["verbs"] if output.exists() else {}
+        found = {"machine": machine(), "versions": versions(), "verbs": known | verbs}
         output.write_text(json.dumps(found, indent=1) + "\n")
     return verbs
 
@@ -268,7 +272,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=VERBS, default=list(VERBS), metavar="VERB", help="default: all")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="for text and results (default: a temporary one)")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="results")
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="results; other verbs in it stay")
     args = parser.parse_args()
     runs: dict[str, dict[int, dict[str, float]]] = {}
     import_plugin()

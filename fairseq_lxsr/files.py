@@ -35,7 +35,7 @@ MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has l
 FREE = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
 UNPACKED_AT_ONCE = 2**17  # bytes
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
-RECORD_BYTES = 2**25  # longest line that is not a sentence: scores with an outcome for every query, a document
+RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
 PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
@@ -127,7 +127,7 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
 
     Raises:
         InputError: naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of more
-            words or of more than 1 MiB (32 MiB where `max_words` is None).
+            words or of more than 1 MiB (128 MiB where `max_words` is None).
     """
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
