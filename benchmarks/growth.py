@@ -19,6 +19,7 @@ import runpy
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -103,6 +104,9 @@ VERBS = {  # in this order: some read what others have written
 }
 
 
+TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")
+
+
 def import_plugin() -> None:
     """Import what --user-dir imports; fairseq leaves it out where the package is there already."""
     for room in ("tasks", "models"):
@@ -123,14 +127,15 @@ def make_model(work: Path) -> Path:
     return work / "model"
 
 
-def write_text(work: Path, count: int) -> None:
+def write_text(work: Path, count: int, verbs: Iterable[Verb]) -> None:
     """Everything that the verbs read, of so many lines each."""
     write_pairs(work / "text", count)
     for name in ("labelled", "xnli", "report", "vectors"):
         (work / name).mkdir()
+    if any(f"{{work}}/{table}" in verb.arguments for table in TABLES for verb in verbs):
+        write_tables(work, count)
     with open(work / "text.en") as lines:
         (work / "queries").write_text("".join(islice(lines, FEW)))
-    write_tables(work, count)
     languages = "".join(f"  {name}: {work}/novels.{name}.txt.gz\n" for name in ("en", "fr"))
     (work / "context.yaml").write_text(
         f"documents:\n{languages}work: {work}/context\narch: context_transformer_tiny\nvocab_size: 4000\n"
@@ -268,7 +273,7 @@ def write(runs: dict[str, dict[int, dict[str, float]]], output: Path | None) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], metavar="N", help="1000 to 1000000"
+        "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], metavar="N", help="of lines"
     )
     parser.add_argument("--only", nargs="+", choices=VERBS, default=list(VERBS), metavar="VERB", help="default: all")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="for text and results (default: a temporary one)")
@@ -284,7 +289,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(dir=temporary) as parent:
                 work = Path(parent, str(size))
                 work.mkdir()
-                write_text(work, size)
+                write_text(work, size, [VERBS[name] for name in chosen])
                 for name in chosen:
                     runs.setdefault(name, {})[size] = run(name, VERBS[name], model, work)
                     write(runs, args.output)
