@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,13 +46,22 @@ def training_pairs(data: Path, pair: str, folders: Sequence[str] = ("train",)) -
 
 def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int, folders: Sequence[str] = ("train",)) -> Path:
     """Every text of a pair by its kind, as named sources; one vocabulary for all pairs. Returns: the data folder."""
-    sources: dict[str, dict[str, list[str]]] = {pair: {} for pair in pairs}
-    for pair, found in sources.items():
-        for path, _ in training_files(data.absolute(), pair, folders):
-            prefix = path.with_name(path.name.removesuffix(".en.txt.gz"))
-            name = prefix.name.removesuffix(f".{pair}")
-            found.setdefault(KINDS.get(name, name), []).append(str(prefix))
-    config = {"pairs": sources, "work": str(work), "valid_size": 1000, "test_size": 1}
+    return prepare_sources(work, {pair: sources(data, pair, folders) for pair in pairs}, vocab_size)
+
+
+def sources(data: Path, pair: str, folders: Sequence[str]) -> dict[str, list[str]]:
+    """Texts of a pair by their kind."""
+    found: dict[str, list[str]] = {}
+    for path, _ in training_files(data.absolute(), pair, folders):
+        prefix = path.with_name(path.name.removesuffix(".en.txt.gz"))
+        name = prefix.name.removesuffix(f".{pair}")
+        found.setdefault(KINDS.get(name, name), []).append(str(prefix))
+    return found
+
+
+def prepare_sources(work: Path, pairs: Mapping[str, Mapping[str, list[str]]], vocab_size: int) -> Path:
+    """Prepare texts by pair and kind. Returns: the data folder."""
+    config = {"pairs": pairs, "work": str(work), "valid_size": 1000, "test_size": 1}
     work.mkdir(parents=True, exist_ok=True)
     (work / "prepare.yaml").write_text(json.dumps(config | {"subwords": {"vocab_size": vocab_size}}, indent=2))
     lxsr("prepare", work / "prepare.yaml")

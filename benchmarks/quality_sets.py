@@ -24,7 +24,7 @@ SETS = {  # name -> file of a language pair, where there is one
     "XQuAD questions": "xquad-questions.{language}",
     "XQuAD paragraphs": "xquad-paragraphs.{language}",
 }
-THREE = {"en": "eng", "fr": "fra", "de": "deu", "es": "spa", "it": "ita"}
+THREE = {"en": "eng", "fr": "fra", "de": "deu", "es": "spa", "it": "ita", "cs": "ces", "ru": "rus"}
 CLASSIFICATION = ("ha-intents", "xlmt-sentiment")
 CANDIDATES = 150_000
 SPREAD = 0.5  # standard deviation of what classifiers read

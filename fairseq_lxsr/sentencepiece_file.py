@@ -1,10 +1,10 @@
-"""Reads a SentencePiece model file, which is a protocol buffer, without the library protobuf.
+"""Reads a SentencePiece model file, which is a protocol buffer, and adds pieces to it, without the library protobuf.
 
 Its fields have the numbers of sentencepiece_model.proto; fields that nobody here needs are skipped.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,6 +65,33 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
         bytes(normalizer.get(2, b"")),
         blanks,
     )
+
+
+def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
+    """Append pieces to the content of a model file: the old bytes come first, so old pieces keep their numbers.
+
+    Args:
+        data: content of a model file.
+        pieces: new pieces; SentencePiece refuses a text that is there already.
+    """
+    return data + b"".join(_field(1, _message(piece)) for piece in pieces)
+
+
+def _message(piece: Piece) -> bytes:
+    score = _to_varint(2 << 3 | FIXED32) + struct.pack("<f", piece.score)
+    return _field(1, piece.text.encode()) + score + _to_varint(3 << 3 | VARINT) + _to_varint(piece.type)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _to_varint(number << 3 | TEXT) + _to_varint(len(value)) + value
+
+
+def _to_varint(value: int) -> bytes:
+    """Write a number of 7 bits a byte, lowest first."""
+    head = b""
+    while value > 127:
+        head, value = head + bytes([value & 127 | 128]), value >> 7
+    return head + bytes([value])
 
 
 def _piece(data: bytes) -> Piece:

@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 import toy
 
-from fairseq_lxsr.sentencepiece_file import read_sentencepiece
+from fairseq_lxsr.sentencepiece_file import Piece, read_sentencepiece, with_pieces
 
 KINDS = [
     {"model_type": "bpe", "vocab_size": 80},
@@ -35,3 +35,18 @@ def test_the_same_fields(how):
     )
     blanks = normalizer.add_dummy_prefix, normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces
     assert found.plain == (all(blanks) and not trainer.treat_whitespace_as_suffix)
+
+
+def test_pieces_are_appended():
+    model = io.BytesIO()
+    lines = iter([side for pair in toy.sentences(200) for side in pair])
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=lines, model_writer=model, minloglevel=2, model_type="bpe", vocab_size=80
+    )
+    old, new = model.getvalue(), [Piece("ж", -1e3, 1), Piece("▁" + 100 * "že", -1e3 - 1, 4)]
+    longer = with_pieces(old, new)
+    assert longer.startswith(old)
+    assert read_sentencepiece(longer).pieces == read_sentencepiece(old).pieces + new
+    processor = sentencepiece.SentencePieceProcessor(model_proto=longer)
+    assert [processor.IdToPiece(80), processor.GetScore(81)] == ["ж", -1001.0]
+    assert processor.EncodeAsIds("žж")[-1] == 80

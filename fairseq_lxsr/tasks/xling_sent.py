@@ -15,9 +15,10 @@ from fairseq_lxsr.datasets.lsi import lsi_embeddings
 from fairseq_lxsr.datasets.masking import WordDropout
 from fairseq_lxsr.datasets.pairs import BATCHES, PairCorpus
 from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
-from fairseq_lxsr.ranges import below
+from fairseq_lxsr.ranges import at_least, below
 from fairseq_lxsr.tasks._corpora import add_mask
 from fairseq_lxsr.tasks._dummy import mark_dummy
+from fairseq_lxsr.tasks._frozen import FrozenPieces
 from fairseq_lxsr.tasks._help import add_to_help
 from fairseq_lxsr.tasks._pairs import PairTask, PairTaskConfig
 from fairseq_lxsr.terms import Setting, Split, all_terms, build_terms
@@ -58,6 +59,14 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
             "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins"
         },
     )
+    frozen_pieces: int = field(
+        default=0,
+        metadata={
+            "help": "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
+            "alone keeps its vectors when a language is added, see --finetune-from-model",
+            "range": at_least(0),
+        },
+    )
 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
@@ -75,6 +84,15 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, len(self.shards))
         self.terms = build_terms(cfg, self.setting)
+        self._frozen: FrozenPieces | None = None
+
+    def optimizer_step(self, optimizer, model, update_num: int) -> None:
+        """Update the weights; fairseq has loaded its checkpoint before the first call."""
+        if self.cfg.frozen_pieces and self._frozen is None:
+            self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
+        super().optimizer_step(optimizer, model, update_num)
+        if self._frozen is not None:
+            self._frozen.put_back()
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         model = super().build_model(cfg, from_checkpoint)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import toy
-from conftest import ROOT, forked_environment, refused
+from conftest import ROOT, forked_environment, lxsr, refused
 
 from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.files import atomic_write, sha256
@@ -54,6 +54,23 @@ def test_quickstart_on_own_text(tmp_path, recipe, updates):
     page = (tmp_path / "work" / "report.html").read_text()
     for fragment in ("<h2>Training", "xx → en", "A closer look: en and xx"):
         assert fragment in page
+
+
+def test_a_language_is_added(tmp_path, toy_work):
+    """With an old pair to rehearse; the new language has letters of its own."""
+    letters = {ord("a") + number: 0x430 + number for number in range(26)}
+    pairs = toy.sentences(1000, seed=2)
+    toy.write(tmp_path / "text" / "en-fr", pairs)
+    toy.write(tmp_path / "text" / "en-xx", [(one, two.lower().translate(letters)) for one, two in pairs], ("en", "xx"))
+    options = ("--max-update", 20, "--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 64)
+    lxsr("train", toy_work / "data-bin", "--recipe", "best", *options, "--save-dir", tmp_path / "old")
+    arguments = (tmp_path / "old" / "checkpoint_last.pt", "en-xx,en-fr", tmp_path / "text" / "{pair}", *options)
+    sizes = {"WORK": tmp_path / "work", "PIECES": 100, "HELD_OUT": 100, "UPDATES": 20}
+    output = run_example(tmp_path, "add_language", *arguments, **sizes)
+    assert "old entries of the dictionary and 100 new" in output
+    scores = {line.split()[0]: float(line.split()[1]) for line in output.splitlines() if "->" in line.split(" ")[0]}
+    assert set(scores) == {"en->xx", "xx->en", "en->fr", "fr->en"}
+    assert min(scores.values()) > 30
 
 
 def pack(path, lines) -> None:
