@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from corpora import ROOT, lxsr, prepare_sources, sources
 from machine import commit, machine
 from quality_sets import Encode, eval_sets, retrieval
@@ -135,6 +136,23 @@ class Measure:
             }
         return found
 
+    def split_otherwise(self, pairs: Sequence[str], old: Path, new: Path) -> dict[str, dict[str, dict[str, float]]]:
+        """Percent of the sentences of some pairs' sets that two models split otherwise: pair -> set -> language."""
+        tokenizers = [SentenceEncoder.from_pretrained(model).tokenizer for model in (old, new)]
+
+        def share(lines: list[str]) -> float:
+            before, after = (tokenizer.encode(lines) for tokenizer in tokenizers)
+            other = sum(not np.array_equal(*two) for two in zip(before, after, strict=True))
+            return round(100 * other / len(lines), 2)
+
+        return {
+            pair: {
+                name: {language: share(lines) for language, lines in sides.items()}
+                for name, sides in self.sets[pair].items()
+            }
+            for pair in pairs
+        }
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -159,12 +177,15 @@ def main() -> None:
     study.prepare()
     study.train("base.run", "base", args.updates[0])
     result: dict = {"machine": machine(), "commit": commit(), "old": args.old, "new": args.new, "updates": args.updates}
-    result |= {"extend.py": study.extend(), "candidates": args.candidates, "P@1": {}}
+    result |= {"options": args.options, "extend.py": study.extend(), "candidates": args.candidates, "P@1": {}}
     measure = Measure(study, [*study.pairs, *args.zero_shot], args.candidates)
     for name, model in study.runs():
         result["P@1"][name] = measure(SentenceEncoder.from_pretrained(model).encode)
         print(name, json.dumps(result["P@1"][name]), flush=True)
         args.output.write_text(json.dumps(result, indent=1) + "\n")  # as far as it is
+    models = (study.work / name / "model" for name in ("base.run", "extended"))
+    result["sentences split otherwise"] = measure.split_otherwise(study.old, *models)
+    args.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
