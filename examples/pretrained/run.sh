@@ -17,7 +17,7 @@ PUD=${PUD:-en-fr,en-de,en-es,en-it,en-zh,fr-de,es-it,fr-zh} # three pairs withou
 TATOEBA=${TATOEBA-fr:fra de:deu es:spa it:ita pt:por ru:rus zh:cmn ja:jpn}
 MODEL=$WORK/lxsr-nine
 
-VOCAB=64000 HELD_OUT=1000 WIDTH=256 UPDATES=6000 BATCH=1024
+VOCAB=64000 HELD_OUT=1000 WIDTH=256 UPDATES=12000 BATCH=1024
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 UPDATES=20 BATCH=64
 fi
