@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpora import ROOT, lxsr
+from corpora import ROOT, fillers, lxsr
 from machine import commit, machine, versions
 from made_up import write_pairs, write_studies
 
@@ -241,7 +241,7 @@ ROWS = {  # a benchmark, and after a comma which of its runs
         (Figure("accuracy, mldoc mlp", lambda results: results["mldoc, mlp"]["accuracy"], least=0.8),),
     ),
     "growth": Row(
-        "--sizes 1000 5000 25000 --only clean subwords binarise embed score",
+        "--sizes 5000 50000 250000 --only clean subwords binarise embed score",
         "--sizes 500 --only clean",
         (Figure("exponent beyond the work's", most_growth, most=0.05),),
     ),
@@ -325,9 +325,8 @@ class Made:
     def fill_dictionary(self) -> None:
         """Give the dictionary of the data folder the size of the paper's, for training at its speed."""
         for path in self.paths["data"].glob("dict*.txt"):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            lines += [f"unused{number} 0" for number in range(VOCABULARY - len(lines))]
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text + fillers(VOCABULARY - len(text.splitlines())), encoding="utf-8")
 
 
 def run(name: str, row: Row, paths: dict[str, Path], smoke: bool) -> dict[str, Any]:

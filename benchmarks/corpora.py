@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.text import FILLER
 
 ROOT = Path(__file__).parent.parent
 FILES = {  # of each kind of text; another file is a kind of its own
@@ -66,6 +67,11 @@ def prepare_sources(work: Path, pairs: Mapping[str, Mapping[str, list[str]]], vo
     (work / "prepare.yaml").write_text(json.dumps(config | {"subwords": {"vocab_size": vocab_size}}, indent=2))
     lxsr("prepare", work / "prepare.yaml")
     return work / "data-bin"
+
+
+def fillers(count: int) -> str:
+    """Lines of a dictionary that no text uses, which a SentencePiece model may lack."""
+    return "".join(f"{FILLER}_unused{number} 0\n" for number in range(count))
 
 
 def chosen_rows(count: int, share: float) -> np.ndarray:

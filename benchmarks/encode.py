@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from corpora import fillers
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
@@ -46,8 +47,8 @@ def sized(folder: Path, width: int, layers: int, vocabulary: int, output: Path) 
     size = {"embed_dim": width, "ffn_embed_dim": 2 * width, "num_heads": width // 64, "num_layers": layers}
     other = TransformerSentenceEncoder(replace(config, vocab_size=max(vocabulary, config.vocab_size), **size))
     dictionary = output.with_name(DICTIONARY_FILE)
-    unused = "".join(f"unused{i} 0\n" for i in range(vocabulary - config.vocab_size))
-    dictionary.write_text((folder / DICTIONARY_FILE).read_text(encoding="utf-8") + unused, encoding="utf-8")
+    text = (folder / DICTIONARY_FILE).read_text(encoding="utf-8")
+    dictionary.write_text(text + fillers(vocabulary - config.vocab_size), encoding="utf-8")
     save_folder(output, other, dictionary, folder / SENTENCEPIECE_FILE, encoder.tokenizer.options, {})
     return output
 

@@ -6,6 +6,9 @@ import bench
 import growth
 import pytest
 from conftest import ROOT, forked_commands, forked_environment
+from corpora import fillers
+
+from fairseq_lxsr.text import TextOptions, Tokenizer, read_dictionary
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,14 @@ def test_benchmark_runs(name, paths):
         pytest.skip(missing)
     result = bench.run(name, bench.ROWS[name], paths, smoke=True)
     assert "failed" not in result, result["failed"]
+
+
+def test_a_filled_dictionary_is_that_of_its_pieces(paths):
+    """As it is for benchmarks of the full size, which the smoke runs are not."""
+    dictionary = paths["model"] / "dict.txt"
+    filled = paths["work"] / "filled.txt"
+    filled.write_text(dictionary.read_text() + fillers(50_000))
+    Tokenizer(paths["model"] / "sentencepiece.model", TextOptions(), read_dictionary(filled))
 
 
 def test_every_benchmark_has_a_row():

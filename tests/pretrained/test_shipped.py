@@ -18,7 +18,7 @@ SENTENCES = {
     "it": ["La riunione comincia alle nove.", "Dove posso comprare un biglietto?", "Ieri è piovuto tutto il giorno."],
     "pt": ["A reunião começa às nove.", "Onde posso comprar um bilhete?", "Ontem choveu o dia inteiro."],
     "ru": ["Встреча начинается в девять.", "Где можно купить билет?", "Вчера весь день шёл дождь."],
-    "zh": ["会议九点开始。", "我在哪里可以买到票？", "昨天下了一整天的雨。"],
+    "zh": ["会议九点开始。", "我在哪里可以买到票?", "昨天下了一整天的雨。"],
     "ja": ["会議は九時に始まります。", "切符はどこで買えますか。", "昨日は一日中雨が降った。"],
 }
 
