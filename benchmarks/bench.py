@@ -259,7 +259,8 @@ ROWS = {  # a benchmark, and after a comma which of its runs
         lines=True,
     ),
     "context": Row(
-        f"--data {{studies}} --work {{work}}/context --arch {CONTEXT} --languages fr --draws 500 --pairs 500 --epochs 1",
+        f"--data {{studies}} --work {{work}}/context --arch {CONTEXT} --languages fr --draws 500 --pairs 500"
+        " --epochs 1",
         "--rounds 1 --draws 20 --pairs 20",
         (Figure("P@1", pud),),
         lines=True,
