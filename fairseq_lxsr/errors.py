@@ -1,6 +1,7 @@
 """Reports bad input in one line, with exit status 2 and no traceback."""
 
 import contextlib
+import os
 import re
 import reprlib
 import signal
@@ -8,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 EXIT_STATUS = 2
 EXTRAS = {"torch": "torch", "faiss": "faiss"}  # module and the extra that installs it, where any command may need it
@@ -59,8 +60,15 @@ def exit_on_input_error(program: str) -> Iterator[None]:
 
 def say(line: str) -> None:
     """Print a line to standard error; the exit status says the rest where its reader has closed it."""
-    with contextlib.suppress(BrokenPipeError):
-        print(line, file=sys.stderr)
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Drop what a stream could not write, which Python would flush again at exit, and then end with status 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Terminated(KeyboardInterrupt):

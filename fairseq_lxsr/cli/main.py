@@ -4,13 +4,12 @@ import argparse
 import contextlib
 import importlib
 import io
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from signal import SIGINT, SIGPIPE, SIGTERM
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.errors import Terminated, exit_on_input_error, heeding_sigterm, say
+from fairseq_lxsr.errors import Terminated, discard, exit_on_input_error, heeding_sigterm, say
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
@@ -81,7 +80,7 @@ def flushed_output() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python would flush again at exit
+            discard(sys.stdout)
             if not isinstance(error, BrokenPipeError):
                 raise
 

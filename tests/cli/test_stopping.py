@@ -66,11 +66,14 @@ def test_a_reader_that_is_gone(arguments):
         os.close(writing)
 
 
-def test_nobody_reads_the_error():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_reads_the_error(unbuffered):
     reading, writing = os.pipe()
     os.close(reading)
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     try:
-        done = subprocess.run([*LXSR, "corpus", "show", "none"], stdout=writing, stderr=writing, timeout=60)
+        command = [*LXSR, "corpus", "show", "none"]
+        done = subprocess.run(command, stdout=writing, stderr=writing, env=environment, timeout=60)
     finally:
         os.close(writing)
     assert done.returncode == 2

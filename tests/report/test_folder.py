@@ -5,6 +5,7 @@ import os
 from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
+from fairseq_lxsr.files import RECORD_BYTES
 
 LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates={}, wall=457\n"
 
@@ -18,7 +19,7 @@ def test_files_of_another_kind_are_named_and_left_out(tmp_path):
         "deep.jsonl": "[" * 200_000,
         "types.jsonl": '{"protocol": 5, "task": [], "values": {}, "settings": {}, "outcomes": {}, "version": ""}',
         "latin.log": "caf\udce9",
-        "long.log": "a" * 2**25 + "a",
+        "long.log": "a" * (RECORD_BYTES + 1),
     }
     for name, content in bad.items():
         (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
