@@ -102,9 +102,7 @@ VERBS = {  # in this order: some read what others have written
     "compare": Verb("compare {work}/sts.jsonl {work}/sts.jsonl --draws 100"),
     "report": quadratic(f"report {{work}}/report {BOTH}"),
 }
-
-
-TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")
+TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")  # what `write_tables` writes, which some verbs read
 
 
 def import_plugin() -> None:
@@ -262,10 +260,11 @@ def write(runs: dict[str, dict[int, dict[str, float]]], output: Path | None) -> 
 
     Returns: the summary of each verb.
     """
-    verbs = {name: summary(name, found) | {"commit": commit()} for name, found in runs.items()}
+    where = {"machine": machine(), "versions": versions(), "commit": commit()}
+    verbs = {name: summary(name, found) | where for name, found in runs.items()}
     if output:
         known = json.loads(output.read_text())["verbs"] if output.exists() else {}
-        found = {"machine": machine(), "versions": versions(), "verbs": known | verbs}
+        found = {"verbs": known | verbs}
         output.write_text(json.dumps(found, indent=1) + "\n")
     return verbs
 

@@ -1,4 +1,4 @@
-"""The model in the package: it loads without torch, knows its nine languages, and is small."""
+"""The model in the package: it knows its nine languages, and is small."""
 
 import pytest
 
