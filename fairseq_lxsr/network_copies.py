@@ -13,7 +13,10 @@ import torch
 from fairseq_lxsr.bag import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder
+from fairseq_lxsr.modules.cpu import warn_if_slow
 from fairseq_lxsr.modules.packed_linear import pack_linears
+
+PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)  # modules whose time is that of matrix products
 
 
 class NetworkCopies:
@@ -104,6 +107,8 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
     if dtype != "int8":
         model = model.to(getattr(torch, dtype))
         if device.type == "cpu":
+            if any(isinstance(part, PRODUCTS) for part in model.modules()):
+                warn_if_slow(dtype)
             pack_linears(model)
         return model
     from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic

@@ -2,30 +2,44 @@
 
 import contextlib
 import ctypes
+import logging
 
 import torch
 from torch import Tensor
 
 from fairseq_lxsr.choices import CPU_PRECISIONS
 
-BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # x86 and Arm names in /proc/cpuinfo
+logger = logging.getLogger(__name__)
+
+CPUINFO = "/proc/cpuinfo"  # of Linux
+FLAGS = {  # of the instructions for products, their names there on x86 and Arm
+    "bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
+    "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},
+}
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc, malloc.h
 
 
-def cpu_has_bfloat16() -> bool:
-    """Whether the CPU has instructions for bfloat16 products; without them autocast makes training slower."""
+def cpu_has(dtype: str) -> bool | None:
+    """Whether the CPU has instructions for products in a type of `FLAGS`; None where the system does not say."""
     try:
-        with open("/proc/cpuinfo") as cpuinfo:
-            return any(not BFLOAT16_FLAGS.isdisjoint(line.split()) for line in cpuinfo)
+        with open(CPUINFO) as cpuinfo:
+            return any(not FLAGS[dtype].isdisjoint(line.split()) for line in cpuinfo)
     except OSError:
-        return False
+        return None
+
+
+def warn_if_slow(dtype: str) -> None:
+    """Warn of a type whose products the CPU has to compute without instructions for it."""
+    if dtype in FLAGS and cpu_has(dtype) is False:
+        logger.warning(f"{dtype}: this processor has no instructions for it, it is slower than float32 here")
 
 
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
     """Type of the matrix products for one of `CPU_PRECISIONS`."""
     if precision not in CPU_PRECISIONS:
         raise ValueError(f"precision is {precision!r}; expected one of {CPU_PRECISIONS}")
-    wanted = precision == "bfloat16" or (precision == "auto" and cpu_has_bfloat16())
+    warn_if_slow(precision)
+    wanted = precision == "bfloat16" or (precision == "auto" and cpu_has("bfloat16"))
     return torch.bfloat16 if wanted else torch.float32
 
 

@@ -1,0 +1,43 @@
+"""What the processor computes quickly, as /proc/cpuinfo says."""
+
+import pytest
+import torch
+
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder, cpu
+from fairseq_lxsr.network_copies import NetworkCopies
+
+
+@pytest.fixture(params=["fpu avx2", "fpu avx512_bf16 avx512_fp16", None], ids=["old", "new", "unknown"])
+def processor(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(cpu, "CPUINFO", str(tmp_path / "cpuinfo"))
+    if request.param:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {request.param}\n")
+    return request.param
+
+
+def test_what_a_processor_has(processor):
+    expected = None if processor is None else "512" in processor
+    assert cpu.cpu_has("bfloat16") is expected and cpu.cpu_has("float16") is expected
+    assert cpu.cpu_autocast_dtype("auto") is (torch.bfloat16 if expected else torch.float32)
+    assert cpu.cpu_autocast_dtype("bfloat16") is torch.bfloat16
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_a_slow_type_is_warned_of(processor, layers, caplog):
+    """Once, when the copy is made, and not for an encoder without products."""
+    config = TransformerConfig(
+        vocab_size=20, padding_idx=1, embed_dim=8, ffn_embed_dim=8, num_heads=2, num_layers=layers
+    )
+    copies = NetworkCopies(TransformerSentenceEncoder(config), "cpu")
+    for _ in range(2):
+        copies._model("cpu", "bfloat16")
+    copies._model("cpu", "float32")
+    warned = [record.message for record in caplog.records]
+    assert len(warned) == (processor == "fpu avx2" and layers == 1)
+    assert all("bfloat16: this processor" in message for message in warned)
+
+
+def test_training_in_a_slow_type_is_warned_of(processor, caplog):
+    for precision in ("auto", "float32", "bfloat16"):
+        cpu.cpu_autocast_dtype(precision)
+    assert len(caplog.records) == (processor == "fpu avx2")
