@@ -2,12 +2,13 @@
 PYTHON ?= python3
 export DATA SRC TGT WORK RECIPE
 
-.PHONY: help install demo test lint docs bench
+.PHONY: help install demo test smoke lint docs bench
 
 help:
 	@echo "make demo   train on the translations of the programs on this machine, search with the result (4 to 8 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "make test   run all tests"
+	@echo "make smoke  run all benchmarks, as small as they can be"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
 	@echo "make bench  all benchmarks, small, beside their goals (minutes, on a quiet machine)"
@@ -21,6 +22,10 @@ demo: install
 # in the order of the folders: the longest files, in integration/, do not come last, where one process would wait
 test: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# that no benchmark has rotted; minutes, so CI runs it and `make test` does not
+smoke: install
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 -m smoke tests
 
 lint: install
 	.venv/bin/ruff check .

@@ -148,7 +148,7 @@ def pud(results: Any) -> float:
 def most_growth(results: Any) -> float:
     """The largest exponent beyond that of the work."""
     verbs = [verb for verb in results["verbs"].values() if verb["exponent"] is not None]
-    return max((verb["exponent"] - verb["exponent of the work"] for verb in verbs), default=0.0)
+    return round(max((verb["exponent"] - verb["exponent of the work"] for verb in verbs), default=0.0), 2)
 
 
 def static_encoding(results: Any) -> float:
@@ -389,6 +389,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the results here")
     args = parser.parse_args()
     benchmarks: dict[str, Any] = {}
+    found = {"machine": machine(), "versions": versions(), "commit": commit(), "benchmarks": benchmarks}
     with tempfile.TemporaryDirectory() as temporary:
         paths = Made(Path(temporary), args.smoke).paths | {"released": args.released}
         print(f"{'':24}{'':40}{'measured':>12}{'goal':>12}")
@@ -400,9 +401,8 @@ def main() -> None:
                 continue
             benchmarks[name] = run(name, ROWS[name], paths, args.smoke)
             show(name, benchmarks[name])
-    if args.output:
-        found = {"machine": machine(), "versions": versions(), "commit": commit(), "benchmarks": benchmarks}
-        args.output.write_text(json.dumps(found, indent=1) + "\n")
+            if args.output:  # after each, for a run that is interrupted
+                args.output.write_text(json.dumps(found, indent=1) + "\n")
     if any("failed" in result for result in benchmarks.values()):
         sys.exit(1)
 

@@ -11,7 +11,7 @@ from fairseq_lxsr.ranges import NOT_NEGATIVE, at_least
 from fairseq_lxsr.retrieval import Pieces, piece_scores
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-WEIGHT = 0.5  # of MaxSim beside the cosine; docs/results.md says how it was chosen
+WEIGHT = 0.5  # of MaxSim beside the cosine; docs/study.md says how it was chosen
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
 
 Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number

@@ -21,6 +21,7 @@ def paths(tmp_path_factory):
         yield bench.Made(tmp_path_factory.mktemp("bench"), smoke=True).paths | {"released": None}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", [name for name, row in bench.ROWS.items() if row.smoke is not None])
 def test_benchmark_runs(name, paths):
     if missing := bench.ROWS[name].missing(paths):
@@ -29,6 +30,7 @@ def test_benchmark_runs(name, paths):
     assert "failed" not in result, result["failed"]
 
 
+@pytest.mark.smoke  # for its fixture
 def test_a_filled_dictionary_is_that_of_its_pieces(paths):
     """As it is for benchmarks of the full size, which the smoke runs are not."""
     dictionary = paths["model"] / "dict.txt"
