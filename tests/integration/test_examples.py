@@ -10,7 +10,7 @@ import toy
 from conftest import ROOT, forked_environment, lxsr, refused
 
 from fairseq_lxsr.evaluation.score import read_scores
-from fairseq_lxsr.files import atomic_write, sha256
+from fairseq_lxsr.files import atomic_write, read_parallel, sha256
 
 
 def run_example(folder, name: str, *arguments, **variables) -> str:
@@ -71,6 +71,24 @@ def test_a_language_is_added(tmp_path, toy_work):
     scores = {line.split()[0]: float(line.split()[1]) for line in output.splitlines() if "->" in line.split(" ")[0]}
     assert set(scores) == {"en->xx", "xx->en", "en->fr", "fr->en"}
     assert min(scores.values()) > 30
+
+
+def test_short_pairs_are_cut_from_the_training_text(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(1200))
+    options = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
+    sizes = {"WORK": tmp_path / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": 40}
+    output = run_example(tmp_path, "phrases", tmp_path / "text", "en-fr", *options, **sizes)
+    pairs = list(read_parallel(tmp_path / "work" / "short.en", tmp_path / "work" / "short.fr"))
+    assert f"{len(pairs):,} of them kept" in output
+    assert ("red dog", "chien rouge") in pairs  # in another order
+    assert max(len(source.split()) for source, _ in pairs) == 4
+    words = {**toy.NUMBERS, **toy.COLOURS, **toy.NOUNS, **toy.VERBS, "the": "le"}
+    expected = [" ".join(words[word] for word in source.lower().split()) for source, _ in pairs]
+    right = [sorted(one.split()) == sorted(pair[1].lower().split()) for one, pair in zip(expected, pairs, strict=True)]
+    assert sum(right) > 0.9 * len(right) > 200
+    sources = json.loads((tmp_path / "work" / "second" / "data-bin" / "train.en-fr.sources.json").read_text())
+    assert list(sources) == ["text", "phrases"]
+    assert sources["phrases"] > 200
 
 
 def pack(path, lines) -> None:

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# A model without layers is trained twice: on sentence pairs, then on these and on the short pairs that the first model cuts from them.
+#
+#   bash examples/phrases/run.sh PREFIX PAIR [option of fairseq-train ...]
+#                PREFIX: aligned text PREFIX.LANG, for example text/en-fr; PAIR: en-fr
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
+
+USAGE="usage: run.sh PREFIX PAIR [option of fairseq-train ...]"
+PREFIX=${1:?$USAGE}
+PAIR=${2:?$USAGE}
+shift 2
+SRC=${PAIR%-*} TGT=${PAIR#*-}
+WORK=${WORK:-work/phrases-$PAIR}
+VOCAB=${VOCAB:-16000} HELD_OUT=${HELD_OUT:-1000} UPDATES=${UPDATES:-2000}
+
+# model FOLDER [option of lxsr prepare ...]: text, training, model folder, score of the sentences held out of the first text
+model() {
+    lxsr prepare --work "$1" --lang-pairs "$PAIR" --vocab-size "$VOCAB" --valid-size "$HELD_OUT" "${@:2}"
+    lxsr train "$1/data-bin" --recipe best --max-update "$UPDATES" --disable-validation --save-dir "$1/checkpoints" \
+        "${OPTIONS[@]}"
+    lxsr export folder --checkpoint "$1/checkpoints/checkpoint_last.pt" --output "$1/model"
+    lxsr eval xsr --model "$1/model" --data "$WORK/first/corpus/$PAIR/test" --lang-pairs "$PAIR" --metric nn
+}
+
+OPTIONS=("$@")
+text=$WORK/first/corpus/$PAIR
+model "$WORK/first" --data "$PREFIX" --test-size "$HELD_OUT"
+python examples/phrases/phrases.py --model "$WORK/first/model" --source "$text/train.$SRC" --target "$text/train.$TGT" \
+    --output-source "$WORK/short.$SRC" --output-target "$WORK/short.$TGT"
+# the names let --source-temperature draw the two kinds of text
+model "$WORK/second" --data "text=$text/train" --data "phrases=$WORK/short" --exclude "$text/test.$SRC" "$text/test.$TGT" \
+    --test-size 1
