@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--output-source", type=Path, required=True, metavar="FILE", help="for the phrases")
     parser.add_argument("--output-target", type=Path, required=True, metavar="FILE", help="for their translations")
     parser.add_argument("--max-words", type=int, default=4, metavar="N", help="of a phrase (default: 4)")
-    parser.add_argument("--min-count", type=int, default=2, metavar="N", help="times that it is seen (default: 2)")
+    parser.add_argument("--min-count", type=int, default=1, metavar="N", help="times that it is seen (default: 1)")
     args = parser.parse_args()
     with exit_on_input_error("phrases.py"):
         pairs = list(read_parallel(args.source, args.target))
