@@ -15,7 +15,7 @@ from fairseq_lxsr.models._translation import (
 )
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.laser import uniform_
+from fairseq_lxsr.modules.laser import LSTM, uniform_
 from fairseq_lxsr.modules.sizes import SOME_LAYERS, WIDTH
 
 # encoder: Artetxe and Schwenk 2019; numbers of layers: Li and Mak 2020; the width of the decoder's embeddings is a
@@ -80,7 +80,7 @@ class LaserDecoder(SentenceDecoder):
         self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))  # hidden and cell
         self.input_feeding = cfg.decoder_input_feeding
         fed = hidden if self.input_feeding else 0
-        self.lstm = uniform_(nn.LSTM(embed_dim + sentence_dim + language_dim + fed, hidden, batch_first=True))
+        self.lstm = uniform_(LSTM(embed_dim + sentence_dim + language_dim + fed, hidden, batch_first=True))
         self.output_projection = uniform_(nn.Linear(hidden, len(dictionary)))
         self.dropout = Dropout(cfg.dropout)
 

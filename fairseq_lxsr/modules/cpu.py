@@ -34,6 +34,11 @@ def warn_if_slow(dtype: str) -> None:
         logger.warning(f"{dtype}: this processor has no instructions for it, it is slower than float32 here")
 
 
+def cpu_has_bfloat16_lstm() -> bool:
+    """Whether torch can compute an LSTM in bfloat16: oneDNN has none for processors with AVX2 only."""
+    return not torch.backends.mkldnn.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
     """Type of the matrix products for one of `CPU_PRECISIONS`."""
     if precision not in CPU_PRECISIONS:

@@ -5,12 +5,13 @@ Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1, LASER_5 and LASER
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_lxsr.modules.cpu import cpu_has_bfloat16_lstm, on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.pooling import max_pool
@@ -51,6 +52,16 @@ def uniform_(module: Module) -> Module:
     return module
 
 
+class LSTM(nn.LSTM):
+    """torch's LSTM; under autocast it stays in float32 on a CPU for which torch has no LSTM in bfloat16."""
+
+    def forward(self, x: Tensor, states: Any = None) -> Any:  # type: ignore[override]
+        if not (on_cpu(x) and torch.is_autocast_enabled("cpu")) or cpu_has_bfloat16_lstm():
+            return super().forward(x, states)
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x.float(), None if states is None else tuple(state.float() for state in states))
+
+
 class BidirectionalLSTM(nn.Module):
     """One layer: each direction is a separate LSTM that reads padding only after the last piece of a sentence.
 
@@ -60,7 +71,7 @@ class BidirectionalLSTM(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__()
-        self.ahead, self.back = (uniform_(nn.LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2))
+        self.ahead, self.back = (uniform_(LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
         """Run both directions.

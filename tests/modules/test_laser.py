@@ -4,7 +4,7 @@ from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 from torch import nn
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder, max_pool
+from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder, laser, max_pool
 
 BOS, EOS = 0, 2
 
@@ -18,6 +18,19 @@ def make_encoder(**options):
 @pytest.fixture
 def tokens():
     return token_batch()
+
+
+def test_lstm_stays_in_float32_where_torch_has_none_in_bfloat16(monkeypatch):
+    """Values and gradients, with the last states of a decoder in bfloat16."""
+    monkeypatch.setattr(laser, "cpu_has_bfloat16_lstm", lambda: False)
+    lstm, x = laser.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
+    states = torch.randn(2, 1, 2, 4).bfloat16().unbind()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = lstm(x, states)
+    expected, _ = lstm(x, tuple(state.float() for state in states))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(part.sum(), lstm.weight_hh_l0)[0] for part in (found, expected)))
 
 
 def test_max_pool_of_negative_states_does_not_see_padding():
