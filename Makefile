@@ -23,9 +23,9 @@ demo: install
 test: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# that no benchmark has rotted; minutes, so CI runs it and `make test` does not
+# that no benchmark has rotted; minutes, so CI runs it and `make test` does not; in one process, since some read what others wrote
 smoke: install
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 -m smoke tests
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m smoke tests
 
 lint: install
 	.venv/bin/ruff check .
