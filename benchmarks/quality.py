@@ -143,7 +143,8 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
             updates.append(fairseq_train(phase, teacher, data_bin, save_dir, part, seed, start))
             start = save_dir / "checkpoint_last.pt"
         model = export(save_dir / "checkpoint_last.pt", folder / "model", *(("--ema",) if config.get("ema") else ()))
-        return partial(SentenceEncoder.from_pretrained(model).encode), updates, model
+        encode = SentenceEncoder.from_pretrained(model).encode
+        return partial(encode, dtype=config.get("dtype", "float32")), updates, model
     if kind == "static":
         model = baselines.make_static(data_bin, config["dim"])
     else:
@@ -224,12 +225,12 @@ class Measure:
             }
         return {"reranked": found} if found else {}
 
-    def curve(self, save_dir: Path) -> dict:
+    def curve(self, save_dir: Path, dtype: str) -> dict:
         """Retrieval and minimal pairs of the checkpoints on the way, with their updates and minutes."""
         found = []
         for path in sorted(save_dir.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))[:-1]:
             seconds = read_checkpoint(path)["extra_state"]["previous_training_time"]
-            encode = SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode
+            encode = partial(SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode, dtype=dtype)
             stop = {"updates": int(path.stem.split("_")[2]), "minutes": round(seconds / 60, 1)}
             stop["retrieval"] = retrieval(encode, self.sets, self.crowd, self.seen)
             found.append(stop | {"contrast": contrast(encode, self.contrast)})
@@ -300,7 +301,8 @@ def main() -> None:
                 found |= measure.truncated(encode, config.get("truncate_dims", ()))
                 found |= measure.reranked(encode, model, config.get("rerank", ()))
                 if args.curve and "phases" in config:
-                    found |= measure.curve(folder / str(len(config["phases"]) - 1))
+                    last = folder / str(len(config["phases"]) - 1)
+                    found |= measure.curve(last, config.get("dtype", "float32"))
                 show(found)
                 with args.output.open("a") as output:
                     output.write(json.dumps(found) + "\n")

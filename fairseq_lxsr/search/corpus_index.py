@@ -245,8 +245,9 @@ def _write_blocks(
     work: Path, numbered: Iterable[tuple[int, str]], encode: Encode
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and the width."""
-    kept: list[int] = []
-    offsets, width = [0], 0
+    # arrays of blocks: every full garbage collection would go through a list of all lines
+    kept: list[np.ndarray] = []
+    lengths, width = [np.zeros(1, dtype=np.int64)], 0
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
         for lines, block in _blocks(numbered):
             sentences_of_block = Text(block, rows=np.array(lines))
@@ -254,9 +255,9 @@ def _write_blocks(
             check_directions(embeddings, sentences_of_block.where)
             width = embeddings.shape[1]
             vectors.write(embeddings.tobytes())
-            kept += lines
-            for sentence in block:
-                offsets.append(offsets[-1] + text.write(f"{sentence}\n".encode()))
+            kept.append(np.array(lines, dtype=np.int64))
+            written = [text.write(f"{sentence}\n".encode()) for sentence in block]
+            lengths.append(np.array(written, dtype=np.int64))
     if not kept:
         raise InputError("no text to index; expected one sentence a line")
-    return np.array(kept, dtype=np.int64), np.array(offsets, dtype=np.int64), width
+    return np.concatenate(kept), np.concatenate(lengths).cumsum(), width
