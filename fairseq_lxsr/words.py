@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 
 import numpy as np
 
 from fairseq_lxsr.sentencepiece_file import BPE, read_sentencepiece
+from fairseq_lxsr.word_table import LONGEST, PADDING, WordTable, split_at_blanks, word_keys
 
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
@@ -37,14 +38,14 @@ def splits_words_alone(model: bytes, pieces: Sequence[str]) -> bool:
     )
 
 
-class _Numbers(dict[str, int]):
+class _Numbers(dict[bytes, int]):
     """Numbers of words, in the order in which they were first looked up; `new` lists those without pieces yet."""
 
     def __init__(self) -> None:
         self.new: list[str] = []
 
-    def __missing__(self, word: str) -> int:
-        self.new.append(word)
+    def __missing__(self, word: bytes) -> int:
+        self.new.append(word.decode("utf-8", "surrogatepass"))
         self[word] = number = len(self)
         return number
 
@@ -69,7 +70,7 @@ class WordPieces:
         self.__init__(**state)  # type: ignore[misc]
 
     def _forget(self) -> None:
-        self._numbers = _Numbers()
+        self._numbers, self._table = _Numbers(), WordTable()  # the table has the short ones
         self._ids = np.zeros(0, dtype=np.int64)  # of all words, one after the other
         self._ends = np.zeros(1, dtype=np.int64)  # of the ids of each word, after a 0
         self._characters = 0
@@ -86,13 +87,12 @@ class WordPieces:
         """Encode one or more texts."""
         joined = " ".join(texts)
         if WORD_START in joined:  # SentencePiece removes the mark from the end of a text, not from the end of a word
-            rows = [[text] if WORD_START in text else text.split(" ") for text in texts]
-            words, counts = list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
-        else:
-            words, counts = joined.split(" "), np.fromiter(map(str.count, texts, repeat(" ")), np.int64, len(texts)) + 1
+            return self._encode(texts)
+        data = joined.encode("utf-8", "surrogatepass") + PADDING
+        counts = np.fromiter(map(str.count, texts, repeat(" ")), np.int64, len(texts)) + 1
         with self._lock:
             try:
-                numbers = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
+                numbers = self._look_up(data)
                 self._learn()
             except BaseException:  # words may have numbers and no pieces
                 self._forget()
@@ -104,6 +104,19 @@ class WordPieces:
         before = np.concatenate([[0], lengths.cumsum()])  # ids before each word
         places = np.repeat(ends[numbers] - before[:-1], lengths) + np.arange(before[-1])
         return ids[places], np.diff(before[counts.cumsum()], prepend=0)
+
+    def _look_up(self, data: bytes) -> np.ndarray:
+        """Return the number of each word of a text [W]; words met for the first time get one."""
+        starts, ends = split_at_blanks(data)
+        keys, known = word_keys(data, starts, ends), len(self._numbers)
+        numbers = self._table.find(keys)
+        rest = np.flatnonzero(numbers < 0)  # new words and long ones
+        words = [data[start:end] for start, end in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)]
+        numbers[rest] = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
+        first = rest[np.unique(numbers[rest], return_index=True)[1]]
+        new = first[(numbers[first] >= known) & (ends[first] - starts[first] <= LONGEST)]
+        self._table.add(keys[:, new], numbers[new])
+        return numbers
 
     def _learn(self) -> None:
         """Ask SentencePiece for the pieces of new words."""
