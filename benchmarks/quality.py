@@ -152,7 +152,8 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
     pairs: list[tuple[str, str]] = []
     for trained_pair in trained:
         source, target = (data_bin.parent / "corpus" / trained_pair / f"train.{x}" for x in trained_pair.split("-"))
-        pairs += read_parallel(source, target)
+        both = list(read_parallel(source, target))
+        pairs += [both[row] for row in chosen_rows(len(both), config.get("corpus", 1))]
     training = baselines.Training(**config["training"], loss=config.get("loss", {}))
     steps = baselines.train(model, pairs, folder, seed, training, budget.minutes, budget.updates)
     model.save(str(folder / "model"))
