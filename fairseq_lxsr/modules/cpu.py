@@ -17,6 +17,7 @@ FLAGS = {  # of the instructions for products, their names there on x86 and Arm
     "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},
 }
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc, malloc.h
+KEPT_UPDATES = 50  # of training, after which freed memory is given back
 
 
 def cpu_has(dtype: str) -> bool | None:
@@ -70,3 +71,12 @@ def tune_cpu() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def give_back_memory() -> None:
+    """Give the memory that `tune_cpu` keeps back to the system (glibc only; elsewhere nothing happens).
+
+    Batches of many lengths break it into parts that later ones cannot use, and a forked process holds a copy of it.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -19,7 +19,7 @@ from omegaconf import II, DictConfig
 from fairseq_lxsr.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_resumable, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
-from fairseq_lxsr.modules.cpu import tune_cpu
+from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
 from fairseq_lxsr.optim import torch_adam  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
 from fairseq_lxsr.tasks._checks import check_run, spelling
@@ -125,6 +125,15 @@ class LxsrTask(FairseqTask):
         criterion = super().build_criterion(cfg, from_checkpoint)
         self.check_metric(getattr(criterion, "metrics", ()))
         return criterion
+
+    def get_batch_iterator(self, *args, **kwargs):
+        give_back_memory()  # the processes that load batches are forked next
+        return super().get_batch_iterator(*args, **kwargs)
+
+    def optimizer_step(self, optimizer, model, update_num: int) -> None:
+        super().optimizer_step(optimizer, model, update_num)
+        if update_num % KEPT_UPDATES == 0:
+            give_back_memory()
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:
         """Check the metric of the best checkpoint again; fairseq calls this after every validation.

@@ -1,5 +1,9 @@
 """What the processor computes quickly, as /proc/cpuinfo says."""
 
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -41,3 +45,25 @@ def test_training_in_a_slow_type_is_warned_of(processor, caplog):
     for precision in ("auto", "float32", "bfloat16"):
         cpu.cpu_autocast_dtype(precision)
     assert len(caplog.records) == (processor == "fpu avx2")
+
+
+KEEPING = """
+import torch
+from fairseq_lxsr.modules.cpu import give_back_memory, tune_cpu
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+tune_cpu()
+parts = [torch.ones(1 << 18) for _ in range(200)]  # 1 MiB each
+del parts[::2], parts[::3]  # what is left lies between what is free
+kept = resident()
+give_back_memory()
+print(kept - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways")
+def test_freed_memory_is_given_back():
+    done = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 100 * 2**20
