@@ -13,6 +13,7 @@ WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
 RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
 BLOCK = 4096  # texts that are looked up together
+FEW = 2000  # bytes of text that are looked up word by word, which is faster for so few
 MOST_WORDS, MOST_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
 Flat = tuple[np.ndarray, np.ndarray]
@@ -107,14 +108,17 @@ class WordPieces:
 
     def _look_up(self, data: bytes) -> np.ndarray:
         """Return the number of each word of a text [W]; words met for the first time get one."""
+        if len(data) < FEW:
+            words = data[: -len(PADDING)].split(b" ")
+            return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
         starts, ends = split_at_blanks(data)
-        keys, known = word_keys(data, starts, ends), len(self._numbers)
+        keys = word_keys(data, starts, ends)
         numbers = self._table.find(keys)
-        rest = np.flatnonzero(numbers < 0)  # new words and long ones
+        rest = np.flatnonzero(numbers < 0)  # words that the table has not met, and long ones
         words = [data[start:end] for start, end in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)]
         numbers[rest] = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
         first = rest[np.unique(numbers[rest], return_index=True)[1]]
-        new = first[(numbers[first] >= known) & (ends[first] - starts[first] <= LONGEST)]
+        new = first[ends[first] - starts[first] <= LONGEST]
         self._table.add(keys[:, new], numbers[new])
         return numbers
 

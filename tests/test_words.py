@@ -6,6 +6,7 @@ import pickle
 import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,9 +65,12 @@ def tokenizer(request, tmp_path_factory):
 
 
 def check(tokenizer: Tokenizer, texts: list[str]) -> None:
-    for found, expected in zip(tokenizer.encode_flat(texts), tokenizer._encode_texts(texts), strict=True):
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == expected.dtype
+    right = tokenizer._encode_texts(texts)
+    for few in (words.FEW, 0):  # word by word where the text is short, and all at once
+        with mock.patch.object(words, "FEW", few):
+            for found, expected in zip(tokenizer.encode_flat(texts), right, strict=True):
+                np.testing.assert_array_equal(found, expected)
+                assert found.dtype == expected.dtype
 
 
 text = hypothesis.strategies.text(hypothesis.strategies.sampled_from(LETTERS), max_size=40)
@@ -100,7 +104,7 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch
     tokenizer = build(tmp_path)
     texts = [side for pair in toy.sentences(200, seed=5) for side in pair]
     expected = tokenizer._encode_texts(texts)
-    for name, value in {"BLOCK": 7, "MOST_WORDS": 20, "MOST_CHARACTERS": 90}.items():
+    for name, value in {"FEW": 0, "BLOCK": 7, "MOST_WORDS": 20, "MOST_CHARACTERS": 90}.items():
         monkeypatch.setattr(words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)
