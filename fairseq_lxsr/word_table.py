@@ -2,7 +2,7 @@
 
 import numpy as np
 
-PARTS = 3  # of a key: eight bytes each, the last of which is the length of the word
+PARTS = 3  # of a key: eight bytes each; the last byte of the last part is the length of the word
 LONGEST = 8 * PARTS - 1  # bytes of a word that the table can hold
 PADDING = bytes(8 * PARTS + 7)  # `word_keys` reads so far beyond the last word
 BLANK = ord(" ")
@@ -26,9 +26,15 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a key of each word, uint64 [PARTS, W]: its bytes and its length, different for different words.
+    """Return a key of each word, uint64 [PARTS, W]: its bytes and its length.
 
-    Words of more than `LONGEST` bytes have keys that no other word has, and that the table does not hold.
+    Different words of at most `LONGEST` bytes have different keys. Longer words have keys that none of these has; they
+    can be equal, so they must not be added to a table.
+
+    Args:
+        data: as in `split_at_blanks`.
+        starts: first byte of each word [W].
+        ends: the byte after its last one [W].
     """
     eight = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()  # the bytes from each one on
     lengths = np.minimum(ends - starts, LONGEST + 1)
