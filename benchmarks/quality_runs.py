@@ -4,7 +4,7 @@
 def resolve(configs: dict, name: str) -> dict:
     """The config of a run; one with `like` is that of another with its own entries.
 
-    Its `options` come after the last phase's, and its `training` and `loss` replace entries of the other's.
+    Its `options` come after those of every phase, and its `training` and `loss` replace entries of the other's.
     """
     config = configs[name]
     if "like" not in config:
@@ -15,6 +15,5 @@ def resolve(configs: dict, name: str) -> dict:
     )
     if "phases" not in base:
         return merged
-    *before, last = base["phases"]
-    last = last | {"options": f"{last.get('options', '')} {config.get('options', '')}"}
-    return merged | {"phases": [*before, last]}
+    more = config.get("options", "")
+    return merged | {"phases": [phase | {"options": f"{phase.get('options', '')} {more}"} for phase in base["phases"]]}
