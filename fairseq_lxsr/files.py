@@ -39,6 +39,8 @@ RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcome
 PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
+# beside them SentencePiece drops these, but they are no blanks between words
+_BLANK_LINE = re.compile(BLANKS.replace("[", r"[\u061c\u200c\u200e\u200f\u2581\ud800-\udfff", 1).replace("+", "*"))
 
 
 def open_binary(path: str | Path) -> BinaryIO:
@@ -114,8 +116,13 @@ def _zstd(path: str | Path):
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line has no pieces."""
-    return re.fullmatch(BLANKS, line) is not None or not line
+    """Return whether a line has no pieces: white space, control characters, marks of direction and joining alone."""
+    return _BLANK_LINE.fullmatch(line) is not None
+
+
+def one_line(text: str) -> str:
+    """Return text that can be written as a cell or a line: single blanks, and `?` for what UTF-8 cannot hold."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
 def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:

@@ -12,14 +12,16 @@ from functools import partial
 
 import pytest
 
-from fairseq_lxsr import files
+from fairseq_lxsr import SentenceEncoder, files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import (
     SENTENCE_BYTES,
     Lines,
     atomic_folder,
     atomic_write,
+    is_blank,
     locked,
+    one_line,
     read_lines,
     read_parallel,
     restore_folder,
@@ -353,3 +355,15 @@ def test_what_is_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)  # as Python has it where standard input is closed
     with pytest.raises(InputError, match="standard input is closed"):
         list(read_lines("-"))
+
+
+@pytest.mark.parametrize(
+    "line", ["", " ", "\u200b", "\u200e", "\u200f \u061c", "\u200c", "▁", "\ud800", "a", "\u00ad", "👍", "."]
+)
+def test_a_blank_line_has_no_pieces(line):
+    _, lengths = SentenceEncoder.from_pretrained("lxsr-nine").split([line])
+    assert is_blank(line) == (lengths[0] == 0)
+
+
+def test_text_as_one_line():
+    assert one_line(" a\t\nb \ud800") == "a b ?"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME, at_least, output_path
@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings.formats import find_format
 
     find_format(args.format).check()
+    refuse_idf(args)
     if in_cluster(args):
         run_in_cluster(args)
         return
@@ -181,6 +182,8 @@ def describe(args: argparse.Namespace, fingerprint: str, layout: "Layout", first
     }
     if args.dtype == "int8":
         settings["batch_size"] = args.batch_size  # int8 scales are computed per batch
+    if names_languages(args):
+        settings["language"] = args.lang
     if is_of_laser(layout):
         settings["laser_options"] = laser_options(layout)
     return settings
@@ -233,4 +236,6 @@ def shard(
     if total is None:
         raise InputError("--shard of a stream, whose length is not known; give a file")
     start, stop = (total * count // parts for count in (part - 1, part))
+    if start == stop:
+        raise InputError(f"--shard {part}/{parts}: this part of {total:,} lines is empty; expected fewer parts")
     return islice(lines, start, stop), stop - start, start

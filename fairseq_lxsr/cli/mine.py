@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.options import rerank_option, search_options
 from fairseq_lxsr.files import read_lines, refuse_overlap
@@ -63,10 +63,9 @@ def run(args: argparse.Namespace) -> None:
 
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
-    if args.word_weights == "idf":
-        raise InputError(
-            "--word-weights idf counts words over one text, and mining goes through it in blocks; take mean"
-        )
+    refuse_idf(args)
+    if args.kind != "flat" and args.precision != "float32":
+        raise InputError(f"--precision {args.precision} with --kind {args.kind}; expected it with --kind flat alone")
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     for path in (args.source, args.target):
         if not path.is_file():

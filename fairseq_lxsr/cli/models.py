@@ -45,7 +45,11 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
     add_batch_options(parser)
     parser.add_argument("--untrained", action="store_true", help="of a model folder: random weights, the floor")
     parser.add_argument(
-        "--word-weights", choices=WORD_WEIGHTS, default="mean", help="how word vectors make a sentence (default: mean)"
+        "--word-weights",
+        choices=WORD_WEIGHTS,
+        default="mean",
+        help="how word vectors make a sentence; idf, counted in the text, is for `lxsr eval` and `lxsr report` "
+        "(default: mean)",
     )
     parser.add_argument(
         "--raw-dim", type=at_least(1), default=1024, metavar="N", help="width of LASER-raw embeddings (default: 1024)"
@@ -94,6 +98,24 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     if len({language for language, _ in named}) != len(named):
         raise InputError(f"--model {' '.join(args.model)}; expected one for each language")
     return ByLanguage({language: _load(path, args, options) for language, path in named})
+
+
+def names_languages(args: argparse.Namespace) -> bool:
+    """Return whether --model names the languages of its models, so that vectors depend on --lang."""
+    return any(map(_names_language, args.model))
+
+
+def refuse_idf(args: argparse.Namespace) -> None:
+    """Refuse weights that are counted over one text, for commands that read it in blocks.
+
+    Raises:
+        InputError: for --word-weights idf.
+    """
+    if args.word_weights == "idf":
+        raise InputError(
+            "--word-weights idf counts words over one text, and this command goes through it in blocks; "
+            "expected mean or sum"
+        )
 
 
 def model_files(specs: Iterable[str]) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.options import search_options
 from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines, read_parallel, refuse_overlap
@@ -34,7 +34,6 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--columns",
         type=two_columns,
-        default=(1, 2),
         metavar="I,J",
         help="columns of the source and of the target sentence, from 1 (default: 1,2)",
     )
@@ -82,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import PairEncoder
 
     check(args)
+    refuse_idf(args)
     keep = args.output is not None
     output = args.output if args.output != "-" else None
     refuse_overlap([output], [*inputs(args), *(args.index or ()), *model_files(args.model)])
@@ -113,6 +113,8 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("--source without --target, or the other way round; expected both, or --input FILE.tsv")
     if args.source and args.input:
         raise InputError("--input beside --source and --target; expected one or the other")
+    if args.source and args.columns:
+        raise InputError("--columns beside --source and --target; expected it with --input, whose columns they are")
     if args.index and args.margin == "absolute":
         raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
     if args.margin != "absolute" and not args.index:
@@ -150,7 +152,7 @@ def read_pairs(args: argparse.Namespace) -> Iterator["Pair"]:
             yield source, target, f"{source.replace(TAB, ' ')}\t{target.replace(TAB, ' ')}"
         return
     name = args.input or "-"
-    first, second = args.columns
+    first, second = args.columns or (1, 2)
     for number, line in enumerate(read_lines(name, 2 * MAX_WORDS), start=1):
         cells = line.split("\t")
         if len(cells) < max(first, second):

@@ -1,6 +1,8 @@
 """`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
 
 import argparse
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
+from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
-from fairseq_lxsr.files import atomic_write, is_blank, read_lines, refuse_overlap, restore_folder
+from fairseq_lxsr.files import atomic_write, is_blank, one_line, read_lines, refuse_overlap, restore_folder
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def _add_search_parser(verbs) -> None:
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
-        help="write query, score, line of the corpus, sentence here, not to the screen",
+        help="write query, score, line of the corpus, sentence here, not to the screen; - for standard output",
     )
     parser.add_argument("--k", type=at_least(1), default=5, metavar="N", help="sentences to find (default: 5)")
     parser.add_argument(
@@ -85,6 +87,7 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import CorpusIndex
 
     refuse_overlap([args.output], [args.input, *model_files(args.model)])
+    refuse_idf(args)
     if in_cluster(args):
         index_in_cluster(args)
         return
@@ -105,7 +108,8 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     with workers(args, partial(load_any, args, show_progress=False)) as those:
         check_kind(args.kind, args.lists, those.width)
         encode, options = partial(embedder, args, count(args.input)), (args.kind, args.lists, model_folder(args))
-        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), *options)
+        settings = {"language": args.lang} if names_languages(args) else {}
+        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), *options, settings)
     print(
         f"{args.output}: {args.kind} index of {done['sentences']:,} sentences, model {those.model}, "
         f"{summary(done, those)}"
@@ -116,7 +120,7 @@ def model_folder(args: argparse.Namespace) -> str:
     """Return the model for later searches; an index of several is searched with the same --model again."""
     from fairseq_lxsr.pretrained import find_model
 
-    return str(find_model(args.model[0]).resolve()) if len(args.model) == 1 else ""
+    return "" if names_languages(args) else str(find_model(args.model[0]).resolve())
 
 
 def count(path: str | None) -> int | None:
@@ -147,9 +151,10 @@ def run_search(args: argparse.Namespace) -> None:
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
+    refuse_idf(args)
     index = open_index(args.index)
     args.model = args.model or [index_model(index, args.index)]
-    refuse_overlap([args.output], [args.input, *index.files, *model_files(args.model)])
+    refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)
     if encoder.fingerprint != index.fingerprint:
         raise InputError(
@@ -184,10 +189,11 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
 def write(output: str | None, queries: "Sequence[str]", found: list[list["Hit"]]) -> None:
     """Write TSV to a file, or readable text to the screen."""
     if output:
-        with atomic_write(output) as stream:
+        with nullcontext(sys.stdout) if output == "-" else atomic_write(output) as stream:
             for query, hits in zip(queries, found, strict=True):
-                clean = query.replace("\t", " ")
-                stream.writelines(f"{clean}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
+                stream.writelines(
+                    f"{one_line(query)}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits
+                )
         return
     for query, hits in zip(queries, found, strict=True):
         print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Encoder, Layout, embed_lines, index_path
 from fairseq_lxsr.embeddings.formats import find_format
 from fairseq_lxsr.embeddings.stream import CALIBRATION, Encode
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.stored import parse_json
 
@@ -88,9 +90,12 @@ def embed_shards(
     with work_folder(folder):
         numbered = enumerate(blocks(enumerate(lines), rows))
         if layout.dtype == "int8":
-            done += len(list(workers.run(missing([next(numbered)], settings))))
+            done += len(list(workers.run(missing(islice(numbered, 1), settings))))
+        if layout.dtype == "int8" and tasks:
             settings = {**settings, CALIBRATION: _described(tasks[0])[CALIBRATION]}
         done += sum(1 for _ in workers.run(missing(numbered, settings)))
+        if not tasks:
+            raise InputError("no lines to embed; expected one sentence a line")
         described = [_described(task) for task in tasks]
         sums = {name: sum(one[name] for one in described) for name in ("count", "empty", "long")}
         about = {"model": workers.model, "format": layout.format, **sums}

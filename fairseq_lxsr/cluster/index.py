@@ -52,6 +52,7 @@ def index_shards(
     kind: str = "flat",
     lists: int | None = None,
     model_folder: str = "",
+    settings: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make an index of each shard and `shards.json`; those of an earlier run are kept.
 
@@ -64,6 +65,7 @@ def index_shards(
         kind: as of `CorpusIndex.build`.
         lists: as of `CorpusIndex.build`.
         model_folder: as of `CorpusIndex.build`.
+        settings: what else the vectors depend on; kept shards are of the same.
 
     Returns:
         Numbers of `sentences`, of `shards` and of those that were there (`kept`).
@@ -74,11 +76,11 @@ def index_shards(
     shards: list[Shard] = []
 
     def missing() -> Iterator[IndexShard]:
-        settings = {"model": workers.model, "kind": kind, "lists": lists, "model_folder": model_folder}
+        every = {"model": workers.model, "kind": kind, "lists": lists, "model_folder": model_folder, **(settings or {})}
         for number, block in enumerate(blocks(enumerate(lines), rows)):
             if all(map(is_blank, block[1])):
                 continue
-            shards.append(make_shard(folder / f"{number:05d}", block, settings))
+            shards.append(make_shard(folder / f"{number:05d}", block, every))
             if not shards[-1].stem.is_dir():
                 yield IndexShard(shards[-1], kind, lists, model_folder, embedder)
 

@@ -15,7 +15,8 @@ class TextNumbers:
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         # from the text as stored on disk: subword dropout segments equal texts differently
-        batch["text_number"] = np.stack([text_numbers(side) for side in pairs.padded(pairs.whole)])
+        sides = pairs.padded(pairs.whole)
+        batch["text_number"] = np.stack([text_numbers(side, pairs.dataset.padding_idx) for side in sides])
 
 
 class PairNumbers:
@@ -25,7 +26,11 @@ class PairNumbers:
         batch["text_number"] = np.stack((pairs.index,) * 2) % len(pairs.dataset)
 
 
-def text_numbers(tokens: IntArray) -> IntArray:
-    """Hash the rows of tokens [B, T] to numbers [B]; different rows have equal numbers with probability 2^-64."""
+def text_numbers(tokens: IntArray, padding_idx: int) -> IntArray:
+    """Hash the rows of tokens [B, T] to numbers [B]; different rows have equal numbers with probability 2^-64.
+
+    Padding does not count: batches of two workers are padded to different lengths.
+    """
     with np.errstate(over="ignore"):
-        return (tokens * MULTIPLIER ** np.arange(tokens.shape[1])).sum(axis=1)
+        terms = tokens * MULTIPLIER ** np.arange(tokens.shape[1])
+        return np.where(tokens == padding_idx, 0, terms).sum(axis=1)

@@ -69,6 +69,8 @@ class Reranker:
         for start in range(0, len(queries), QUERIES):
             block = slice(start, start + QUERIES)
             rows = np.unique(ids[block][ids[block] >= 0])
+            if not len(rows):  # an approximate index may find nothing
+                continue
             candidates, here = self._pieces(read(rows)), self._pieces(queries[block])
             places = np.searchsorted(rows, ids[block])  # of -1: 0, and the score is not used
             again = piece_scores(self._table, here, candidates, places)

@@ -104,6 +104,8 @@ def found_at(
 
 
 def directions(source: Text, target: Text) -> tuple[str, str]:
-    """Return the names of the two tasks of a language pair."""
+    """Return the names of the two tasks of a language pair, which differ for a language paired with itself."""
     first, second = source.language or "source", target.language or "target"
+    if first == second:
+        first, second = f"{first} (source)", f"{second} (target)"
     return f"{first}->{second}", f"{second}->{first}"

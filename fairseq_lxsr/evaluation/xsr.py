@@ -11,6 +11,7 @@ from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.ranking import Again, directions, found_at, rank
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
+from fairseq_lxsr.files import is_blank
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 RANKS = (1, 5, 10)
@@ -47,7 +48,7 @@ def select(
     seen: tuple[set[str], set[str]] = (set(), set())
     for row, (source, target) in enumerate(pairs):
         pair = (source.strip().lower(), target.strip().lower())
-        if not all(pair) or pair[0] in seen[0] or pair[1] in seen[1]:
+        if any(map(is_blank, pair)) or pair[0] in seen[0] or pair[1] in seen[1]:
             continue
         seen[0].add(pair[0])
         seen[1].add(pair[1])

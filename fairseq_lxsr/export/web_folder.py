@@ -21,7 +21,7 @@ import numpy as np
 from fairseq_lxsr.bag import ORDER, TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import BLANKS, atomic_folder
+from fairseq_lxsr.files import BLANKS, atomic_folder, one_line
 from fairseq_lxsr.model_files import to_int8
 from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.text import Tokenizer
@@ -69,10 +69,10 @@ def export_web(
         "scales": _base64(scales),
         "corpus": _base64(rows),
         "lengths": _base64(np.linalg.norm(rows.astype(np.float32), axis=1)),
-        "sentences": [" ".join(sentences[row].split()) for row in kept.tolist()],
+        "sentences": [one_line(sentences[row]) for row in kept.tolist()],
     }
     with atomic_folder(output, PAGE_FILE) as work:
-        (work / PAGE_FILE).write_text(_page(content, title, example), encoding="utf-8")
+        (work / PAGE_FILE).write_text(_page(content, one_line(title), one_line(example)), encoding="utf-8")
     return len(kept)
 
 

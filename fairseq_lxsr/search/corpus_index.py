@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Reranker, Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, is_blank, restore_folder, sha256, stamp
+from fairseq_lxsr.files import atomic_folder, is_blank, one_line, restore_folder, sha256, stamp
 from fairseq_lxsr.retrieval import build_index, check_directions, read_index, search_index, write_index
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 from fairseq_lxsr.stored import open_array, parse_json
@@ -235,7 +235,7 @@ def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], li
     """
     remaining = iter(numbered)
     while block := list(islice(remaining, ENCODE_ROWS)):
-        kept = [(line, " ".join(sentence.split())) for line, sentence in block if not is_blank(sentence)]
+        kept = [(line, one_line(sentence)) for line, sentence in block if not is_blank(sentence)]
         if kept:
             lines, texts = zip(*kept, strict=True)
             yield list(lines), list(texts)

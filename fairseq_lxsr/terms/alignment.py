@@ -86,10 +86,15 @@ class AlignmentTerm(Term):
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "AlignmentTerm | None":
-        if cfg.hard_negatives != "none" and not cfg.align_weight:
-            raise InputError("--hard-negatives with --align-weight 0, the loss that reads them; leave one out")
-        if cfg.matryoshka and not cfg.align_weight:
-            raise InputError("--matryoshka with --align-weight 0, the loss that has these widths; leave one out")
+        own = {
+            "--hard-negatives": cfg.hard_negatives != "none",
+            "--matryoshka": cfg.matryoshka,
+            "--mask-same-text": cfg.mask_same_text,
+            "--gather-negatives": cfg.gather_negatives,
+        }
+        for option, is_set in own.items():
+            if is_set and not cfg.align_weight:
+                raise InputError(f"{option} with --align-weight 0, the loss that it is of; leave one out")
         if cfg.gather_negatives:
             check_gathering(cfg)
         return cls(cfg, setting) if cfg.align_weight else None

@@ -65,7 +65,16 @@ class DistillationTerm(Term):
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
-        if cfg.teacher_embeddings is None or not cfg.distill_weight:
+        if cfg.teacher_embeddings is None:
+            defaults = DistillationOptions()
+            for name in ("distill_weight", "distill_loss"):
+                if getattr(cfg, name) != getattr(defaults, name):
+                    option = f"--{name.replace('_', '-')} {getattr(cfg, name)}"
+                    raise InputError(
+                        f"{option} without --teacher-embeddings, which it is of; give both or leave it out"
+                    )
+            return None
+        if not cfg.distill_weight:
             return None
         folders = [Path(name) for name in cfg.teacher_embeddings.split(os.pathsep)]
         if len(folders) not in (1, setting.num_shards):

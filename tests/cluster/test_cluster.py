@@ -1,10 +1,12 @@
 """Work in a local Ray cluster of two workers: what one machine gives, also where a worker dies in the middle."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -221,6 +223,15 @@ def test_bad_input_is_named_with_its_shard(work, tmp_path):
     done = lxsr_here("index", *options, "--kind", "ivf-pq", check=False)
     refused(done, "error: shard 0000", ", lines ", "ivf-pq of ", " vectors of width 32; expected at least 256")
     assert not (tmp_path / "i" / "shards.json").exists()
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    options = "--input", "-", "--output", tmp_path / "o", "--output-dtype", dtype, *RAY
+    refused(lxsr_here("embed", "--model", work / "m" / "model", *options, check=False), "no lines to embed")
+    assert not (tmp_path / "o" / "shards.json").exists()
 
 
 def test_a_model_that_is_not_there(tmp_path):

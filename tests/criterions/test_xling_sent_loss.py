@@ -421,3 +421,17 @@ def test_the_metrics_are_those_of_validation(objective):
     with metrics.aggregate(new_root=True) as aggregate:
         criterion.reduce_metrics([criterion(model.eval(), make_batch(objective))[2]])
     assert sorted(criterion.metrics) == sorted(aggregate.get_smoothed_values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"align_weight": 0, "mask_same_text": True}, "--mask-same-text with --align-weight 0"),
+        ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
+        ({"distill_weight": 2.0}, "--distill-weight 2.0 without --teacher-embeddings"),
+        ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),
+    ],
+)
+def test_options_of_a_term_that_is_left_out_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        make_task(**options)

@@ -72,8 +72,8 @@ def test_a_teacher_without_width_is_refused(tmp_path):
 
 def test_equal_texts_have_equal_numbers():
     tokens = np.array([[5, 6, PAD], [6, 5, PAD], [5, 6, PAD], [5, 6, 7]])
-    first, second, third, fourth = text_numbers(tokens)
-    assert first == third
+    first, second, third, fourth = text_numbers(tokens, PAD)
+    assert first == third == text_numbers(np.array([[5, 6, *[PAD] * 9]]), PAD)[0]  # of a worker with longer sentences
     assert len({first, second, fourth}) == 3
 
 

@@ -57,6 +57,46 @@ def test_options_of_model_folders_are_refused_for_others(folder, options):
     assert not (folder / "o.npy").exists()
 
 
+def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(folder):
+    text, model = folder / "text.en", ("--model", folder / "words.vec", "--word-weights", "idf")
+    lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", folder / "index")
+    for verb, *options in (
+        ("embed", "--input", text, "--output", folder / "o"),
+        ("index", "--input", text, "--output", folder / "o"),
+        ("search", "--index", folder / "index", "red"),
+        ("mine", "--source", text, "--target", text, "--output", folder / "o"),
+        ("score", "--source", text, "--target", text),
+    ):
+        refused(lxsr_here(verb, *model, *options, check=False), "--word-weights idf counts words over one text")
+    assert not (folder / "o").exists()
+
+
+def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
+    (folder / "fr.vec").write_text("red 1 2 3 4\nblue 4 3 2 1\n")
+    models = ("--model", f"en={folder / 'words.vec'}", "--model", f"fr={folder / 'fr.vec'}")
+    command = ("embed", *models, "--input", folder / "text.en", "--output", folder / "o.npy")
+    lxsr_here(*command, "--lang", "en")
+    refused(lxsr_here(*command, "--lang", "fr", "--resume", check=False), "language")
+    lxsr_here(*command, "--lang", "fr")
+    assert np.load(folder / "o.npy")[2].tolist() == [4, 3, 2, 1]
+
+
+def test_an_index_of_one_of_several_models(folder):
+    """No model is stored with it, so that a search names it again."""
+    model = ("--model", f"en={folder / 'words.vec'}", "--lang", "en")
+    lxsr_here("index", *model, "--input", folder / "text.en", "--output", folder / "index")
+    refused(lxsr_here("search", "--index", folder / "index", "red", check=False), "name it, --model")
+    found = lxsr_here(
+        "search", "--index", folder / "index", *model, "--output", "-", "--k", 1, "black\nred white"
+    ).stdout
+    assert found == "black red white\t1.000000\t4\tblack white red\n"
+
+
+def test_a_part_without_lines_is_named(folder):
+    command = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output", folder / "o.npy")
+    refused(lxsr_here(*command, "--shard", "1/7", check=False), "--shard 1/7: this part of 4 lines is empty")
+
+
 FORMAT = """
 from fairseq_lxsr.embeddings.formats.format import Format
 

@@ -50,6 +50,12 @@ def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
     np.testing.assert_allclose(scores, (cosines + 0.25 * np.array(expected)) / 1.25, atol=1e-5)
 
 
+def test_where_nothing_was_found_nothing_is_scored(encoder):
+    cosines = np.full((1, 2), -np.inf, dtype=np.float32)
+    scores = Reranker(encoder, 2).scores(ENGLISH[:1], read, cosines, np.full((1, 2), -1))
+    np.testing.assert_array_equal(scores, cosines)
+
+
 def test_the_best_come_first_and_what_was_not_found_last(encoder):
     ids = np.array([[4, 0, 2, -1]])
     cosines = np.array([[0.5, 0.5, 0.5, -np.inf]], dtype=np.float32)

@@ -9,7 +9,7 @@ from golden_vectors import GOLDEN, Vectors
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import xsr
-from fairseq_lxsr.evaluation.ranking import found_at, identities, rank
+from fairseq_lxsr.evaluation.ranking import directions, found_at, identities, rank
 from fairseq_lxsr.retrieval import csls_neighbours, margin_neighbours, nearest_neighbours
 
 DATA = json.loads((GOLDEN / "xsr.json").read_text())
@@ -65,7 +65,7 @@ def test_precision_counts_the_right_index_or_an_identical_sentence():
 
 def test_text_of_the_protocol():
     pairs = [(f"Sentence {i}", f"Satz {i}") for i in range(12)]
-    messy = [*pairs, ("SENTENCE 3", "ein anderer"), ("neu", "satz 4"), ("", "leer"), ("leer", "  ")]
+    messy = [*pairs, ("SENTENCE 3", "ein anderer"), ("neu", "satz 4"), ("", "leer"), ("leer", "  "), ("\u200b", "leer")]
     chosen = xsr.select(messy)
     expected = sorted((a.lower(), b.lower()) for a, b in pairs)
     assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == expected
@@ -80,6 +80,12 @@ def test_limits_of_the_protocol(monkeypatch):
     monkeypatch.setattr(xsr, "MAX_QUERIES", 20)
     chosen = xsr.select((f"a {i}", f"b {i}") for i in range(100))
     assert (len(chosen.source), len(chosen.target), chosen.queries) == (30, 30, 20)
+
+
+def test_a_language_with_itself_has_two_tasks():
+    """Scores are compared and shown by their tasks."""
+    text = Text(["a"], "en")
+    assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
 
 
 def test_too_little_text_is_refused():

@@ -246,7 +246,11 @@ def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_pat
             ("eval", "xsr", "--source", french, "--target", french, *("--model", f"en={toy_model}") * 2),
             ("one for each language",),
         ),
-        (("mine", "--model", toy_model, *texts, "--word-weights", "idf"), ("idf counts words over one text",)),
+        (
+            ("mine", "--model", toy_model, *texts, "--kind", "int8", "--precision", "bfloat16"),
+            ("--precision bfloat16 with --kind int8",),
+        ),
+        (("score", "--model", toy_model, *texts[:4], "--columns", "1,2"), ("--columns beside --source",)),
         (("report", tmp_path / "index", "--data", test_text, "--lang-pairs", "en-fr"), ("no model folder",)),
         (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),
         (("search", "--index", missing, "x"), ("not an index",)),

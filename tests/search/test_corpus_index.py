@@ -25,14 +25,19 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_finds_itself(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.corpus_index.ENCODE_ROWS", 64)
-    sentences = iter(["", SENTENCES[0], " \u200b", *SENTENCES[1:]])  # empty ones are left out
+    sentences = iter(["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]])  # empty ones are left out
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
     hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3, probes=100)
     assert [row[0].sentence for row in hits] == [SENTENCES[7], SENTENCES[123]]
-    assert hits[0][0].line == 9
+    assert hits[0][0].line == 10
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
+
+
+def test_text_that_utf8_cannot_hold(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", ["número 5 \ud800"], encode, "model")
+    assert index.search(SENTENCES[5:6], encode, k=1)[0][0].sentence == "número 5 ?"
 
 
 def test_more_than_there_are(tmp_path):
