@@ -102,14 +102,15 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.cluster import index_shards
+    from fairseq_lxsr.cluster import IndexOptions, index_shards
     from fairseq_lxsr.retrieval.index import check_kind
 
     with workers(args, partial(load_any, args, show_progress=False)) as those:
         check_kind(args.kind, args.lists, those.width)
-        encode, options = partial(embedder, args, count(args.input)), (args.kind, args.lists, model_folder(args))
-        settings = {"language": args.lang} if names_languages(args) else {}
-        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), *options, settings)
+        encode = partial(embedder, args, count(args.input))
+        language = args.lang if names_languages(args) else ""
+        options = IndexOptions(args.kind, args.lists, model_folder(args), language)
+        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), options)
     print(
         f"{args.output}: {args.kind} index of {done['sentences']:,} sentences, model {those.model}, "
         f"{summary(done, those)}"

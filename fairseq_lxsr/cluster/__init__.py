@@ -5,7 +5,7 @@ through Ray.
 """
 
 from fairseq_lxsr.cluster.embed import EmbedShard, embed_shards
-from fairseq_lxsr.cluster.index import IndexShard, index_shards
+from fairseq_lxsr.cluster.index import IndexOptions, IndexShard, index_shards
 from fairseq_lxsr.cluster.mine import Corpus, mine_shards
 from fairseq_lxsr.cluster.shards import SHARD_LINES, Shard
 from fairseq_lxsr.cluster.workers import Cluster, Workers, connect
@@ -15,6 +15,7 @@ __all__ = [
     "Cluster",
     "Corpus",
     "EmbedShard",
+    "IndexOptions",
     "IndexShard",
     "Shard",
     "Workers",

@@ -1,7 +1,7 @@
 """Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index` opens."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,34 @@ from fairseq_lxsr.search.resumable import work_folder
 
 
 @dataclass(frozen=True)
+class IndexOptions:
+    """How indexes are made.
+
+    Args:
+        kind: as of `CorpusIndex.build`.
+        lists: as of `CorpusIndex.build`.
+        model_folder: as of `CorpusIndex.build`.
+        language: language of the text, where the vectors depend on it.
+    """
+
+    kind: str = "flat"
+    lists: int | None = None
+    model_folder: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True)
 class IndexShard:
     """Makes the index of a shard.
 
     Args:
         shard: the shard; the index is a folder of its name.
-        kind: as of `CorpusIndex.build`.
-        lists: as of `CorpusIndex.build`.
-        model_folder: as of `CorpusIndex.build`.
+        options: how it is made.
         embedder: makes the function that embeds text.
     """
 
     shard: Shard
-    kind: str
-    lists: int | None
-    model_folder: str
+    options: IndexOptions
     embedder: Callable[[Encoder], Encode]
 
     @property
@@ -39,7 +52,7 @@ class IndexShard:
 
     def __call__(self, encoder: Load) -> int:
         encode, fingerprint = self.embedder(encoder()), encoder().fingerprint
-        options = self.kind, self.lists, self.model_folder, self.shard.first
+        options = self.options.kind, self.options.lists, self.options.model_folder, self.shard.first
         return len(CorpusIndex.build(self.shard.stem, self.shard.lines(), encode, fingerprint, *options))
 
 
@@ -49,10 +62,7 @@ def index_shards(
     embedder: Callable[[Encoder], Encode],
     workers: Workers,
     rows: int,
-    kind: str = "flat",
-    lists: int | None = None,
-    model_folder: str = "",
-    settings: dict[str, Any] | None = None,
+    options: IndexOptions = IndexOptions(),
 ) -> dict[str, Any]:
     """Make an index of each shard and `shards.json`; those of an earlier run are kept.
 
@@ -62,10 +72,7 @@ def index_shards(
         embedder: makes the function that embeds text, in a worker.
         workers: workers of a cluster.
         rows: lines of a shard.
-        kind: as of `CorpusIndex.build`.
-        lists: as of `CorpusIndex.build`.
-        model_folder: as of `CorpusIndex.build`.
-        settings: what else the vectors depend on; kept shards are of the same.
+        options: how each is made; shards of other options are not kept.
 
     Returns:
         Numbers of `sentences`, of `shards` and of those that were there (`kept`).
@@ -76,19 +83,19 @@ def index_shards(
     shards: list[Shard] = []
 
     def missing() -> Iterator[IndexShard]:
-        every = {"model": workers.model, "kind": kind, "lists": lists, "model_folder": model_folder, **(settings or {})}
+        settings = {"model": workers.model, **asdict(options)}
         for number, block in enumerate(blocks(enumerate(lines), rows)):
             if all(map(is_blank, block[1])):
                 continue
-            shards.append(make_shard(folder / f"{number:05d}", block, every))
+            shards.append(make_shard(folder / f"{number:05d}", block, settings))
             if not shards[-1].stem.is_dir():
-                yield IndexShard(shards[-1], kind, lists, model_folder, embedder)
+                yield IndexShard(shards[-1], options, embedder)
 
     with work_folder(folder):
         done = sum(1 for _ in workers.run(missing()))
         if not shards:
             raise InputError("no text to index; expected one sentence a line")
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
-        about = {"model": workers.model, "kind": kind, "sentences": sum(counts)}
+        about = {"model": workers.model, "kind": options.kind, "sentences": sum(counts)}
         finish(folder, about, [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)])
     return {"sentences": sum(counts), "shards": len(shards), "kept": len(shards) - done}

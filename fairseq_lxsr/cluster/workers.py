@@ -141,19 +141,33 @@ class Workers:
             InputError: naming the shard that is bad input, or that failed too often.
         """
         remaining, todo = iter(tasks), deque[Task]()
-        while True:
-            if not todo and (following := next(remaining, None)) is not None:
-                todo.append(following)
-            if todo and self._idle:
-                self._start(self._idle.pop(), todo.popleft())
-            elif todo or any(task is not self.loading for _, task in self._running.values()):
-                task, result = self._wait()
-                if result is None:
-                    todo.extend([] if task is self.loading else [task])
+        try:
+            while True:
+                if not todo and (following := next(remaining, None)) is not None:
+                    todo.append(following)
+                if todo and self._idle:
+                    self._start(self._idle.pop(), todo.popleft())
+                elif todo or any(task is not self.loading for _, task in self._running.values()):
+                    task, result = self._wait()
+                    if result is None:
+                        todo.extend([] if task is self.loading else [task])
+                    else:
+                        yield task, result
                 else:
-                    yield task, result
-            else:
-                return
+                    return
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Replace the workers that are still at it after an error: their results are nothing to the next run."""
+        import ray
+
+        self._failures.clear()
+        for reference, (actor, task) in list(self._running.items()):
+            if task is not self.loading:
+                del self._running[reference]
+                ray.kill(actor)
+                self._start(self.make(), self.loading)
 
     def _start(self, actor: Any, task: Task) -> None:
         self._running[actor.run.remote(task)] = actor, task
@@ -168,8 +182,8 @@ class Workers:
             result, seconds = ray.get(reference)
         except ray.exceptions.RayError as error:
             ray.kill(actor)  # it may only be out of reach
-            self._count_failure(task, error)
             self._start(self.make(), self.loading)
+            self._count_failure(task, error)
             return task, None
         self._idle.append(actor)
         self._failures.pop(task.name, None)

@@ -67,9 +67,9 @@ class DistillationTerm(Term):
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
         if cfg.teacher_embeddings is None:
             defaults = DistillationOptions()
-            for name in ("distill_weight", "distill_loss"):
-                if getattr(cfg, name) != getattr(defaults, name):
-                    option = f"--{name.replace('_', '-')} {getattr(cfg, name)}"
+            for own in ("distill_weight", "distill_loss"):
+                if getattr(cfg, own) != getattr(defaults, own):
+                    option = f"--{own.replace('_', '-')} {getattr(cfg, own)}"
                     raise InputError(
                         f"{option} without --teacher-embeddings, which it is of; give both or leave it out"
                     )
