@@ -127,12 +127,12 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
     Returns: a function from sentences to embeddings, updates, and bytes of the model.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for made in ("data-bin", "teacher"):
-        shutil.rmtree(folder / made, ignore_errors=True)  # half of it, of a run that was interrupted
+    shutil.rmtree(folder / "data-bin", ignore_errors=True)  # half of it, of a run that was interrupted
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
         share = config.get("corpus", 1)
-        teacher = embed_by(config["teacher"], trained, data_bin, folder, share) if "teacher" in config else []
+        teacher = learnt_from(config["teacher"], trained, data_bin, folder, share) if "teacher" in config else []
+        text = data_bin.parent / "corpus"
         if share < 1:
             data_bin = subset(data_bin, folder / "data-bin", share)
         start: Path | None = None
@@ -140,7 +140,9 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)
             part = budget.part(phase.get("share", 1))
-            updates.append(fairseq_train(phase, teacher, data_bin, save_dir, part, seed, start))
+            more = [*teacher, *(near_batches(start, trained, text, folder, share) if phase.get("near") else [])]
+            first = None if phase.get("fresh") else start
+            updates.append(fairseq_train(phase, more, data_bin, save_dir, part, seed, first))
             start = save_dir / "checkpoint_last.pt"
         model = export(save_dir / "checkpoint_last.pt", folder / "model", *(("--ema",) if config.get("ema") else ()))
         encode = SentenceEncoder.from_pretrained(model).encode
@@ -173,23 +175,31 @@ def export(checkpoint: Path, folder: Path, *options) -> Path:
     return folder
 
 
-def embed_by(teacher: str, trained: list[str], data_bin: Path, folder: Path, share: float) -> list:
-    """Embeddings of a share of the training text by the model of another run of the same minutes and seed.
-
-    Returns: options.
-    """
+def learnt_from(teacher: str, trained: list[str], data_bin: Path, folder: Path, share: float) -> list:
+    """Options that learn from the model of another run of the same minutes and seed."""
     _, setting = folder.name.split(".", 1)
     model = folder.with_name(f"{teacher}.{setting}") / "model"
-    (folder / "teacher").mkdir()
+    embed_text(model, trained, data_bin.parent / "corpus", folder / "teacher", share)
+    return ["--teacher-embeddings", folder / "teacher"]
+
+
+def near_batches(start: Path, trained: list[str], text: Path, folder: Path, share: float) -> list:
+    """Options that put pairs together which a checkpoint finds near each other."""
+    embed_text(export(start, folder / "near-model"), trained, text, folder / "near", share)
+    return ["--batches", "near", "--near-embeddings", folder / "near"]
+
+
+def embed_text(model: Path, trained: list[str], text: Path, folder: Path, share: float) -> None:
+    """Write the embeddings of a share of the training text to a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     for name in trained:
         for language in name.split("-"):
-            text = data_bin.parent / "corpus" / name / f"train.{language}"
-            output = folder / "teacher" / f"train.{name}.{language}.npy"
-            lxsr("embed", "--model", model, "--input", text, "--output", output)
+            output = folder / f"train.{name}.{language}.npy"
+            lxsr("embed", "--model", model, "--input", text / name / f"train.{language}", "--output", output)
             if share < 1:
                 rows = np.load(output)
                 np.save(output, rows[chosen_rows(len(rows), share)])
-    return ["--teacher-embeddings", folder / "teacher"]
 
 
 class Measure:

@@ -12,10 +12,11 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_lxsr.datasets import sampling
 from fairseq_lxsr.datasets.batch import SIDES
 from fairseq_lxsr.datasets.epochs import EpochDataset
+from fairseq_lxsr.datasets.near import NearPairs
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
 
-BATCHES = ("length", "shuffled")
+BATCHES = ("length", "shuffled", "near")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class PairDataset(EpochDataset):
         temperature: distribution of an epoch over language pairs, see `sampling.samples_per_corpus`.
         source_temperature: distribution of the part of a language pair over its sources; at 1 they are one text.
         subword_dropout: draws new segmentations every epoch; batches are still cut by the lengths without it.
-        batches: one of `BATCHES`: `length` puts pairs of similar length together, `shuffled` any pairs.
+        batches: one of `BATCHES`: `length` puts pairs of similar length together, `shuffled` any pairs, `near` groups
+            of near pairs, of similar mean length.
+        near: for `near`, the groups of each corpus.
         drop_last: leave out the last batch of a pass over a language pair unless it is full.
         options: see `EpochDataset`.
     """
@@ -57,6 +60,7 @@ class PairDataset(EpochDataset):
         source_temperature: float = 1.0,
         subword_dropout: SubwordDropout | None = None,
         batches: str = "length",
+        near: Sequence[NearPairs] = (),
         drop_last: bool = False,
         **options: Any,
     ):
@@ -66,7 +70,7 @@ class PairDataset(EpochDataset):
         self.corpora = list(corpora)
         self.temperature, self.source_temperature = temperature, source_temperature
         self.subword_dropout = subword_dropout
-        self.batches, self.drop_last = batches, drop_last
+        self.batches, self.near, self.drop_last = batches, near, drop_last
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
         full = np.concatenate(
             [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) - 1 for corpus in self.corpora]
@@ -123,8 +127,8 @@ class PairDataset(EpochDataset):
     def ordered_indices(self) -> np.ndarray:
         """Order the indices of this epoch: one round of draws from a language pair after the other.
 
-        A round is sorted by length or, with `shuffled`, in random order (for validation, in that of the text). Pairs
-        with an empty side are left out.
+        A round is sorted by length, with `near` by groups, with `shuffled` in random order (for validation, in that of
+        the text). Pairs with an empty side are left out.
         """
         rng = np.random.default_rng((self.seed, self.epoch))
         if self.shuffle:
@@ -154,7 +158,20 @@ class PairDataset(EpochDataset):
         ]
 
     def _ordered(self, indices: np.ndarray) -> np.ndarray:
-        return indices if self.batches == "shuffled" else sampling.sort_by_length(indices, *self.lengths.T)
+        if self.batches == "shuffled":
+            return indices
+        if self.near and len(indices):
+            which = self.corpus_of(indices[0])
+            return self._near(indices, self.near[which], self.offsets[which])
+        return sampling.sort_by_length(indices, *self.lengths.T)
+
+    def _near(self, indices: np.ndarray, near: NearPairs, offset: int) -> np.ndarray:
+        """Order pairs of one corpus by groups, and those by their mean length."""
+        groups = near.groups(indices - offset)
+        sizes = np.array(list(map(len, groups)))
+        ordered = np.concatenate(groups) + offset
+        means = np.add.reduceat(self.num_tokens_vec(ordered), sizes.cumsum() - sizes) / sizes
+        return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per side.

@@ -20,6 +20,7 @@ from fairseq_lxsr.tasks._corpora import add_mask
 from fairseq_lxsr.tasks._dummy import mark_dummy
 from fairseq_lxsr.tasks._frozen import FrozenPieces
 from fairseq_lxsr.tasks._help import add_to_help
+from fairseq_lxsr.tasks._near import NearOptions, check_near, near_pairs
 from fairseq_lxsr.tasks._pairs import PairTask, PairTaskConfig
 from fairseq_lxsr.terms import Setting, Split, all_terms, build_terms
 
@@ -29,7 +30,7 @@ DEFAULT_BATCH_SIZE = 128
 
 
 @dataclass
-class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig):  # type: ignore[misc]
+class XlingSentConfig(*(term.Options for term in all_terms()), NearOptions, PairTaskConfig):  # type: ignore[misc]
     """Options of the text, and the options of every term of the loss."""
 
     word_dropout: float = field(
@@ -43,7 +44,8 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
         default="length",
         metadata={
             "help": "pairs of a batch, which are each other's negatives: length, pairs of similar length, with little "
-            "padding; shuffled, any pairs (the released code)"
+            "padding; shuffled, any pairs (the released code); near, groups of pairs that are near each other by "
+            "--near-embeddings, hard negatives of each other"
         },
     )
     drop_last: bool = field(
@@ -84,6 +86,7 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, len(self.shards))
         self.terms = build_terms(cfg, self.setting)
+        check_near(cfg, len(self.shards))
         self._frozen: FrozenPieces | None = None
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
@@ -124,6 +127,10 @@ class XlingSentTask(PairTask):
         parts = [part for term in self.terms for part in term.parts(text)]
         if self.cfg.word_dropout and split == "train":
             parts.append(WordDropout(self.cfg.word_dropout, self.vocabulary))
+        if str(self.cfg.batches) == "near" and split == "train":
+            start = time.perf_counter()
+            options["near"] = near_pairs(self.cfg, corpora, epoch)
+            logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
         options |= {"batches": str(self.cfg.batches), "drop_last": self.cfg.drop_last and split == "train"}
         return SentencePairDataset(list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options)
 

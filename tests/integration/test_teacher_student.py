@@ -1,4 +1,4 @@
-"""A small model learns from a larger one's embeddings alone, through the real commands."""
+"""Training with embeddings of the text beside it, through the real commands: of a teacher, and to find near pairs."""
 
 import numpy as np
 import pytest
@@ -59,3 +59,30 @@ def test_a_teacher_that_does_not_fit_is_refused(tmp_path, toy_work, teacher):
     rows = len(list(read_lines(toy_work / "corpus" / "en-fr" / "train.en")))
     np.save(tmp_path / "train.en-fr.en.npy", np.zeros((rows - 1, 4), np.float32))
     refused(train(data, tmp_path, "--teacher-embeddings", tmp_path, check=False), f"{rows - 1:,} rows", f"{rows:,}")
+
+
+def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_work, teacher):
+    """The same batches without fork and with loading processes; their negatives are the nearest of all text."""
+    options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "2"}
+    flags = ("--disable-validation", "--no-save", "--gated")
+    near = ("--batches", "near", "--near-embeddings", teacher, "--near-size", "8")
+    last = {}
+    for name, more in (("length", ()), ("near", near), ("near in processes", (*near, "--num-workers", "2"))):
+        done = train(toy_work / "data-bin", tmp_path, *flags, *more, **options)
+        lines = [line for line in done.stdout.splitlines() if "| train |" in line]
+        last[name] = [float(line.split("align ")[1].split()[0]) for line in lines]
+        assert ("cells of near pairs" in done.stdout) == (name != "length")
+    assert last["near"] == last["near in processes"]
+    assert last["near"][1] > 1.1 * last["length"][1]
+
+
+def test_options_of_near_pairs_are_checked(tmp_path, toy_work, teacher):
+    data = toy_work / "data-bin"
+    for options, *fragments in (
+        (("--batches", "near"), "without --near-embeddings", "lxsr embed"),
+        (("--near-size", "8"), "--near-size with --batches length"),
+        (("--near-embeddings", teacher), "--near-embeddings with --batches length"),
+        (("--batches", "near", "--near-embeddings", tmp_path), "train.en-fr.en.npy", "lxsr embed"),
+        (("--batches", "near", "--near-embeddings", "a:b"), "2 folders; expected 1"),
+    ):
+        refused(train(data, tmp_path, *options, check=False), *fragments)
