@@ -141,8 +141,7 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
             save_dir = folder / str(number)
             part = budget.part(phase.get("share", 1))
             more = [*teacher, *(near_batches(start, trained, text, folder, share) if phase.get("near") else [])]
-            first = None if phase.get("fresh") else start
-            updates.append(fairseq_train(phase, more, data_bin, save_dir, part, seed, first))
+            updates.append(fairseq_train(phase, more, data_bin, save_dir, part, seed, start))
             start = save_dir / "checkpoint_last.pt"
         model = export(save_dir / "checkpoint_last.pt", folder / "model", *(("--ema",) if config.get("ema") else ()))
         encode = SentenceEncoder.from_pretrained(model).encode

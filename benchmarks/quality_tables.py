@@ -14,7 +14,7 @@ SHORT = {"XQuAD questions": "XQuAD q.", "XQuAD paragraphs": "XQuAD par."}
 
 
 def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [{"file": path.stem} | json.loads(line) for line in path.read_text().splitlines()]
 
 
 def columns_of(result: dict) -> dict[str, float]:
@@ -108,13 +108,20 @@ def plot(results: Iterable[dict], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def plot_corpus(results: Iterable[dict], path: Path) -> None:
-    """Retrieval among many by the number of training pairs, for the runs NAME and NAME_corpus_PERCENT."""
+def plot_corpus(results: Sequence[dict], of_lines: Sequence[Sequence[str]], path: Path) -> None:
+    """Retrieval among many by the number of training pairs.
+
+    Args:
+        results: lines of results.
+        of_lines: for each line of the plot its label, and its runs as FILE/NAME (the file without `.jsonl`).
+        path: file of the plot.
+    """
     lines: dict[str, dict[float, list[float]]] = {}
-    for result in results:
-        name = f"{result['name'].partition('_corpus_')[0]}, {result['pair']}"
-        lines.setdefault(name, {}).setdefault(result["pairs"], []).append(mean_retrieval(result))
-    _plot_lines({name: points for name, points in lines.items() if len(points) > 1}, "training pairs", path)
+    for label, *names in of_lines:
+        points = lines.setdefault(label, {})
+        for result in (result for result in results if f"{result['file']}/{result['name']}" in names):
+            points.setdefault(result["pairs"], []).append(mean_retrieval(result))
+    _plot_lines(lines, "training pairs", path)
 
 
 def plot_curves(results: Iterable[dict], path: Path) -> None:
@@ -152,7 +159,7 @@ def mean_retrieval(result: dict) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("results", type=Path, nargs="+", metavar="FILE.jsonl")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
     parser.add_argument(
         "--form",
@@ -162,13 +169,16 @@ def main() -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
     parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the number of pairs")
+    parser.add_argument(
+        "--line", nargs="+", action="append", default=[], metavar=("LABEL", "FILE/NAME"), help="of --plot-corpus: its runs"
+    )
     parser.add_argument("--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training")
     args = parser.parse_args()
-    results = [result for result in read(args.results) if not args.only or result["name"] in args.only]
-    settings = ("pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
+    results = [line for path in args.results for line in read(path) if not args.only or line["name"] in args.only]
+    settings = ("file", "pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
     for setting in dict.fromkeys(tuple(map(r.get, settings)) for r in results):
         same = [r for r in results if tuple(map(r.get, settings)) == setting]
-        pair, trained, minutes, updates, pieces, text = setting
+        _, pair, trained, minutes, updates, pieces, text = setting
         length = f"{updates:,} updates" if updates else f"{minutes:g} minutes"
         what = f"{pair}, trained on {trained} for {length}, {pieces:,} word pieces"
         what += f", text of {text}" if text else ""
@@ -176,7 +186,7 @@ def main() -> None:
     if args.plot:
         plot(results, args.plot)
     if args.plot_corpus:
-        plot_corpus(results, args.plot_corpus)
+        plot_corpus(results, args.line, args.plot_corpus)
     if args.plot_curves:
         plot_curves(results, args.plot_curves)
 
