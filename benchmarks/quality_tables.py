@@ -170,7 +170,12 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
     parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the number of pairs")
     parser.add_argument(
-        "--line", nargs="+", action="append", default=[], metavar=("LABEL", "FILE/NAME"), help="of --plot-corpus: its runs"
+        "--line",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("LABEL", "FILE/NAME"),
+        help="a line of --plot-corpus and its runs",
     )
     parser.add_argument("--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training")
     args = parser.parse_args()
