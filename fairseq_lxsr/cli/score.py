@@ -117,6 +117,14 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("--columns beside --source and --target; expected it with --input, whose columns they are")
     if args.index and args.margin == "absolute":
         raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
+    for option, default, is_of in (
+        ("k", 4, args.margin != "absolute"),
+        ("precision", "float32", args.margin != "absolute" and not args.index),
+        ("memory", 128, args.margin != "absolute" and not args.index),
+    ):
+        if getattr(args, option) != default and not is_of:
+            how = "--index" if args.index else f"--margin {args.margin}"
+            raise InputError(f"--{option} {getattr(args, option)} with {how}, which does not use it; leave it out")
     if args.margin != "absolute" and not args.index:
         for path in inputs(args):
             if not Path(path).is_file():

@@ -53,6 +53,18 @@ def test_the_text_beside_the_scores(folder, output):
     assert all(re.fullmatch(r"-?[01]\.\d{6}", one) for one in scores)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--k", 9), "--k 9 with --margin absolute"),
+        (("--precision", "bfloat16"), "--precision bfloat16 with --margin absolute"),
+        (("--margin", "ratio", "--index", "a", "b", "--memory", 9), "--memory 9 with --index"),
+    ],
+)
+def test_options_of_a_search_are_refused_without_one(folder, options, message):
+    refused(score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3", *options, check=False), message)
+
+
 def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
     for side in ("en", "fr"):
         lxsr_here("index", "--model", folder / "model", "--input", folder / f"s.{side}", "--output", folder / side)
