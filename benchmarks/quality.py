@@ -66,6 +66,9 @@ class Budget:
     def part(self, share: float) -> "Budget":
         return Budget(self.minutes * share, self.updates and round(self.updates * share), self.stops)
 
+    def without(self, seconds: float) -> "Budget":
+        return Budget(self.minutes - seconds / 60, self.updates, self.stops)
+
     def saving(self, updates: int) -> list:
         """Options of fairseq-train for a phase of so many updates."""
         interval = max(1, updates // (self.stops + 1)) if self.stops else SAVE_INTERVAL
@@ -103,16 +106,20 @@ def fairseq_train(
     plan = folder / "plan.json"  # of a run that was interrupted and goes on
     if not plan.exists():
         trial = run(baselines.TRIAL, 10**6, "--no-save")
-        indexing = re.search(
-            r"latent semantic indexing .*: (\d+) seconds", trial
-        )  # before the first update, but it counts
-        seconds = 60 * budget.minutes - (int(indexing[1]) if indexing else 0)
-        updates = max(10, int(updates_per_second(trial) * seconds))
+        # both come before the first update and count; fairseq's clock sees only the second
+        indexing, cells = (seconds_of(what, trial) for what in ("latent semantic indexing", "cells of near pairs"))
+        seconds = 60 * budget.minutes - indexing
+        updates = max(10, int(updates_per_second(trial) * (seconds - cells)))
         folder.mkdir(exist_ok=True)
         plan.write_text(json.dumps([seconds, updates]))
     seconds, updates = json.loads(plan.read_text())
     run(seconds, updates, *budget.saving(updates))
     return read_checkpoint(folder / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+
+
+def seconds_of(what: str, log: str) -> int:
+    found = re.search(rf"{what}.*: (\d+) seconds", log)
+    return int(found[1]) if found else 0
 
 
 def updates_per_second(log: str) -> float:
@@ -140,7 +147,10 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
         for number, phase in enumerate(config["phases"]):
             save_dir = folder / str(number)
             part = budget.part(phase.get("share", 1))
-            more = [*teacher, *(near_batches(start, trained, text, folder, share) if phase.get("near") else [])]
+            begun, more = time.perf_counter(), teacher
+            if phase.get("near"):
+                more = [*teacher, *near_batches(start, trained, text, folder, share)]
+            part = part.without(time.perf_counter() - begun)
             updates.append(fairseq_train(phase, more, data_bin, save_dir, part, seed, start))
             start = save_dir / "checkpoint_last.pt"
         model = export(save_dir / "checkpoint_last.pt", folder / "model", *(("--ema",) if config.get("ema") else ()))

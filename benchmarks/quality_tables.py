@@ -5,6 +5,7 @@ python benchmarks/quality_tables.py benchmarks/results/quality.jsonl --plot docs
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,6 +120,9 @@ def plot_corpus(results: Sequence[dict], of_lines: Sequence[Sequence[str]], path
     lines: dict[str, dict[float, list[float]]] = {}
     for label, *names in of_lines:
         points = lines.setdefault(label, {})
+        known = {f"{result['file']}/{result['name']}" for result in results}
+        if unknown := set(names) - known:
+            sys.exit(f"--line {label}: {', '.join(sorted(unknown))} not in the results")
         for result in (result for result in results if f"{result['file']}/{result['name']}" in names):
             points.setdefault(result["pairs"], []).append(mean_retrieval(result))
     _plot_lines(lines, "training pairs", path)
@@ -179,13 +183,16 @@ def main() -> None:
     )
     parser.add_argument("--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training")
     args = parser.parse_args()
+    if args.plot_corpus and not args.line:
+        parser.error("--plot-corpus without --line; expected a label and runs for each line")
     results = [line for path in args.results for line in read(path) if not args.only or line["name"] in args.only]
     settings = ("file", "pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
     for setting in dict.fromkeys(tuple(map(r.get, settings)) for r in results):
         same = [r for r in results if tuple(map(r.get, settings)) == setting]
-        _, pair, trained, minutes, updates, pieces, text = setting
+        file, pair, trained, minutes, updates, pieces, text = setting
         length = f"{updates:,} updates" if updates else f"{minutes:g} minutes"
-        what = f"{pair}, trained on {trained} for {length}, {pieces:,} word pieces"
+        what = f"{file}: " if len(args.results) > 1 else ""
+        what += f"{pair}, trained on {trained} for {length}, {pieces:,} word pieces"
         what += f", text of {text}" if text else ""
         print(f"\n{what}\n\n{FORMS[args.form](same)}")
     if args.plot:

@@ -40,7 +40,9 @@ PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # beside them SentencePiece drops these, but they are no blanks between words
-_BLANK_LINE = re.compile(BLANKS.replace("[", r"[\u061c\u200c\u200e\u200f\u2581\ud800-\udfff", 1).replace("+", "*"))
+_BLANK_LINE = re.compile(
+    BLANKS.replace("[", r"[\u061c\u200c\u200e\u200f\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
+)
 
 
 def open_binary(path: str | Path) -> BinaryIO:

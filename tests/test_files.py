@@ -358,7 +358,8 @@ def test_what_is_no_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "line", ["", " ", "\u200b", "\u200e", "\u200f \u061c", "\u200c", "▁", "\ud800", "a", "\u00ad", "👍", "."]
+    "line",
+    ["", " ", "\u200b", "\u200e", "\u200f \u061c", "\u200c", "▁", chr(0xD800), "\ufffd", "a", "\u00ad", "👍", "."],
 )
 def test_a_blank_line_has_no_pieces(line):
     _, lengths = SentenceEncoder.from_pretrained("lxsr-nine").split([line])

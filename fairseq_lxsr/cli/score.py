@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.choices import MARGINS
+from fairseq_lxsr.choices import MARGINS, SEARCH_PRECISIONS
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.options import search_options
+from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, search_options
 from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines, read_parallel, refuse_overlap
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.search.scoring import Pair, Scored
 
 TAB = "\t"
+NEIGHBOURS = 4
 
 
 def add_parser(verbs) -> None:
@@ -60,7 +61,13 @@ def add_parser(verbs) -> None:
         metavar=("SOURCE", "TARGET"),
         help="of a margin: index folders of text of both languages (default: the pairs themselves, from a file)",
     )
-    parser.add_argument("--k", type=at_least(1), default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
+    parser.add_argument(
+        "--k",
+        type=at_least(1),
+        default=NEIGHBOURS,
+        metavar="N",
+        help=f"size of the neighbourhoods (default: {NEIGHBOURS})",
+    )
     search_options(parser)
     parser.set_defaults(run=run)
 
@@ -118,9 +125,9 @@ def check(args: argparse.Namespace) -> None:
     if args.index and args.margin == "absolute":
         raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
     for option, default, is_of in (
-        ("k", 4, args.margin != "absolute"),
-        ("precision", "float32", args.margin != "absolute" and not args.index),
-        ("memory", 128, args.margin != "absolute" and not args.index),
+        ("k", NEIGHBOURS, args.margin != "absolute"),
+        ("precision", SEARCH_PRECISIONS[0], args.margin != "absolute" and not args.index),
+        ("memory", MEMORY_MB, args.margin != "absolute" and not args.index),
     ):
         if getattr(args, option) != default and not is_of:
             how = "--index" if args.index else f"--margin {args.margin}"

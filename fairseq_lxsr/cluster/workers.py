@@ -185,14 +185,16 @@ class Workers:
             self._start(self.make(), self.loading)
             self._count_failure(task, error)
             return task, None
-        self._idle.append(actor)
         self._failures.pop(task.name, None)
         if task is not self.loading:
+            self._idle.append(actor)
             self.seconds += seconds
             return task, result
         if self._about not in ({}, result):
+            ray.kill(actor)
             raise InputError(f"workers have models {self._about} and {result}; all machines need the same files")
         self._about = result
+        self._idle.append(actor)
         return task, None
 
     def _count_failure(self, task: Task, error: Exception) -> None:

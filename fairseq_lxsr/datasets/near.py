@@ -17,7 +17,7 @@ from fairseq_lxsr.datasets.teacher import TeacherEmbeddings
 IntArray = NDArray[np.int64]
 CELL, LARGEST_CELL = 1000, 4096  # pairs of a cell, about and at most; the cosines within a cell are in memory
 PIVOTS = 1024  # that a part of the text is split by at once
-BLOCK = 1 << 14  # pairs that are compared with pivots at a time
+BLOCK = 1 << 22  # numbers that are read, or cosines with pivots, at a time
 
 
 class NearPairs:
@@ -35,10 +35,11 @@ class NearPairs:
 
     def __init__(self, embeddings: TeacherEmbeddings, count: int, size: int, seed: int):
         self.size = size
-        blocks = [np.arange(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
-        self.vectors = np.concatenate([whole_numbers(*embeddings.rows(block)) for block in blocks])  # [N, E]
-        lengths = [np.linalg.norm(self.vectors[block].astype(np.float64), axis=1) for block in blocks]
-        self.lengths = np.maximum(np.concatenate(lengths), 1).astype(np.float32)
+        self.vectors = np.empty((count, embeddings.width), dtype=np.int8)  # [N, E]
+        self.lengths = np.empty(count, dtype=np.float32)
+        for block in self._blocks(np.arange(count)):
+            rows = self.vectors[block] = whole_numbers(*embeddings.rows(block))
+            self.lengths[block] = np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1), 1)
         self.cells = self._cells(np.random.default_rng(seed))
 
     def groups(self, rows: IntArray) -> list[IntArray]:
@@ -59,16 +60,19 @@ class NearPairs:
                 continue
             is_left[first] = False
             others = np.flatnonzero(is_left)
-            if len(others) >= self.size:
-                others = others[np.argpartition(-near[first, others], self.size - 2)[: self.size - 1]]
+            others = others[places_of_largest(near[first, others], self.size - 1)]
             is_left[others] = False
             yield members[[first, *others]]
 
     def _cosines(self, queries: IntArray, candidates: IntArray) -> NDArray[np.float32]:
         """Compute what orders the candidates of each query as the cosine does [Q, C]."""
-        # the products are whole numbers below 2^24: float32 has them exactly, whatever the order of the sum
+        # the products are whole numbers of at most 2^24: float32 has them exactly, whatever the order of the sum
         products = self.vectors[queries].astype(np.float32) @ self.vectors[candidates].astype(np.float32).T
         return products / self.lengths[candidates]
+
+    def _blocks(self, rows: IntArray) -> list[IntArray]:
+        step = max(1, BLOCK // max(PIVOTS, self.vectors.shape[1]))
+        return [rows[start : start + step] for start in range(0, len(rows), step)]
 
     def _cells(self, rng: np.random.Generator) -> IntArray:
         """Number the cells of all pairs [N]."""
@@ -85,15 +89,24 @@ class NearPairs:
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
         """Split pairs by which of some of them, which are drawn, is the nearest; where all are alike, anyhow."""
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
-        starts = range(0, len(rows), BLOCK)
-        nearest = np.concatenate(
-            [self._cosines(rows[start : start + BLOCK], pivots).argmax(axis=1) for start in starts]
-        )
+        nearest = np.concatenate([self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)])
         order = np.argsort(nearest, kind="stable")
         bounds = [0, *(np.flatnonzero(np.diff(nearest[order])) + 1).tolist(), len(rows)]
         if len(bounds) == 2:
             return np.array_split(rows, math.ceil(len(rows) / LARGEST_CELL))
         return [rows[order[start:end]] for start, end in pairwise(bounds)]
+
+
+def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
+    """Return the places of the largest values, of equal ones the first, in ascending order.
+
+    numpy's argpartition takes other ones of equal values on other processors.
+    """
+    if len(values) <= count:
+        return np.arange(len(values))
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    above, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+    return np.sort(np.concatenate((above, equal[: count - len(above)])))
 
 
 def whole_numbers(source: np.ndarray, target: np.ndarray) -> NDArray[np.int8]:

@@ -43,9 +43,12 @@ def check_near(cfg: Any, num_shards: int) -> None:
             raise InputError(f"--near-{option} with --batches {cfg.batches}; expected --batches near")
     if is_near and not cfg.near_embeddings:
         raise InputError("--batches near without --near-embeddings; make them with `lxsr embed` by a trained model")
-    folders = len(cfg.near_embeddings.split(os.pathsep)) if is_near else 1
-    if folders not in (1, num_shards):
-        raise InputError(f"--near-embeddings: {folders} folders; expected {num_shards}, as of the text")
+    folders = cfg.near_embeddings.split(os.pathsep) if is_near else []
+    if is_near and len(folders) not in (1, num_shards):
+        raise InputError(f"--near-embeddings: {len(folders)} folders; expected {num_shards}, as of the text")
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise InputError(f"--near-embeddings: {folder}: no such folder; make it with `lxsr embed`")
 
 
 def near_pairs(cfg: Any, corpora: Mapping[tuple[str, str], PairCorpus], epoch: int) -> list[NearPairs]:

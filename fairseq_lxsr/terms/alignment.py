@@ -94,7 +94,7 @@ class AlignmentTerm(Term):
         }
         for option, is_set in own.items():
             if is_set and not cfg.align_weight:
-                raise InputError(f"{option} with --align-weight 0, the loss that it is of; leave one out")
+                raise InputError(f"{option} with --align-weight 0; expected a weight above 0, or without {option}")
         if cfg.gather_negatives:
             check_gathering(cfg)
         return cls(cfg, setting) if cfg.align_weight else None

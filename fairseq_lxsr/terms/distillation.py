@@ -70,9 +70,7 @@ class DistillationTerm(Term):
             for own in ("distill_weight", "distill_loss"):
                 if getattr(cfg, own) != getattr(defaults, own):
                     option = f"--{own.replace('_', '-')} {getattr(cfg, own)}"
-                    raise InputError(
-                        f"{option} without --teacher-embeddings, which it is of; give both or leave it out"
-                    )
+                    raise InputError(f"{option} without --teacher-embeddings has no effect; give both or leave it out")
             return None
         if not cfg.distill_weight:
             return None

@@ -102,3 +102,25 @@ def test_batches_hold_groups_of_similar_length():
     assert batches == batches_of(data, max_sentences=60)
     data.set_epoch(2)
     assert batches != batches_of(data, max_sentences=60)
+
+
+def test_the_largest_are_the_first_of_equal_ones():
+    """Whatever the processor; the slow reference sorts."""
+    rng = np.random.default_rng(5)
+    for count in range(1, 12):
+        values = rng.integers(4, size=10).astype(np.float32)
+        expected = np.sort(np.argsort(-values, kind="stable")[:count])
+        np.testing.assert_array_equal(near.places_of_largest(values, count), expected)
+
+
+@pytest.mark.parametrize("limits", [{"max_sentences": 60}, {"max_sentences": 60, "max_tokens": 300}])
+def test_repeated_sources_are_near_in_each_round(limits):
+    """A pair is never twice in a batch, and an epoch has what it has without groups."""
+    sources = {"large": 1100, "small": 100}
+    text = corpus("en-fr", TOPICS * OF_TOPIC, sources=sources)
+    options = {"source_temperature": 5.0, "drop_last": "max_tokens" not in limits}
+    plain, grouped = (dataset(text, **options, **more) for more in ({}, {"batches": "near", "near": [near_pairs()]}))
+    batches = batches_of(grouped, **limits)
+    assert all(len({index % len(grouped) for index in batch}) == len(batch) for batch in batches)
+    assert sorted(grouped.ordered_indices()) == sorted(plain.ordered_indices())
+    assert max(grouped.ordered_indices()) > len(grouped)  # the small source has several rounds

@@ -62,10 +62,10 @@ def test_a_teacher_that_does_not_fit_is_refused(tmp_path, toy_work, teacher):
 
 
 def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_work, teacher):
-    """The same batches without fork and with loading processes; their negatives are the nearest of all text."""
+    """Their negatives are the nearest of all text; processes that load change nothing."""
     options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "2"}
     flags = ("--disable-validation", "--no-save", "--gated")
-    near = ("--batches", "near", "--near-embeddings", teacher, "--near-size", "8")
+    near = ("--batches", "near", "--near-embeddings", teacher, "--near-size", "8", "--num-workers", "0")
     last = {}
     for name, more in (("length", ()), ("near", near), ("near in processes", (*near, "--num-workers", "2"))):
         done = train(toy_work / "data-bin", tmp_path, *flags, *more, **options)
@@ -84,5 +84,6 @@ def test_options_of_near_pairs_are_checked(tmp_path, toy_work, teacher):
         (("--near-embeddings", teacher), "--near-embeddings with --batches length"),
         (("--batches", "near", "--near-embeddings", tmp_path), "train.en-fr.en.npy", "lxsr embed"),
         (("--batches", "near", "--near-embeddings", "a:b"), "2 folders; expected 1"),
+        (("--batches", "near", "--near-embeddings", tmp_path / "none"), "none: no such folder; make it with"),
     ):
         refused(train(data, tmp_path, *options, check=False), *fragments)

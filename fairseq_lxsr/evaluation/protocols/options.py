@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
 
 Files = tuple[str, str, str, str]  # two languages, two paths
+MEMORY_MB = 128
 
 
 def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
@@ -45,15 +46,15 @@ def search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=SEARCH_PRECISIONS,
-        default="float32",
+        default=SEARCH_PRECISIONS[0],
         help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
     )
     parser.add_argument(
         "--memory",
         type=at_least(1),
-        default=128,
+        default=MEMORY_MB,
         metavar="MB",
-        help="for the search, beside the embeddings (default: 128)",
+        help=f"for the search, beside the embeddings (default: {MEMORY_MB})",
     )
 
 
