@@ -165,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", metavar="FILE.jsonl")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
+    parser.add_argument("--pair", metavar="PAIR", help="that was measured (default: all)")
     parser.add_argument(
         "--form",
         choices=FORMS,
@@ -186,6 +187,7 @@ def main() -> None:
     if args.plot_corpus and not args.line:
         parser.error("--plot-corpus without --line; expected a label and runs for each line")
     results = [line for path in args.results for line in read(path) if not args.only or line["name"] in args.only]
+    results = [line for line in results if args.pair in (None, line["pair"])]
     settings = ("file", "pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
     for setting in dict.fromkeys(tuple(map(r.get, settings)) for r in results):
         same = [r for r in results if tuple(map(r.get, settings)) == setting]
