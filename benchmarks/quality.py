@@ -148,7 +148,7 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
             save_dir = folder / str(number)
             part = budget.part(phase.get("share", 1))
             begun, more = time.perf_counter(), teacher
-            if phase.get("near"):
+            if start and phase.get("near"):
                 more = [*teacher, *near_batches(start, trained, text, folder, share)]
             part = part.without(time.perf_counter() - begun)
             updates.append(fairseq_train(phase, more, data_bin, save_dir, part, seed, start))
