@@ -150,15 +150,24 @@ def test_architecture(task, arch):
     check_steps(settings(task, arch), AUTOCAST)
 
 
-# what an option needs beside it, or the text that it takes; a new option that needs either fails until it stands here
+# what an option, or one value of it, needs beside it, or the text that it takes; a new option that needs either fails
+# until it stands here
 BESIDE: dict[str, dict[str, object]] = {
     "hard_negatives": {"objective": "none"},
     "detach_mean_norm": {"constraint": "norm"},
     **{name: {"constraint": "norm"} for name in CONSTRAINT_OPTIONS},
     "stage": {"mined": "mined.tsv"},
     "distill_loss": {"teacher_embeddings": "teacher"},
+    "distill_weight": {"teacher_embeddings": "teacher"},
+    "batches near": {"near_embeddings": "teacher"},
+    "near_embeddings": {"batches": "near"},
 }
-TEXTS: dict[str, str] = {"matryoshka": "8,16", "teacher_embeddings": "teacher", "pivots": "en"}
+TEXTS: dict[str, str] = {
+    "matryoshka": "8,16",
+    "teacher_embeddings": "teacher",
+    "near_embeddings": "teacher",
+    "pivots": "en",
+}
 OF_TEXT = {"lang_pairs", "langs", "mined", "init_embeddings"}  # which text is read, and how weights begin
 
 
@@ -216,7 +225,8 @@ def two_workers() -> Iterator[None]:
 def test_option(task, arch, option, value, request):
     if option == "gather_negatives":
         request.getfixturevalue("two_workers")
-    check_steps(settings(task, arch, **BESIDE.get(option, {}) | {option: value}), AUTOCAST[:1])
+    beside = BESIDE.get(f"{option} {value}", BESIDE.get(option, {}))
+    check_steps(settings(task, arch, **beside | {option: value}), AUTOCAST[:1])
 
 
 def sizes_of(kind: type) -> Iterator[dict[str, object]]:
