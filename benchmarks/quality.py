@@ -222,7 +222,8 @@ class Measure:
         for language in self.languages:
             trained = pair if "en" in self.languages else f"en-{language}"
             known = {sentence for sides in self.sets.values() for sentence in sides[language]}
-            self.crowd[language] = distractors(data, language, trained, CANDIDATES, known)
+            more = [folder for folder in text if folder != "train"]
+            self.crowd[language] = distractors(data, language, trained, CANDIDATES, known, more)
             files = training_files(data, trained, text)
             self.seen[language] = words_of([sides[trained.split("-").index(language)] for sides in files])
 

@@ -25,6 +25,7 @@ SETS = {  # name -> file of a language pair, where there is one
     "XQuAD paragraphs": "xquad-paragraphs.{language}",
 }
 THREE = {"en": "eng", "fr": "fra", "de": "deu", "es": "spa", "it": "ita", "cs": "ces", "ru": "rus"}
+THREE |= {"pt": "por", "zh": "cmn", "ja": "jpn"}
 CLASSIFICATION = ("ha-intents", "xlmt-sentiment")
 CANDIDATES = 150_000
 SPREAD = 0.5  # standard deviation of what classifiers read
@@ -59,11 +60,14 @@ def tuning_sets(data: Path, work: Path, pair: str) -> dict[str, dict[str, list[s
     return _read_sets(sets, pair)
 
 
-def distractors(data: Path, language: str, pair: str, count: int, known: set[str]) -> list[str]:
+def distractors(
+    data: Path, language: str, pair: str, count: int, known: set[str], more: Sequence[str] = ()
+) -> list[str]:
     """Up to `count` different sentences of a language that none of `known` is.
 
-    Text that is not in training of `pair` comes first: novels, tuning text, evaluation sets of other pairs, for
-    English also training text of other pairs; where that is too little, sentences that were trained on follow.
+    Text that is not in train/ of `pair` comes first: novels, tuning text, evaluation sets of other pairs, for
+    English also training text of other pairs; where that is too little, sentences that were trained on follow, those
+    of `more` folders of training text last.
     """
     outside = [data / "docs" / f"novels.{language}.txt.gz", *sorted((data / "valid").glob(f"*.{language}.txt.gz"))]
     outside += sorted((data / "eval").glob(f"*.{THREE[language] if language != 'en' else 'eng'}.txt.gz"))
@@ -71,9 +75,10 @@ def distractors(data: Path, language: str, pair: str, count: int, known: set[str
     if language == "en":
         outside += [path for path in sorted(data.glob("train/*.en-*.en.txt.gz")) if path not in inside]
     inside.append(data / "train" / f"multi30k.{language}.txt.gz")
+    further = [path for folder in more for path in sorted(data.glob(f"{folder}/*.{pair}.{language}.txt.gz"))]
     found: dict[str, None] = {}
     trained = {line for path in inside if path.is_file() for line in read_lines(path, max_words=None)}
-    for paths, barred in ((outside, trained | known), (inside, known)):
+    for paths, barred in ((outside, trained | known), (inside + further, known)):
         for path in paths:
             for line in read_lines(path, max_words=None) if path.is_file() else ():
                 if line and line not in barred:

@@ -100,6 +100,7 @@ def test_distractors_are_none_of_the_set_and_text_outside_training_comes_first(t
     files = {
         "docs/novels.fr.txt.gz": ["novel", "known", "trained"],
         "train/tech.en-fr.fr.txt.gz": ["trained", "more", "known"],
+        "large/law.en-fr.fr.txt.gz": ["novel", "known", "article"],
     }
     for name, lines in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -107,3 +108,4 @@ def test_distractors_are_none_of_the_set_and_text_outside_training_comes_first(t
             stream.write("".join(f"{line}\n" for line in lines))
     assert distractors(tmp_path, "fr", "en-fr", 2, {"known"}) == ["novel", "trained"]
     assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}) == ["novel", "trained", "more"]
+    assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}, ["large"]) == ["novel", "trained", "more", "article"]
