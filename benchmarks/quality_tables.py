@@ -118,9 +118,9 @@ def plot_corpus(results: Sequence[dict], of_lines: Sequence[Sequence[str]], path
         path: file of the plot.
     """
     lines: dict[str, dict[float, list[float]]] = {}
+    known = {f"{result['file']}/{result['name']}" for result in results}
     for label, *names in of_lines:
         points = lines.setdefault(label, {})
-        known = {f"{result['file']}/{result['name']}" for result in results}
         if unknown := set(names) - known:
             sys.exit(f"--line {label}: {', '.join(sorted(unknown))} not in the results")
         for result in (result for result in results if f"{result['file']}/{result['name']}" in names):

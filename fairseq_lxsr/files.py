@@ -39,7 +39,7 @@ RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcome
 PACKED = (".gz", ".xz", ".zst")
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# beside them SentencePiece drops these, but they are no blanks between words
+# SentencePiece reads these as blanks too, but fairseq-preprocess does not split there; surrogates are no text
 _BLANK_LINE = re.compile(
     BLANKS.replace("[", r"[\u061c\u200c\u200e\u200f\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )
@@ -118,7 +118,7 @@ def _zstd(path: str | Path):
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line has no pieces: white space, control characters, marks of direction and joining alone."""
+    """Return whether a line has no pieces: white space, control characters, marks of direction and joining, U+FFFD."""
     return _BLANK_LINE.fullmatch(line) is not None
 
 

@@ -124,15 +124,17 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("--columns beside --source and --target; expected it with --input, whose columns they are")
     if args.index and args.margin == "absolute":
         raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
-    for option, default, is_of in (
-        ("k", NEIGHBOURS, args.margin != "absolute"),
-        ("precision", SEARCH_PRECISIONS[0], args.margin != "absolute" and not args.index),
-        ("memory", MEMORY_MB, args.margin != "absolute" and not args.index),
+    has_neighbours = args.margin != "absolute"
+    compares_pairs = has_neighbours and not args.index  # with an index, that is searched as it was made
+    for option, default, is_used in (
+        ("k", NEIGHBOURS, has_neighbours),
+        ("precision", SEARCH_PRECISIONS[0], compares_pairs),
+        ("memory", MEMORY_MB, compares_pairs),
     ):
-        if getattr(args, option) != default and not is_of:
+        if getattr(args, option) != default and not is_used:
             how = "--index" if args.index else f"--margin {args.margin}"
             raise InputError(f"--{option} {getattr(args, option)} with {how}, which does not use it; leave it out")
-    if args.margin != "absolute" and not args.index:
+    if compares_pairs:
         for path in inputs(args):
             if not Path(path).is_file():
                 raise InputError(

@@ -119,10 +119,13 @@ class Workers:
             self._wait()
 
     def end(self) -> None:
+        """End all actors; a `run` that is closed later finds none."""
         import ray
 
         for actor in (*self._idle, *(actor for actor, _ in self._running.values())):
             ray.kill(actor)
+        self._idle.clear()
+        self._running.clear()
 
     @property
     def model(self) -> str:

@@ -1,6 +1,7 @@
 """A teacher's embeddings of the training text, read from disk on demand."""
 
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,21 @@ def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | N
     if len({side.shape for side in there}) > 1:
         raise InputError(f"{paths[0]}: {there[0].shape}, {paths[1].name}: {there[1].shape}; expected the same shape")
     return TeacherEmbeddings(*sides) if there else None
+
+
+def embedding_folders(option: str, value: str, num_shards: int) -> list[Path]:
+    """Split the value of an option that names a folder of embeddings, one for each shard of the text or one for all.
+
+    Raises:
+        InputError: for another number of folders, and for one that does not exist.
+    """
+    folders = [Path(name) for name in value.split(os.pathsep)]
+    if len(folders) not in (1, num_shards):
+        raise InputError(f"{option}: {len(folders)} folders; expected {num_shards}, as of the text")
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{option}: {folder}: no such folder; make it with `lxsr embed`")
+    return folders
 
 
 def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:

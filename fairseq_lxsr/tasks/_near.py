@@ -1,6 +1,5 @@
 """Options of `--batches near`, and the groups of near pairs that they ask for."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 
 from fairseq_lxsr.datasets.near import NearPairs
 from fairseq_lxsr.datasets.pairs import PairCorpus
-from fairseq_lxsr.datasets.teacher import read_teacher, teacher_files
+from fairseq_lxsr.datasets.teacher import embedding_folders, read_teacher, teacher_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.ranges import at_least
 
@@ -31,34 +30,30 @@ class NearOptions(FairseqDataclass):
     )
 
 
-def check_near(cfg: Any, num_shards: int) -> None:
-    """Check options that need each other.
+def near_folders(cfg: Any, num_shards: int) -> list[Path]:
+    """Check options that need each other, and return the folders of the embeddings, none without near batches.
 
     Raises:
-        InputError: naming them.
+        InputError: naming the options.
     """
     is_near = str(cfg.batches) == "near"
     for option, is_set in (("embeddings", cfg.near_embeddings), ("size", cfg.near_size != NEAR_SIZE)):
         if is_set and not is_near:
             raise InputError(f"--near-{option} with --batches {cfg.batches}; expected --batches near")
-    if is_near and not cfg.near_embeddings:
+    if not is_near:
+        return []
+    if not cfg.near_embeddings:
         raise InputError("--batches near without --near-embeddings; make them with `lxsr embed` by a trained model")
-    folders = cfg.near_embeddings.split(os.pathsep) if is_near else []
-    if is_near and len(folders) not in (1, num_shards):
-        raise InputError(f"--near-embeddings: {len(folders)} folders; expected {num_shards}, as of the text")
-    for folder in folders:
-        if not Path(folder).is_dir():
-            raise InputError(f"--near-embeddings: {folder}: no such folder; make it with `lxsr embed`")
+    return embedding_folders("--near-embeddings", cfg.near_embeddings, num_shards)
 
 
-def near_pairs(cfg: Any, corpora: Mapping[tuple[str, str], PairCorpus], epoch: int) -> list[NearPairs]:
-    """Read the embeddings of the training text of this epoch, and make cells of each corpus.
+def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]) -> list[NearPairs]:
+    """Read the embeddings of the training text, and make cells of each corpus.
 
     Raises:
         InputError: for a corpus without embeddings.
     """
-    folders = cfg.near_embeddings.split(os.pathsep)
-    folder, found = Path(folders[(epoch - 1) % len(folders)]), []
+    found = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
         embeddings = read_teacher(folder, "train", pair, count)

@@ -20,7 +20,7 @@ from fairseq_lxsr.tasks._corpora import add_mask
 from fairseq_lxsr.tasks._dummy import mark_dummy
 from fairseq_lxsr.tasks._frozen import FrozenPieces
 from fairseq_lxsr.tasks._help import add_to_help
-from fairseq_lxsr.tasks._near import NearOptions, check_near, near_pairs
+from fairseq_lxsr.tasks._near import NearOptions, near_folders, near_pairs
 from fairseq_lxsr.tasks._pairs import PairTask, PairTaskConfig
 from fairseq_lxsr.terms import Setting, Split, all_terms, build_terms
 
@@ -86,7 +86,7 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, len(self.shards))
         self.terms = build_terms(cfg, self.setting)
-        check_near(cfg, len(self.shards))
+        self.near_folders = near_folders(cfg, len(self.shards))
         self._frozen: FrozenPieces | None = None
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
@@ -127,9 +127,9 @@ class XlingSentTask(PairTask):
         parts = [part for term in self.terms for part in term.parts(text)]
         if self.cfg.word_dropout and split == "train":
             parts.append(WordDropout(self.cfg.word_dropout, self.vocabulary))
-        if str(self.cfg.batches) == "near" and split == "train":
-            start = time.perf_counter()
-            options["near"] = near_pairs(self.cfg, corpora, epoch)
+        if self.near_folders and split == "train":
+            start, folder = time.perf_counter(), self.near_folders[(epoch - 1) % len(self.near_folders)]
+            options["near"] = near_pairs(self.cfg, folder, corpora)
             logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
         options |= {"batches": str(self.cfg.batches), "drop_last": self.cfg.drop_last and split == "train"}
         return SentencePairDataset(list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options)

@@ -1,7 +1,6 @@
 """Term `distill`: the embeddings learn to be those of another model, the teacher."""
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr import losses
 from fairseq_lxsr.datasets.batch import Part
-from fairseq_lxsr.datasets.teacher import TeacherRows, read_teacher, teacher_files
+from fairseq_lxsr.datasets.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.ranges import WEIGHT
@@ -74,11 +73,7 @@ class DistillationTerm(Term):
             return None
         if not cfg.distill_weight:
             return None
-        folders = [Path(name) for name in cfg.teacher_embeddings.split(os.pathsep)]
-        if len(folders) not in (1, setting.num_shards):
-            raise InputError(
-                f"--teacher-embeddings: {len(folders)} folders; expected {setting.num_shards}, as of the text"
-            )
+        folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.num_shards)
         teacher = read_teacher(folders[0], "train", setting.pairs[0])
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])

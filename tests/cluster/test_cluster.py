@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import random_model
@@ -17,6 +18,7 @@ import toy
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr.cluster import Cluster, Corpus, connect, mine_shards
+from fairseq_lxsr.cluster.workers import Workers
 from fairseq_lxsr.embeddings import index_path
 from fairseq_lxsr.errors import InputError
 
@@ -266,6 +268,26 @@ def test_without_ray(work, tmp_path, monkeypatch):
     done = mine(work, tmp_path / "o", "--ray", check=False)
     refused(done, "--ray needs ray, which is not installed: pip install 'fairseq-lxsr[ray]'")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
+    started, killed = [], []
+
+    class Actor:
+        def __init__(self):
+            started.append(self)
+            self.run = SimpleNamespace(remote=lambda task: object())
+
+    monkeypatch.setattr(ray, "kill", killed.append)
+    monkeypatch.setattr(ray, "wait", lambda references: (references[:1], references[1:]))
+    monkeypatch.setattr(ray, "get", lambda reference: ({}, 0.0))
+    workers = Workers(Actor, 2, Path())
+    run = workers.run([SimpleNamespace(name="first"), SimpleNamespace(name="second")])
+    next(run)
+    workers.end()
+    run.close()
+    assert len(started) == 2
+    assert set(killed) == set(started)
 
 
 def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
