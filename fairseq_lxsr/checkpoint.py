@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,11 +19,13 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE, check_training
 from fairseq_lxsr.model_folder import build_network, save_folder
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
-from fairseq_lxsr.text import Tokenizer, hash_symbols, read_dictionary
+from fairseq_lxsr.segmentations import expected_rows, merged_from
+from fairseq_lxsr.text import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 from fairseq_lxsr.text_folder import find_shards, find_text, kept_text
 
 # a task stores the hash of its dictionary and its target languages in every checkpoint under these keys
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
+SPLIT_PROBABILITY = "split_probability"  # key for that of each piece in training [V]
 ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
 
 ENCODER, NETWORK = "encoder.", "network."  # prefixes of the encoder's weight names; (T-)LASER has the second
@@ -296,7 +299,19 @@ def encoder_of(
         size = network.Config(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes)
     except InputError as error:
         raise InputError(f"{checkpoint}: {error}; choose another file") from None
+    splits = state["task_state"].get(SPLIT_PROBABILITY)
+    if splits is not None and getattr(size, "is_bag", False):
+        weights[TOKEN_EMBEDDINGS] = expected_embeddings(weights[TOKEN_EMBEDDINGS], symbols, splits, checkpoint)
     return build_network(network, size, weights, checkpoint).eval()
+
+
+def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, checkpoint: str | Path) -> Tensor:
+    """Replace each row of a table [V, D] by what it is read as on average, where training split pieces at random."""
+    if not (isinstance(splits, list) and len(splits) == len(symbols) and all(isinstance(p, float) for p in splits)):
+        raise InputError(f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file")
+    pieces, probability = table[: len(symbols)].float().numpy(), np.array(splits, np.float32)
+    rows = expected_rows(pieces, merged_from(symbols, len(SPECIAL)), probability)
+    return torch.cat((torch.from_numpy(rows).to(table.dtype), table[len(symbols) :]))
 
 
 def network_of(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:

@@ -17,6 +17,8 @@ from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
 
 BATCHES = ("length", "shuffled", "near")
+BLOCK = 1 << 16  # sentences that are read at once to count their pieces
+WHOLE = 1 << 30  # pieces: no sentence has more
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,16 @@ def read_rows(sentences: FairseqDataset, rows: np.ndarray, eos_idx: int, longest
     ends = lengths.cumsum()
     places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
     return np.split(ids[places].astype(np.int64), ends[:-1])
+
+
+def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
+    """Count how often both sides of a corpus have each entry of the dictionary [V]."""
+    counts = np.zeros(num_symbols, np.int64)
+    for side in (corpus.source, corpus.target):
+        for start in range(0, len(side), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(side)))
+            counts += np.bincount(np.concatenate(read_rows(side, rows, -1, WHOLE)), minlength=num_symbols)
+    return counts
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:

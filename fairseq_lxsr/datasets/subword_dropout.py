@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_lxsr.datasets.masking import IntArray, uniform
+from fairseq_lxsr.segmentations import FloatArray, merged_from
 
 SPLIT = 6  # a separate draw, distinct from those of `masking`
 ROUNDS = 16  # only a piece of more than 2^16 characters could need more
@@ -21,12 +22,13 @@ class SubwordDropout:
     Args:
         symbols: the dictionary in the order of its ids.
         first_piece: number of special symbols at its beginning.
-        probability: probability of splitting a piece that can be split.
+        probability: of splitting a piece that can be split, or [V] that of each piece.
         seed: seed of all draws.
     """
 
-    def __init__(self, symbols: Sequence[str], first_piece: int, probability: float, seed: int = 1):
-        self.probability, self.seed = probability, seed
+    def __init__(self, symbols: Sequence[str], first_piece: int, probability: float | FloatArray, seed: int = 1):
+        self.probability = np.broadcast_to(np.asarray(probability, np.float32), len(symbols))
+        self.seed = seed
         self.halves = merged_from(symbols, first_piece)  # [V, 2]
 
     def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
@@ -43,10 +45,10 @@ class SubwordDropout:
         """
         ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
         is_new = np.ones(len(ids), dtype=bool)
-        for round_ in range(ROUNDS if self.probability else 0):
+        for round_ in range(ROUNDS if self.probability.any() else 0):
             position = np.arange(len(row)) - np.searchsorted(row, row)
             drawn = uniform(self.seed, epoch, index[row], SPLIT, side, round_, position)
-            splits = is_new & (drawn < self.probability) & (self.halves[ids, 0] >= 0)
+            splits = is_new & (drawn < self.probability[ids]) & (self.halves[ids, 0] >= 0)
             if not splits.any():
                 break
             longer, is_new, row = (np.repeat(values, 1 + splits) for values in (ids, splits, row))
@@ -54,21 +56,3 @@ class SubwordDropout:
             longer[first], longer[first + 1] = self.halves[ids[splits]].T
             ids = longer
         return np.split(ids, np.searchsorted(row, np.arange(1, len(sentences))))
-
-
-def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
-    """Find the two pieces that each piece was merged from, as ids [V, 2], -1 where there are none.
-
-    Where several pairs spell a piece, the one that BPE could merge first is taken: SentencePiece orders pieces by their
-    merges, and single characters precede all of them.
-    """
-    rank = {piece: 0 if len(piece) == 1 else number for number, piece in enumerate(symbols) if number >= first_piece}
-    ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
-    halves = np.full((len(symbols), 2), -1, dtype=np.int64)
-    for piece, number in ids.items():
-        ways = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
-        known = [way for way in ways if way[0] in ids and way[1] in ids]
-        if known:
-            best = min(known, key=lambda way: max(rank[way[0]], rank[way[1]]))
-            halves[number] = ids[best[0]], ids[best[1]]
-    return halves

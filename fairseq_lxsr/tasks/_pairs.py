@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset
+from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY
+from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset, count_pieces
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import POSITIONS
-from fairseq_lxsr.ranges import below, positive
+from fairseq_lxsr.ranges import NOT_NEGATIVE, below, positive
+from fairseq_lxsr.segmentations import split_probability
 from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
 from fairseq_lxsr.tasks._corpora import joined_dictionary, language_pairs, read_corpus
 
@@ -51,6 +54,13 @@ class PairTaskConfig(LxsrTaskConfig):
             "range": below(1),
         },
     )
+    rare_subword_dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "K: beside it a piece that the training text has n times is replaced with probability K / (K + n)",
+            "range": NOT_NEGATIVE,
+        },
+    )
 
 
 class PairTask(LxsrTask):
@@ -59,7 +69,7 @@ class PairTask(LxsrTask):
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
         self.state.merge_state_dict({LONGEST: cfg.max_positions})
-        self.subword_dropout = self._make_subword_dropout()
+        self.subword_dropout: SubwordDropout | None = None
         logger.info(f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}")
 
     def read_dictionary(self, folder: Path) -> Dictionary:
@@ -77,9 +87,17 @@ class PairTask(LxsrTask):
         raise NotImplementedError
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
-        probability = self.cfg.subword_dropout
-        if not probability:
+        """Build it from the text of all shards, and keep its probabilities in checkpoints: `lxsr export` needs them."""
+        everywhere, rare = self.cfg.subword_dropout, self.cfg.rare_subword_dropout
+        if not (everywhere or rare):
+            self.state.state_dict.pop(SPLIT_PROBABILITY, None)  # of a checkpoint that training goes on from
             return None
+        counts = np.zeros(len(self.dictionary), np.int64)
+        for number in range(len(self.shards) if rare else 0):
+            for corpus in self.read_corpora("train", number + 1).values():
+                counts += count_pieces(corpus, len(counts))
+        probability = split_probability(counts, everywhere, rare)
+        self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
@@ -95,6 +113,8 @@ class PairTask(LxsrTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of all language pairs, and build its dataset."""
         found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
+        if split == "train" and self.subword_dropout is None:
+            self.subword_dropout = self._make_subword_dropout()
         options: dict[str, Any] = {
             "eos_idx": self.dictionary.eos(),
             "max_positions": self.longest,

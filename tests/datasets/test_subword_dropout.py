@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.datasets.subword_dropout import SubwordDropout, merged_from
+from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 
 SYMBOLS = [
     "<s>",
@@ -31,16 +31,6 @@ def spell(ids):
 
 def one(drop, ids, epoch, index, side):
     return drop([ids], epoch, np.array([index]), side)[0]
-
-
-def test_pieces_come_from_the_earliest_merges():
-    halves = merged_from(SYMBOLS[:-1], 4)
-    assert [SYMBOLS[i] for i in halves[ID["the"]]] == ["th", "e"]
-    assert [SYMBOLS[i] for i in halves[ID["ther"]]] == ["the", "r"]  # th + er was possible, er is later than the
-    assert [SYMBOLS[i] for i in halves[ID["there"]]] == ["ther", "e"]
-    assert [SYMBOLS[i] for i in halves[ID["▁the"]]] == ["▁", "the"]
-    for alone in ("t", "▁", "<s>", "<unk>"):
-        assert halves[ID[alone]].tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
@@ -76,6 +66,17 @@ def test_a_function_of_seed_epoch_index_and_side():
 def test_as_often_as_asked():
     drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.1), np.full(20_000, ID["er"])
     assert len(one(drop, ids, 1, 0, 0)) - len(ids) == pytest.approx(2_000, abs=150)
+
+
+def test_each_piece_as_often_as_it_is_asked_for():
+    probability = np.zeros(len(SYMBOLS), np.float32)
+    probability[[ID["er"], ID["there"]]] = 0.2, 1
+    drop, each = SubwordDropout(SYMBOLS, 4, probability), 10_000
+    pieces = [SYMBOLS[i] for i in one(drop, np.repeat([ID["er"], ID["there"], ID["th"]], each), 1, 0, 0)]
+    assert pieces.count("er") == pytest.approx(8_000, abs=150)
+    assert pieces.count("ther") == each
+    assert pieces.count("th") == each
+    assert "there" not in pieces
 
 
 def test_a_batch_is_split_as_its_sentences_alone():

@@ -1,0 +1,81 @@
+"""Which pieces a piece is made of, how often training takes it apart, and the embeddings that this expects.
+
+A rare word has a row of its own that was seldom trained, and parts that were trained in other words. Where training
+reads a piece as its parts with some probability, the sum of the rows of a sentence is random. Its expectation can be
+stored: each row is replaced by the expected sum of the rows that it is read as. Encoding takes no more time than
+before, and a rare word has some of the meaning of its parts, as in fastText (Bojanowski, Grave, Joulin and Mikolov
+2017), where a word is the sum of its character n-grams.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+LONGEST = 64  # rounds; a piece of SentencePiece has 16 characters at most unless more were asked for
+
+
+def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
+    """Find the two pieces that each piece was merged from, as ids [V, 2], -1 where there are none.
+
+    Where several pairs spell a piece, the one that BPE could merge first is taken: SentencePiece orders pieces by their
+    merges, and single characters precede all of them.
+
+    Args:
+        symbols: the dictionary in the order of its ids, V of them.
+        first_piece: number of special symbols at its beginning.
+    """
+    rank = {piece: 0 if len(piece) == 1 else number for number, piece in enumerate(symbols) if number >= first_piece}
+    ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
+    halves = np.full((len(symbols), 2), -1, dtype=np.int64)
+    for piece, number in ids.items():
+        ways = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
+        known = [way for way in ways if way[0] in ids and way[1] in ids]
+        if known:
+            best = min(known, key=lambda way: max(rank[way[0]], rank[way[1]]))
+            halves[number] = ids[best[0]], ids[best[1]]
+    return halves
+
+
+def split_probability(counts: NDArray[np.int64], everywhere: float, rare: float) -> FloatArray:
+    """Compute the probability with which each piece is read as its two parts.
+
+    Args:
+        counts: [V] how often the training text has a piece.
+        everywhere: P, the same for all pieces.
+        rare: K; beside it a piece that the text has n times is split with probability K / (K + n).
+
+    Returns:
+        [V] float32, 1 - (1 - P) (1 - K / (K + n)); P where K is 0.
+    """
+    kept = counts / (rare + counts) if rare else np.ones(len(counts))
+    return (1 - (1 - everywhere) * kept).astype(np.float32)
+
+
+def expected_rows(table: FloatArray, halves: IntArray, probability: FloatArray) -> FloatArray:
+    """Compute the expected sum of rows that each piece is read as, where pieces and their parts are split at random.
+
+    With x(v) the result and h, g the two parts of v: x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)), and x(v) =
+    table(v) for a piece without parts.
+
+    Args:
+        table: [V, D] embeddings.
+        halves: [V, 2] the two parts of each piece, -1 where there are none, see `merged_from`.
+        probability: [V] with which a piece is split.
+
+    Returns:
+        [V, D] of the type of `table`.
+    """
+    whole = np.flatnonzero((halves[:, 0] >= 0) & (probability > 0))
+    first, second = halves[whole].T
+    share = probability[whole, None].astype(table.dtype)
+    own, expected = (1 - share) * table[whole], table.copy()
+    for _ in range(LONGEST):  # a part is shorter than the whole, so this ends after as many rounds as the longest has
+        following = own + share * (expected[first] + expected[second])
+        if np.array_equal(following, expected[whole]):
+            break
+        expected[whole] = following
+    return expected

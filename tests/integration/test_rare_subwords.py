@@ -1,0 +1,64 @@
+"""--rare-subword-dropout through the real commands: what is split, and what the exported model has instead."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import lxsr, refused, train
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from safetensors.numpy import load_file
+
+from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY, read_checkpoint
+from fairseq_lxsr.segmentations import expected_rows, merged_from
+from fairseq_lxsr.text import read_dictionary
+
+NO_LAYER = {"objective": "none", "sim_weight": "0", "encoder_embed_dim": "16", "encoder_layers": "0", "max_epoch": "1"}
+
+
+def exported(checkpoint, folder):
+    lxsr("export", "folder", "--checkpoint", checkpoint, "--output", folder)
+    return load_file(folder / "model.safetensors")["embed_tokens.weight"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, toy_work):
+    folder = tmp_path_factory.mktemp("rare")
+    train(toy_work / "data-bin", folder, "--gated", "--rare-subword-dropout", "3", "--no-epoch-checkpoints", **NO_LAYER)
+    return folder / "checkpoint_last.pt"
+
+
+def test_probabilities_are_of_the_counts_and_the_model_has_the_expectation(tmp_path, toy_work, checkpoint):
+    symbols = read_dictionary(toy_work / "data-bin" / "dict.en.txt")
+    counts = np.zeros(len(symbols))
+    for language in ("en", "fr"):
+        side = MMapIndexedDataset(str(toy_work / "data-bin" / f"train.en-fr.{language}"))
+        for row in range(len(side)):
+            np.add.at(counts, side[row].numpy(), 1)
+    state = read_checkpoint(checkpoint)
+    probability = np.array(state["task_state"][SPLIT_PROBABILITY], np.float32)
+    np.testing.assert_allclose(probability, 3 / (3 + counts), rtol=1e-6)
+    table = state["model"]["encoder.embed_tokens.weight"].numpy()
+    rows = expected_rows(table[: len(symbols)], merged_from(symbols, 4), probability)
+    assert not np.allclose(rows, table[: len(symbols)], atol=1e-3)
+    np.testing.assert_array_equal(exported(checkpoint, tmp_path / "model"), [*rows, table[-1]])
+
+
+def test_a_phase_without_it_and_one_with_layers_keep_their_rows(tmp_path, toy_work, checkpoint):
+    for name, options in (("plain", NO_LAYER), ("layer", NO_LAYER | {"encoder_layers": "1"})):
+        more = ("--rare-subword-dropout", "3") if name == "layer" else ()
+        start = ("--gated", "--finetune-from-model", checkpoint, "--no-epoch-checkpoints")
+        train(toy_work / "data-bin", tmp_path / name, *start, *more, **options)
+        state = read_checkpoint(tmp_path / name / "checkpoint_last.pt")
+        assert (SPLIT_PROBABILITY in state["task_state"]) == bool(more)
+        table = state["model"]["encoder.embed_tokens.weight"].numpy()
+        np.testing.assert_array_equal(
+            exported(tmp_path / name / "checkpoint_last.pt", tmp_path / f"{name}-model"), table
+        )
+
+
+def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
+    state = torch.load(checkpoint, weights_only=True)
+    for wrong in ([0.5] * 3, "all"):
+        state["task_state"][SPLIT_PROBABILITY] = wrong
+        torch.save(state, tmp_path / "checkpoint_last.pt")
+        command = ("export", "folder", "--checkpoint", tmp_path / "checkpoint_last.pt", "--output", tmp_path / "model")
+        refused(lxsr(*command, check=False), "checkpoint_last.pt", "pieces")
