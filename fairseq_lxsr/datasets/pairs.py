@@ -187,11 +187,15 @@ class PairDataset(EpochDataset):
             InputError: where `drop_last` leaves no batch.
         """
         number, pair = np.divmod(indices, len(self))
-        which = number * len(self.offsets) + np.searchsorted(self.offsets, pair, side="right")
-        parts = np.split(indices, np.flatnonzero(np.diff(which)) + 1)
+        corpus = np.searchsorted(self.offsets, pair, side="right")
+        starts = np.flatnonzero(np.diff(number * len(self.offsets) + corpus)) + 1
+        parts = np.split(indices, starts)
         cut = [sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens) for part in parts]
-        if self.drop_last:
-            cut = [batches if len(batches[-1]) == max_sentences else batches[:-1] for batches in cut]
+        if self.drop_last:  # in the last round of a language pair only: a small one has a rest in each of many
+            last = {name: place for place, name in enumerate(corpus[[0, *starts]].tolist())}
+            for place in last.values():
+                if len(cut[place][-1]) != max_sentences:
+                    cut[place] = cut[place][:-1]
             if not any(cut):
                 raise InputError(
                     f"--drop-last: {len(indices):,} pairs of training text make no full batch of --batch-size "

@@ -81,6 +81,13 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
         raise InputError(
             "--max-epoch without --batch-size; expected --max-update, where the learning rate falls to zero"
         )
+    for name in ("max-tokens", "sampling-temperature", "source-temperature"):
+        value = " ".join(options.get(name, []))
+        if value and (name == "max-tokens" or value not in ("1", "1.0")):
+            raise InputError(
+                f"--max-epoch with --{name} {value}, where the number of updates of an epoch is not known beforehand; "
+                "expected --max-update, where the learning rate falls to zero"
+            )
     pairs = ",".join(options.get("lang-pairs", []))
     shards = [count_pairs(Path(shard), pairs).values() for shard in data.split(os.pathsep)]
     if not all(map(sum, shards)):

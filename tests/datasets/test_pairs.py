@@ -114,6 +114,18 @@ def test_the_last_batch_is_dropped_unless_it_is_full(batches):
         batches_of(data, max_sentences=200)
 
 
+def test_of_many_rounds_of_a_small_corpus_only_the_last_batch_is_dropped():
+    sizes = {"en-fr": 1000, "en-de": 30, "en-es": 10}
+    corpora = [corpus(name, size, seed=seed) for seed, (name, size) in enumerate(sizes.items())]
+    plain, data = (dataset(*corpora, temperature=np.inf, drop_last=drop) for drop in (False, True))
+    kept, found = (dict.fromkeys(sizes, 0) for _ in range(2))
+    for counts, one in ((kept, plain), (found, data)):
+        for batch in batches_of(one, max_sentences=16):
+            counts[corpora[one.corpus_of(batch[0])].name] += len(batch)
+    assert all(0 <= kept[name] - found[name] < 16 for name in sizes), (kept, found)
+    assert kept != found
+
+
 def test_unknown_batches_are_refused():
     with pytest.raises(ValueError, match="'sorted'"):
         dataset(corpus("x-y", 5), batches="sorted")

@@ -165,6 +165,13 @@ def test_learning_rate_follows_the_length(recipe, own, total, warmup):
     assert (value_of(command, "--total-num-update"), value_of(command, "--warmup-updates")) == (str(total), str(warmup))
 
 
+@pytest.mark.parametrize("option", ["--max-tokens 320", "--sampling-temperature 5", "--source-temperature inf"])
+def test_a_length_that_is_not_known_beforehand_is_refused(option):
+    with pytest.raises(InputError, match=f"--max-epoch with {option}, .*expected --max-update"):
+        train_command(read_recipe("paper"), str(DATA), option.split())
+    assert "30" in train_command(read_recipe("paper"), str(DATA), ["--max-update", "30", *option.split()])
+
+
 @pytest.mark.parametrize("device", [[], ["--cpu"]])
 def test_length_by_workers_and_shards(device):
     recipe, own = read_recipe("paper"), ["--batch-size", "10", "--distributed-world-size", "4", *device]
