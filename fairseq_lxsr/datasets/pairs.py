@@ -187,7 +187,7 @@ class PairDataset(EpochDataset):
             InputError: where `drop_last` leaves no batch.
         """
         number, pair = np.divmod(indices, len(self))
-        corpus = np.searchsorted(self.offsets, pair, side="right")
+        corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
         starts = np.flatnonzero(np.diff(number * len(self.offsets) + corpus)) + 1
         parts = np.split(indices, starts)
         cut = [sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens) for part in parts]
