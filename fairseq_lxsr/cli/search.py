@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
 from fairseq_lxsr.files import atomic_write, is_blank, one_line, read_lines, refuse_overlap, restore_folder
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
@@ -63,6 +63,9 @@ def _add_search_parser(verbs) -> None:
         type=FILE_NAME,
         metavar="FILE.tsv",
         help="write query, score, line of the corpus, sentence here, not to the screen; - for standard output",
+    )
+    parser.add_argument(
+        "--numbered", action="store_true", help="with --output: a first column with the line of the query, from 1"
     )
     parser.add_argument("--k", type=at_least(1), default=5, metavar="N", help="sentences to find (default: 5)")
     parser.add_argument(
@@ -152,6 +155,8 @@ def run_search(args: argparse.Namespace) -> None:
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
+    if args.numbered and not args.output:
+        raise InputError("--numbered without --output; expected --output FILE.tsv, whose first column it is")
     refuse_idf(args)
     index = open_index(args.index)
     args.model = args.model or [index_model(index, args.index)]
@@ -168,7 +173,10 @@ def run_search(args: argparse.Namespace) -> None:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode, again = embedder(args, count(args.input), encoder), reranker(encoder, args)
-    write(args.output, text, index.search(text, encode, args.k, args.probes, again))
+    found = index.search(text, encode, args.k, args.probes, again)
+    write(args.output, text, found, rows if args.numbered else None)
+    if len(rows) < len(queries):
+        say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:
@@ -187,14 +195,17 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
     return model
 
 
-def write(output: str | None, queries: "Sequence[str]", found: list[list["Hit"]]) -> None:
-    """Write TSV to a file, or readable text to the screen."""
+def write(
+    output: str | None, queries: "Sequence[str]", found: list[list["Hit"]], numbers: "Sequence[int] | None"
+) -> None:
+    """Write TSV to a file, or readable text to the screen; `numbers` of the queries, from 0, begin the TSV's rows."""
     if output:
+        names = [one_line(query) for query in queries]
+        if numbers is not None:
+            names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
         with nullcontext(sys.stdout) if output == "-" else atomic_write(output) as stream:
-            for query, hits in zip(queries, found, strict=True):
-                stream.writelines(
-                    f"{one_line(query)}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits
-                )
+            for name, hits in zip(names, found, strict=True):
+                stream.writelines(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
         return
     for query, hits in zip(queries, found, strict=True):
         print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")
