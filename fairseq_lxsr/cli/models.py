@@ -23,6 +23,8 @@ ANY_MODEL = (
     "that have a model each"
 )
 
+ARCHIVE = b"PK\x03\x04"  # torch saves checkpoints as zip archives
+
 
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of encoding."""
@@ -155,10 +157,26 @@ def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Enco
     if args.untrained:
         raise InputError(f"--untrained with --model {name}; expected a model folder of `lxsr export folder`")
     if path.is_file():
+        _refuse_checkpoint(path)
         return embeddings.WordVectors(path, args.word_weights, show_progress=True)
     if embeddings.is_stored(path):
         return embeddings.StoredEmbeddings(path, args.raw_dim)
     return embeddings.sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
+
+
+def _refuse_checkpoint(path: Path) -> None:
+    """Refuse a checkpoint of fairseq-train, before it is read as word vectors.
+
+    Raises:
+        InputError: for a name or a beginning of one.
+    """
+    with open(path, "rb") as stream:
+        is_archive = stream.read(len(ARCHIVE)) == ARCHIVE
+    if is_archive or path.suffix == ".pt":
+        raise InputError(
+            f"--model {path}: a checkpoint or an archive; expected a model folder, of `lxsr export folder --checkpoint "
+            "FILE.pt --output FOLDER`, or word vectors"
+        )
 
 
 def _is_ours(folder: Path) -> bool:

@@ -208,6 +208,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
     Hashing takes longer than a search, so files that nobody has touched since they were hashed are not hashed again.
     """
+    if not (folder / CONFIG_FILE).is_file():
+        why = f"it has no {CONFIG_FILE}" if folder.is_dir() else "no such folder"
+        raise InputError(f"{folder}: not an index, {why}; make one with `lxsr index`")
     try:
         config = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         version = config["format_version"]

@@ -84,8 +84,10 @@ def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
 
 
 def test_a_changed_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="not an index"):
+    with pytest.raises(InputError, match=r"not an index, it has no index\.json; make one with `lxsr index`"):
         CorpusIndex.load(tmp_path)
+    with pytest.raises(InputError, match="gone: not an index, no such folder"):
+        CorpusIndex.load(tmp_path / "gone")
     CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
     (tmp_path / "index" / "sentences.txt").write_text("changed")
     with pytest.raises(InputError, match=r"sentences\.txt: missing or changed"):
