@@ -92,6 +92,7 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     from fairseq_lxsr.embeddings import ByLanguage
 
     check_device(args)
+    check_language(args)
     named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
     if not named and len(args.model) == 1:
         return _load(args.model[0], args, options)
@@ -105,6 +106,24 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
 def names_languages(args: argparse.Namespace) -> bool:
     """Return whether --model names the languages of its models, so that vectors depend on --lang."""
     return any(map(_names_language, args.model))
+
+
+def check_language(args: argparse.Namespace) -> None:
+    """Check that --lang, of the verbs that have it, is given where --model names languages, and only there.
+
+    Raises:
+        InputError: naming both.
+    """
+    language, models = getattr(args, "lang", None), " ".join(args.model)
+    if language is None:
+        return
+    if names_languages(args) and not language:
+        first = next(filter(_names_language, args.model)).partition("=")[0]
+        raise InputError(
+            f"--model {models} without --lang; expected the language of the text, for example --lang {first}"
+        )
+    if language and not names_languages(args):
+        raise InputError(f"--lang {language} with --model {models}, which names no language; leave it out")
 
 
 def refuse_idf(args: argparse.Namespace) -> None:

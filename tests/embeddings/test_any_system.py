@@ -81,6 +81,18 @@ def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
     assert np.load(folder / "o.npy")[2].tolist() == [4, 3, 2, 1]
 
 
+def test_the_language_is_named_where_the_model_depends_on_it(folder):
+    vectors = folder / "words.vec"
+    for verb in ("embed", "index"):
+        command = (verb, "--input", folder / "text.en", "--output", folder / "o", "--model")
+        several = (f"en={vectors}", "--model", f"fr={vectors}")
+        refused(lxsr_here(*command, *several, check=False), "without --lang", "for example --lang en")
+        refused(
+            lxsr_here(*command, vectors, "--lang", "en", check=False), "--lang en", "names no language; leave it out"
+        )
+    assert not (folder / "o").exists()
+
+
 def test_an_index_of_one_of_several_models(folder):
     """No model is stored with it, so that a search names it again."""
     model = ("--model", f"en={folder / 'words.vec'}", "--lang", "en")
