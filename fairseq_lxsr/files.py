@@ -37,6 +37,8 @@ UNPACKED_AT_ONCE = 2**17  # bytes
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
 RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
 PACKED = (".gz", ".xz", ".zst")
+# how packed bytes begin, the program that unpacks them, and the ending of such a file
+PACKERS = ((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"))
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # SentencePiece reads these as blanks too, but fairseq-preprocess does not split there; surrogates are no text
@@ -195,6 +197,11 @@ def _checked(raw: bytes, where: str, max_words: int | None) -> str:
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
+        for magic, program, ending in PACKERS:
+            if raw.startswith(magic):
+                raise InputError(
+                    f"{where}: packed bytes; expected text: pipe it through {program}, or give a file named *{ending}"
+                ) from None
         found = raw[error.start : error.start + 4].hex(" ")
         raise InputError(
             f"{where}: bytes {found} at byte {error.start + 1} are not UTF-8; convert the file, for example with iconv"

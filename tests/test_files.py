@@ -59,6 +59,17 @@ def test_packed_files_are_read_as_they_are(tmp_path):
     assert list(read_lines(tmp_path / "text.gz")) == ["eins", "zwei"]
 
 
+@pytest.mark.parametrize(("ending", "program"), [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat")])
+def test_packed_bytes_under_another_name_are_recognised(tmp_path, ending, program):
+    with atomic_write(tmp_path / f"packed{ending}") as stream:
+        stream.write("one\ntwo\n")
+    plain = (tmp_path / f"packed{ending}").rename(tmp_path / "plain")
+    with pytest.raises(
+        InputError, match=rf"plain, line 1: packed bytes; .* through {program}, or give a file named \*{ending}"
+    ):
+        list(read_lines(plain))
+
+
 def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "scores.json"
     path.write_text("old")
