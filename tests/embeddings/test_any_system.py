@@ -1,12 +1,15 @@
 """Every verb that makes vectors takes every system, and a new format is one file."""
 
+import os
 import sys
 
 import numpy as np
 import pytest
+import small_model
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr import choices
+from fairseq_lxsr.cli.embed import place
 from fairseq_lxsr.embeddings import Text, WordVectors, formats, read_embeddings
 
 WORDS = ("red", "green", "blue", "black", "white")
@@ -55,6 +58,16 @@ def test_options_of_model_folders_are_refused_for_others(folder, options):
     command = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output", folder / "o.npy")
     refused(lxsr_here(*command, *options, check=False), options[0], "expected a model folder")
     assert not (folder / "o.npy").exists()
+
+
+def test_a_long_line_is_named_by_its_file(folder):
+    model = small_model.write_folder(folder / "model")  # reads 40 pieces
+    (folder / "other").write_text("a cat\n" + "a dog " * 30 + "\n")
+    for inputs in (("other",), ("text.en", "other"), ("text.en", "other", "--shard", "2/2")):
+        command = ("embed", "--model", model, "--output", folder / "o.npy", "--on-long", "error", "--input")
+        refused(lxsr_here(*command, *inputs, check=False, folder=folder), "error: other, line 2: ", "at most 40")
+    os.mkfifo(folder / "pipe")  # what cannot be read again has no lines to count
+    assert place(["text.en", str(folder / "pipe")], 6) == "line 7 of the input"
 
 
 def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(folder):
