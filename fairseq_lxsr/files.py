@@ -337,7 +337,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
-    handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
+    with naming(path):
+        handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
@@ -374,7 +375,8 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
         raise InputError(f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
-    work = Path(tempfile.mkdtemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent))
+    with naming(path):
+        work = Path(tempfile.mkdtemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent))
     try:
         yield work
         work.chmod(0o777 & ~_umask())
@@ -445,7 +447,7 @@ def locked(path: str | Path, of: str | Path) -> Iterator[int]:
 
 def _take_lock(path: Path, of: str | Path) -> int:
     while True:
-        lock = _open_lock(path)
+        lock = _open_lock(path, of)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -463,13 +465,18 @@ def _take_lock(path: Path, of: str | Path) -> int:
         os.close(lock)  # the previous holder has removed the file in the meantime
 
 
-def _open_lock(path: Path) -> int:
+def _open_lock(path: Path, of: str | Path) -> int:
     """Open or create a lock file; a link is not followed, because it may lead to any file.
 
     Raises:
         InputError: for a file that holds anything else than the name of a holder.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise
+        raise OSError(error.errno, error.strerror, str(of)) from None  # nobody knows the name of a lock
     with contextlib.suppress(OSError):  # for example a pipe, which is no lock either
         if HOLDER.fullmatch(os.pread(lock, 300, 0)):
             return lock
@@ -528,7 +535,7 @@ def _is_alive(process: int) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to file system errors inside the block that lack it (for example a full disk)."""
+    """Name the path in errors of the file system that name nothing (as of a full disk) or a temporary file of it."""
     try:
         yield
     except OSError as error:
@@ -536,9 +543,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _named(error: BaseException, path: Path) -> BaseException:
-    if isinstance(error, OSError) and error.errno and not error.filename:
-        return OSError(error.errno, os.strerror(error.errno), str(path))
-    return error
+    if not (isinstance(error, OSError) and error.errno):
+        return error
+    is_temporary = any(part.startswith(f".{path.name}.") for part in Path(str(error.filename)).parts)
+    if error.filename and not is_temporary:
+        return error
+    return OSError(error.errno, os.strerror(error.errno), str(path))
 
 
 def _umask() -> int:
