@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.optional import check_device
 from fairseq_lxsr.ranges import FILE_NAME, at_least
 from fairseq_lxsr.stored import parse_json
 
@@ -64,24 +65,6 @@ def model_name(text: str) -> str:
     return text
 
 
-def check_device(args: argparse.Namespace) -> None:
-    """Check that --device names a device of this machine.
-
-    Raises:
-        InputError: for a --device that is not there.
-    """
-    if args.device in (None, "cpu"):
-        return  # torch may not be installed, and loads for seconds
-    import torch
-
-    kind, _, number = args.device.partition(":")
-    count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
-    if not count or (":" in args.device and number not in map(str, range(count))):
-        gpus = torch.cuda.device_count()
-        there = f"cpu, or cuda:0 to cuda:{gpus - 1}" if gpus else "cpu, as torch finds no CUDA here"
-        raise InputError(f"--device {args.device}; expected {there}")
-
-
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     """Load the encoder that --model names, once or for several languages.
 
@@ -91,7 +74,7 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     """
     from fairseq_lxsr.embeddings import ByLanguage
 
-    check_device(args)
+    check_device(args.device, "--device")
     check_language(args)
     named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
     if not named and len(args.model) == 1:
