@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from fairseq_lxsr.files import atomic_write, is_blank, one_line, read_lines, ref
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
 
@@ -96,12 +97,16 @@ def run_index(args: argparse.Namespace) -> None:
         return
     encoder = load_any(args, show_progress=False)
     check_kind(args.kind, args.lists, encoder.width)
-    lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
+    read: Counter[str] = Counter()
+    lines = tqdm(counted(read_lines(args.input), read), desc="index", unit=" sentences", disable=None)
     encode = embedder(args, count(args.input), encoder)
     index = CorpusIndex.build(
         args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
     )
-    print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {encoder.fingerprint}")
+    print(
+        f"{args.output}: {args.kind} index of {len(index):,} sentences{left_out(read, len(index))}, "
+        f"model {encoder.fingerprint}"
+    )
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
@@ -113,11 +118,25 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         encode = partial(embedder, args, count(args.input))
         language = args.lang if names_languages(args) else ""
         options = IndexOptions(args.kind, args.lists, model_folder(args), language)
-        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), options)
+        read: Counter[str] = Counter()
+        lines = counted(read_lines(args.input), read)
+        done = index_shards(lines, args.output, encode, those, shard_lines(args), options)
     print(
-        f"{args.output}: {args.kind} index of {done['sentences']:,} sentences, model {those.model}, "
-        f"{summary(done, those)}"
+        f"{args.output}: {args.kind} index of {done['sentences']:,} sentences{left_out(read, done['sentences'])}, "
+        f"model {those.model}, {summary(done, those)}"
     )
+
+
+def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
+    """Yield lines and count them."""
+    for line in lines:
+        counts["lines"] += 1
+        yield line
+
+
+def left_out(read: Counter[str], kept: int) -> str:
+    """Say how many of the lines that were read are empty, where some are."""
+    return f", {read['lines'] - kept:,} empty" if read["lines"] > kept else ""
 
 
 def model_folder(args: argparse.Namespace) -> str:

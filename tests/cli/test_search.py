@@ -26,6 +26,13 @@ def search(where, *arguments, **options):
     return lxsr_here("search", "--index", where / "index", *arguments, **options)
 
 
+def test_empty_lines_of_a_corpus_are_counted(folder):
+    command = ("index", "--model", "model", "--output", "other", "--input")
+    assert "flat index of 3 sentences, 2 empty, model" in lxsr_here(*command, "corpus", folder=folder).stdout
+    (folder / "whole").write_text("a cat\na dog\n")
+    assert "flat index of 2 sentences, model" in lxsr_here(*command, "whole", folder=folder).stdout
+
+
 def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
     done = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-", "--numbered")
     assert done.stdout == "1\ta cat\t1.000000\t3\ta cat\n4\ta dog\t1.000000\t5\ta dog\n"
