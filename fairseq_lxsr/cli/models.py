@@ -92,21 +92,26 @@ def names_languages(args: argparse.Namespace) -> bool:
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Check that --lang, of the verbs that have it, is given where --model names languages, and only there.
+    """Check that the languages of the text are given where --model names languages, and --lang only there.
 
     Raises:
-        InputError: naming both.
+        InputError: naming the options.
     """
-    language, models = getattr(args, "lang", None), " ".join(args.model)
-    if language is None:
-        return
-    if names_languages(args) and not language:
-        first = next(filter(_names_language, args.model)).partition("=")[0]
-        raise InputError(
-            f"--model {models} without --lang; expected the language of the text, for example --lang {first}"
-        )
-    if language and not names_languages(args):
-        raise InputError(f"--lang {language} with --model {models}, which names no language; leave it out")
+    named = [spec.partition("=")[0] for spec in args.model if _names_language(spec)]
+    models = " ".join(args.model)
+    for option, is_used, example in (
+        ("lang", True, named[:1]),
+        ("lang_pair", True, named[:2]),
+        ("lang_pairs", "source" in args and args.source, named[:2]),
+    ):
+        if named and is_used and option in args and not getattr(args, option):
+            option = f"--{option.replace('_', '-')}"
+            raise InputError(
+                f"--model {models} without {option}; expected the languages of the text, for example {option} "
+                + "-".join(example)
+            )
+    if not named and "lang" in args and args.lang:
+        raise InputError(f"--lang {args.lang} with --model {models}, which names no language; leave it out")
 
 
 def refuse_idf(args: argparse.Namespace) -> None:

@@ -65,14 +65,10 @@ class ByLanguage:
         return next(iter(self.encoders.values())).width
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        known = ", ".join(sorted(self.encoders))
-        if not text.language:
-            raise InputError(
-                f"text of no language, for models of {known}; expected --lang, --lang-pair or --lang-pairs"
-            )
         if text.language not in self.encoders:
             raise InputError(
-                f"no model for the language {text.language!r}, only for {known}; add --model {text.language}=..."
+                f"no model for the language {text.language!r}, only for {', '.join(sorted(self.encoders))}; "
+                f"add --model {text.language}=..."
             )
         return self.encoders[text.language].embed(text, counts)
 

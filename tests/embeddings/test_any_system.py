@@ -95,14 +95,19 @@ def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
 
 
 def test_the_language_is_named_where_the_model_depends_on_it(folder):
-    vectors = folder / "words.vec"
-    for verb in ("embed", "index"):
-        command = (verb, "--input", folder / "text.en", "--output", folder / "o", "--model")
-        several = (f"en={vectors}", "--model", f"fr={vectors}")
-        refused(lxsr_here(*command, *several, check=False), "without --lang", "for example --lang en")
-        refused(
-            lxsr_here(*command, vectors, "--lang", "en", check=False), "--lang en", "names no language; leave it out"
-        )
+    several = ("--model", "en=words.vec", "--model", "fr=words.vec")
+    texts = ("--source", "text.en", "--target", "text.en")
+    for command, option in (
+        (("embed", "--input", "text.en", "--output", "o"), "--lang en"),
+        (("index", "--input", "text.en", "--output", "o"), "--lang en"),
+        (("mine", *texts, "--output", "o"), "--lang-pair en-fr"),
+        (("score", *texts), "--lang-pair en-fr"),
+        (("eval", "xsr", *texts), "--lang-pairs en-fr"),
+    ):
+        done = lxsr_here(*command, *several, check=False, folder=folder)
+        refused(done, f"without {option.split()[0]}; ", f"for example {option}")
+    command = ("index", "--input", "text.en", "--output", "o", "--model", "words.vec", "--lang", "en")
+    refused(lxsr_here(*command, check=False, folder=folder), "--lang en with", "names no language; leave it out")
     assert not (folder / "o").exists()
 
 

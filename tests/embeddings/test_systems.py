@@ -82,8 +82,6 @@ def test_by_language(vec):
     assert system.embed(Text(["b b"], "fr")).tolist() == [[0, 4]]
     with pytest.raises(InputError, match=r"no model for the language 'de', only for en, fr; add --model de="):
         system.embed(Text(["b"], "de"))
-    with pytest.raises(InputError, match="text of no language, for models of en, fr; expected --lang, "):
-        system.embed(Text(["b"]))
 
 
 def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
