@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text
     from fairseq_lxsr.search import CorpusIndex, Hit
 
+PROBES = 32
+
 
 def add_parser(verbs) -> None:
     _add_index_parser(verbs)
@@ -72,9 +74,9 @@ def _add_search_parser(verbs) -> None:
     parser.add_argument(
         "--probes",
         type=at_least(1),
-        default=32,
+        default=PROBES,
         metavar="N",
-        help="lists of ivf to look at; more finds more (default: 32)",
+        help=f"lists of ivf to look at; more finds more (default: {PROBES})",
     )
     rerank_option(parser)
     parser.set_defaults(run=run_search)
@@ -178,6 +180,9 @@ def run_search(args: argparse.Namespace) -> None:
         raise InputError("--numbered without --output; expected --output FILE.tsv, whose first column it is")
     refuse_idf(args)
     index = open_index(args.index)
+    kind = str(index.config.get("kind", ""))
+    if args.probes != PROBES and not kind.startswith("ivf"):
+        raise InputError(f"--probes {args.probes} with an index of kind {kind}, which has no lists; leave it out")
     args.model = args.model or [index_model(index, args.index)]
     refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)

@@ -42,6 +42,14 @@ def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
     refused(search(folder, "--numbered", "a cat", check=False), "--numbered without --output")
 
 
+def test_options_without_effect_are_refused(folder):
+    refused(search(folder, "--probes", 4, "a cat", check=False), "--probes 4 with an index of kind flat")
+    texts = ("--source", "corpus", "--target", "corpus")
+    for option, value in (("--memory", 64), ("--precision", "bfloat16")):
+        command = ("mine", "--model", "model", *texts, "--output", "mined", "--kind", "int8", option, value)
+        refused(lxsr_here(*command, check=False, folder=folder), f"{option} {value} with --kind int8; expected it with")
+
+
 def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):
     model = tmp_path / "model"
     index = SimpleNamespace(config={"model_folder": str(model)})
