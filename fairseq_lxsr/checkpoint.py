@@ -44,9 +44,14 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Load a checkpoint with weights_only; tensors stay on disk until they are used.
 
     Raises:
-        InputError: for a missing file, one that is cut off, or one whose pickle would call code.
+        InputError: for a missing file, a folder, a file that is cut off, or one whose pickle would call code.
     """
     path = Path(path)
+    if path.is_dir():
+        best = path / "checkpoint_best.pt"
+        known = best if best.is_file() else newest_other(best)
+        there = f"for example {known}" if known else "and it has none"
+        raise InputError(f"{path}: is a folder; expected a checkpoint in it, {there}")
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:

@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from fairseq_lxsr.bag import TABLE, Bag, read_bag
 from fairseq_lxsr.choices import DTYPES, ON_LONG
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.model_files import read_config, size_of
-from fairseq_lxsr.optional import require
+from fairseq_lxsr.optional import check_device, require
 from fairseq_lxsr.pretrained import find_model
 from fairseq_lxsr.text import Tokenizer
 
@@ -68,9 +68,10 @@ class SentenceEncoder:
             untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
 
         Raises:
-            InputError: naming the file that is missing, changed or of another kind, for layers without torch, and as
-                `pretrained.find_model`.
+            InputError: naming the file that is missing, changed or of another kind, for layers without torch, for a
+                device that is not there, and as `pretrained.find_model`.
         """
+        check_device(device)
         folder = find_model(folder)
         config = read_config(folder)
         if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
@@ -174,12 +175,13 @@ class SentenceEncoder:
             float32 [N, D], or [N, truncate_dim].
 
         Raises:
-            InputError: for an unknown option, for a long sentence with `error`, and for an embedding that is not
-                finite.
+            InputError: for an unknown option, and a device that is not there; a `SentenceError` for a long sentence
+                with `error`, and for an embedding that is not finite.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str; expected a list of sentences")
         sentences = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
+        check_device(device)
         self._check_options(batch_size, dtype, truncate_dim, on_long)
         ids, lengths = self.tokenizer.encode_flat(sentences)
         longest = self.size.max_positions or NO_LIMIT
@@ -187,10 +189,8 @@ class SentenceEncoder:
             counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
         if on_long == "error" and (lengths > longest).any():
             row = int((lengths > longest).argmax())
-            raise InputError(
-                f"sentence {row + 1}, {sentences[row]!r:.60}: {lengths[row]} pieces; expected at most {longest}: "
-                "split it, or set on_long to cut or split-mean"
-            )
+            why = f"{lengths[row]} pieces; expected at most {longest}: split it, or set on_long to cut or split-mean"
+            raise SentenceError(row, sentences[row], why)
         starts = lengths.cumsum() - lengths
         if on_long == "split-mean":
             embeddings = self._encode_in_parts(ids, starts, lengths, longest, batch_size, device, dtype, show_progress)
@@ -200,10 +200,8 @@ class SentenceEncoder:
         unusable = ~np.isfinite(embeddings).all(axis=1)
         if unusable.any():
             row = int(unusable.argmax())
-            raise InputError(
-                f"sentence {row + 1}, {sentences[row]!r:.60}: its embedding in {dtype} has NaN or infinity in it; take "
-                "float32, or another model"
-            )
+            why = f"its embedding in {dtype} has NaN or infinity in it; take float32, or another model"
+            raise SentenceError(row, sentences[row], why)
         embeddings = embeddings[:, :truncate_dim]
         return to_unit_length(embeddings) if normalize else embeddings
 

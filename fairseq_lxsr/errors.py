@@ -22,6 +22,14 @@ class InputError(ValueError):
     """An error the user can fix: the message names the value, where it is, what was expected and what to do."""
 
 
+class SentenceError(InputError):
+    """An error of one of many sentences: its number from 0, the sentence, and what is wrong with it."""
+
+    def __str__(self) -> str:
+        row, sentence, why = self.args
+        return f"sentence {row + 1:,}, {sentence!r:.60}: {why}"
+
+
 def shown(value: Any, most: int = 60) -> str:
     """Quote a value for a message, in time and memory that do not depend on its size."""
     try:

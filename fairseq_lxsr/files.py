@@ -37,6 +37,8 @@ UNPACKED_AT_ONCE = 2**17  # bytes
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
 RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
 PACKED = (".gz", ".xz", ".zst")
+# how packed bytes begin, the program that unpacks them, and the ending of such a file
+PACKERS = ((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"))
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # SentencePiece reads these as blanks too, but fairseq-preprocess does not split there; surrogates are no text
@@ -195,6 +197,11 @@ def _checked(raw: bytes, where: str, max_words: int | None) -> str:
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
+        for magic, program, ending in PACKERS:
+            if raw.startswith(magic):
+                raise InputError(
+                    f"{where}: packed bytes; expected text: pipe it through {program}, or give a file named *{ending}"
+                ) from None
         found = raw[error.start : error.start + 4].hex(" ")
         raise InputError(
             f"{where}: bytes {found} at byte {error.start + 1} are not UTF-8; convert the file, for example with iconv"
@@ -330,7 +337,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
-    handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
+    with naming(path):
+        handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
@@ -367,7 +375,8 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
         raise InputError(f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
-    work = Path(tempfile.mkdtemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent))
+    with naming(path):
+        work = Path(tempfile.mkdtemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent))
     try:
         yield work
         work.chmod(0o777 & ~_umask())
@@ -438,7 +447,7 @@ def locked(path: str | Path, of: str | Path) -> Iterator[int]:
 
 def _take_lock(path: Path, of: str | Path) -> int:
     while True:
-        lock = _open_lock(path)
+        lock = _open_lock(path, of)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -456,13 +465,18 @@ def _take_lock(path: Path, of: str | Path) -> int:
         os.close(lock)  # the previous holder has removed the file in the meantime
 
 
-def _open_lock(path: Path) -> int:
+def _open_lock(path: Path, of: str | Path) -> int:
     """Open or create a lock file; a link is not followed, because it may lead to any file.
 
     Raises:
         InputError: for a file that holds anything else than the name of a holder.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise
+        raise OSError(error.errno, error.strerror, str(of)) from None  # nobody knows the name of a lock
     with contextlib.suppress(OSError):  # for example a pipe, which is no lock either
         if HOLDER.fullmatch(os.pread(lock, 300, 0)):
             return lock
@@ -521,7 +535,7 @@ def _is_alive(process: int) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to file system errors inside the block that lack it (for example a full disk)."""
+    """Name the path in errors of the file system that name nothing (as of a full disk) or a temporary file of it."""
     try:
         yield
     except OSError as error:
@@ -529,9 +543,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _named(error: BaseException, path: Path) -> BaseException:
-    if isinstance(error, OSError) and error.errno and not error.filename:
-        return OSError(error.errno, os.strerror(error.errno), str(path))
-    return error
+    if not (isinstance(error, OSError) and error.errno):
+        return error
+    is_temporary = any(part.startswith(f".{path.name}.") for part in Path(str(error.filename)).parts)
+    if error.filename and not is_temporary:
+        return error
+    return OSError(error.errno, os.strerror(error.errno), str(path))
 
 
 def _umask() -> int:

@@ -44,8 +44,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json of a model folder, and check that every file exists and has the hash that it names."""
     restore_folder(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such model folder; make one with `lxsr export folder`")
+        what = "is a file; expected a model folder" if folder.exists() else "no such model folder"
+        raise InputError(f"{folder}: {what}; make one with `lxsr export folder`")
     path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise InputError(f"{path}: no such file, so the folder is no model; make one with `lxsr export folder`")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         version, files = config["format_version"], dict(config["files"])

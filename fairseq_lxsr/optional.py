@@ -1,6 +1,7 @@
-"""Checks for optional packages, which only some commands need."""
+"""Checks for optional packages and devices, which only some commands need."""
 
 import importlib.util
+from typing import Any
 
 from fairseq_lxsr.errors import InputError
 
@@ -26,3 +27,26 @@ def is_missing(module: str) -> bool:
         return importlib.util.find_spec(module) is None
     except ModuleNotFoundError:  # the parent package is missing
         return True
+
+
+def check_device(device: Any, what: str = "device") -> None:
+    """Check that a device is one of this machine: cpu, cuda or cuda:0.
+
+    Args:
+        device: name of the device; None and `cpu` are right without torch, which loads for seconds.
+        what: name of the option, for the message.
+
+    Raises:
+        InputError: for a device that is not there, or torch that is not installed.
+    """
+    if device in (None, "cpu"):
+        return
+    require("torch", "torch", f"{what} {device}")
+    import torch
+
+    gpus = torch.cuda.device_count()
+    kind, colon, number = str(device).partition(":")
+    count = {"cpu": 1, "cuda": gpus}.get(kind, 0)
+    if not count or (colon and number not in map(str, range(count))):
+        there = f"cpu, or cuda:0 to cuda:{gpus - 1}" if gpus else "cpu, as torch finds no CUDA here"
+        raise InputError(f"{what} {device}; expected {there}")

@@ -41,6 +41,24 @@ def test_the_data_folder_is_found_from_the_checkpoint(run, tmp_path):
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
 
 
+def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
+    save = run / "save"
+    for name in ("checkpoint_best.pt", "checkpoint3.pt"):  # the best, or else the newest
+        with pytest.raises(InputError, match=f"save: is a folder; expected a checkpoint in it, for example .*/{name}"):
+            export_checkpoint(save, tmp_path / "model")
+        if name == "checkpoint_best.pt":
+            (save / name).rename(save / "checkpoint3.pt")
+    with pytest.raises(InputError, match="expected a checkpoint in it, and it has none"):
+        export_checkpoint(tmp_path / "elsewhere", tmp_path / "model")
+
+
+def test_a_checkpoint_is_no_model(run):
+    checkpoint = run / "save" / "checkpoint_best.pt"
+    for arguments in (("embed", "--input", "x", "--output", "o.npy"), ("export", "onnx", "--output", "o")):
+        done = lxsr_here(*arguments, "--model", checkpoint, check=False)
+        refused(done, checkpoint, "expected a model folder", "lxsr export folder")
+
+
 def test_epsilon_of_the_options_is_that_of_the_model(run, tmp_path):
     checkpoint = run / "save" / "checkpoint_best.pt"
     state = torch.load(checkpoint, weights_only=True)

@@ -218,6 +218,8 @@ def test_is_pickled_without_its_copies(encoder):
         ({"dtype": "int4"}, "dtype 'int4'; expected one of float32, bfloat16"),
         ({"truncate_dim": 33}, "truncate_dim 33; expected 1 to 32"),
         ({"on_long": "drop"}, "on_long 'drop'; expected one of cut, split-mean, error"),
+        ({"device": "cuda:99"}, "device cuda:99; expected cpu"),
+        ({"device": "gpu"}, "device gpu; expected cpu"),
     ],
 )
 def test_unknown_options_are_refused(encoder, options, message):

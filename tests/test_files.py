@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import gzip
 import itertools
@@ -57,6 +58,17 @@ def test_packed_files_are_read_as_they_are(tmp_path):
         stream.write("eins\nzwei\n")
     assert gzip.decompress((tmp_path / "text.gz").read_bytes()) == b"eins\nzwei\n"
     assert list(read_lines(tmp_path / "text.gz")) == ["eins", "zwei"]
+
+
+@pytest.mark.parametrize(("ending", "program"), [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat")])
+def test_packed_bytes_under_another_name_are_recognised(tmp_path, ending, program):
+    with atomic_write(tmp_path / f"packed{ending}") as stream:
+        stream.write("one\ntwo\n")
+    plain = (tmp_path / f"packed{ending}").rename(tmp_path / "plain")
+    with pytest.raises(
+        InputError, match=rf"plain, line 1: packed bytes; .* through {program}, or give a file named \*{ending}"
+    ):
+        list(read_lines(plain))
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -309,6 +321,26 @@ def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
         pass
     assert path.read_bytes() == content
     assert linked.is_symlink()
+
+
+@pytest.mark.parametrize("use", [atomic_write, atomic_folder, lambda path: locked(path.with_name("lock"), path)])
+def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypatch, use):
+    """The names of temporary files and of locks say nothing."""
+
+    def refuse(path, *others, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for name in ("open", "mkdir"):
+        monkeypatch.setattr(os, name, refuse)
+    with pytest.raises(PermissionError) as caught, use(tmp_path / "given"):
+        pass
+    assert caught.value.filename == str(tmp_path / "given")
+
+
+def test_a_file_within_that_cannot_be_written_is_the_one_that_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, atomic_folder(tmp_path / "given", "marker") as work:
+        (work / "none" / "x").write_text("x")
+    assert caught.value.filename == str(tmp_path / "given")
 
 
 def test_a_lock_of_a_killed_process_is_taken(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME, at_least, output_path
 
@@ -160,10 +160,9 @@ def embedder(
         text = Text(window, args.lang, file, start + np.arange(len(window)), total)
         try:
             embeddings = encoder.embed(text, counts)[:, : args.truncate_dim]
-        except InputError as error:
-            if args.on_long != "error":
-                raise
-            raise InputError(f"counted from line {start + 1:,} of the input: {error}") from None
+        except SentenceError as error:
+            row, sentence, why = error.args
+            raise InputError(f"{place(args.input, start + row)}: {sentence!r:.60}: {why}") from None
         return to_unit_length(embeddings) if args.normalize else embeddings
 
     return encode
@@ -214,6 +213,21 @@ def count_lines(paths: list[str]) -> int | None:
     if not count:
         raise InputError(f"{' '.join(paths)}: empty file; expected one sentence a line")
     return count
+
+
+def place(paths: list[str], number: int) -> str:
+    """Name the file and the line of a line of all inputs together, from 0; after a stream its number alone."""
+    if len(paths) == 1:
+        return f"{paths[0]}, line {number + 1:,}"
+    before = 0
+    for path in paths:
+        if not Path(path).is_file():
+            break
+        count = sum(1 for _ in read_lines(path))
+        if number < before + count:
+            return f"{path}, line {number - before + 1:,}"
+        before += count
+    return f"line {number + 1:,} of the input"
 
 
 def part_of_parts(text: str) -> tuple[int, int]:

@@ -4,11 +4,11 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
+from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS, SEARCH_PRECISIONS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.options import rerank_option, search_options
+from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, rerank_option, search_options
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.ranges import FINITE, at_least, file_path, output_path
@@ -64,8 +64,10 @@ def run(args: argparse.Namespace) -> None:
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
     refuse_idf(args)
-    if args.kind != "flat" and args.precision != "float32":
-        raise InputError(f"--precision {args.precision} with --kind {args.kind}; expected it with --kind flat alone")
+    for option, default in (("precision", SEARCH_PRECISIONS[0]), ("memory", MEMORY_MB)):
+        value = getattr(args, option)
+        if args.kind != "flat" and value != default:
+            raise InputError(f"--{option} {value} with --kind {args.kind}; expected it with --kind flat alone")
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     for path in (args.source, args.target):
         if not path.is_file():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.optional import check_device
 from fairseq_lxsr.ranges import FILE_NAME, at_least
 from fairseq_lxsr.stored import parse_json
 
@@ -22,6 +23,8 @@ ANY_MODEL = (
     "folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated as LANG=... for languages "
     "that have a model each"
 )
+
+ARCHIVE = b"PK\x03\x04"  # torch saves checkpoints as zip archives
 
 
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
@@ -62,24 +65,6 @@ def model_name(text: str) -> str:
     return text
 
 
-def check_device(args: argparse.Namespace) -> None:
-    """Check that --device names a device of this machine.
-
-    Raises:
-        InputError: for a --device that is not there.
-    """
-    if args.device in (None, "cpu"):
-        return  # torch may not be installed, and loads for seconds
-    import torch
-
-    kind, _, number = args.device.partition(":")
-    count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
-    if not count or (":" in args.device and number not in map(str, range(count))):
-        gpus = torch.cuda.device_count()
-        there = f"cpu, or cuda:0 to cuda:{gpus - 1}" if gpus else "cpu, as torch finds no CUDA here"
-        raise InputError(f"--device {args.device}; expected {there}")
-
-
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     """Load the encoder that --model names, once or for several languages.
 
@@ -89,7 +74,8 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     """
     from fairseq_lxsr.embeddings import ByLanguage
 
-    check_device(args)
+    check_device(args.device, "--device")
+    check_language(args)
     named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
     if not named and len(args.model) == 1:
         return _load(args.model[0], args, options)
@@ -103,6 +89,29 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
 def names_languages(args: argparse.Namespace) -> bool:
     """Return whether --model names the languages of its models, so that vectors depend on --lang."""
     return any(map(_names_language, args.model))
+
+
+def check_language(args: argparse.Namespace) -> None:
+    """Check that the languages of the text are given where --model names languages, and --lang only there.
+
+    Raises:
+        InputError: naming the options.
+    """
+    named = [spec.partition("=")[0] for spec in args.model if _names_language(spec)]
+    models = " ".join(args.model)
+    for option, is_used, example in (
+        ("lang", True, named[:1]),
+        ("lang_pair", True, named[:2]),
+        ("lang_pairs", "source" in args and args.source, named[:2]),
+    ):
+        if named and is_used and option in args and not getattr(args, option):
+            option = f"--{option.replace('_', '-')}"
+            raise InputError(
+                f"--model {models} without {option}; expected the languages of the text, for example {option} "
+                + "-".join(example)
+            )
+    if not named and "lang" in args and args.lang:
+        raise InputError(f"--lang {args.lang} with --model {models}, which names no language; leave it out")
 
 
 def refuse_idf(args: argparse.Namespace) -> None:
@@ -155,10 +164,26 @@ def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Enco
     if args.untrained:
         raise InputError(f"--untrained with --model {name}; expected a model folder of `lxsr export folder`")
     if path.is_file():
+        _refuse_checkpoint(path)
         return embeddings.WordVectors(path, args.word_weights, show_progress=True)
     if embeddings.is_stored(path):
         return embeddings.StoredEmbeddings(path, args.raw_dim)
     return embeddings.sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
+
+
+def _refuse_checkpoint(path: Path) -> None:
+    """Refuse a checkpoint of fairseq-train, before it is read as word vectors.
+
+    Raises:
+        InputError: for a name or a beginning of one.
+    """
+    with open(path, "rb") as stream:
+        is_archive = stream.read(len(ARCHIVE)) == ARCHIVE
+    if is_archive or path.suffix == ".pt":
+        raise InputError(
+            f"--model {path}: a checkpoint or an archive; expected a model folder, of `lxsr export folder --checkpoint "
+            "FILE.pt --output FOLDER`, or word vectors"
+        )
 
 
 def _is_ours(folder: Path) -> bool:

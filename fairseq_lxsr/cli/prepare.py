@@ -119,7 +119,7 @@ def subword_options(parser: argparse.ArgumentParser) -> None:
         "--lowercase",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="lower-case all text, here and later when encoding",
+        help="lower-case all text, here and later when encoding (default: yes; --no-lowercase keeps capitals)",
     )
     help_text = "share of characters that get a piece; 0.9995 for scripts of thousands of characters"
     add_number(parser, SubwordOptions, "character_coverage", help_text)

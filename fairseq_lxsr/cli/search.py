@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -11,18 +12,20 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
 from fairseq_lxsr.files import atomic_write, is_blank, one_line, read_lines, refuse_overlap, restore_folder
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
 
     from fairseq_lxsr.embeddings import Encoder, Text
     from fairseq_lxsr.search import CorpusIndex, Hit
+
+PROBES = 32
 
 
 def add_parser(verbs) -> None:
@@ -64,13 +67,16 @@ def _add_search_parser(verbs) -> None:
         metavar="FILE.tsv",
         help="write query, score, line of the corpus, sentence here, not to the screen; - for standard output",
     )
+    parser.add_argument(
+        "--numbered", action="store_true", help="with --output: a first column with the line of the query, from 1"
+    )
     parser.add_argument("--k", type=at_least(1), default=5, metavar="N", help="sentences to find (default: 5)")
     parser.add_argument(
         "--probes",
         type=at_least(1),
-        default=32,
+        default=PROBES,
         metavar="N",
-        help="lists of ivf to look at; more finds more (default: 32)",
+        help=f"lists of ivf to look at; more finds more (default: {PROBES})",
     )
     rerank_option(parser)
     parser.set_defaults(run=run_search)
@@ -93,12 +99,16 @@ def run_index(args: argparse.Namespace) -> None:
         return
     encoder = load_any(args, show_progress=False)
     check_kind(args.kind, args.lists, encoder.width)
-    lines = tqdm(read_lines(args.input), desc="index", unit=" sentences", disable=None)
+    read: Counter[str] = Counter()
+    lines = tqdm(counted(read_lines(args.input), read), desc="index", unit=" sentences", disable=None)
     encode = embedder(args, count(args.input), encoder)
     index = CorpusIndex.build(
         args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
     )
-    print(f"{args.output}: {args.kind} index of {len(index):,} sentences, model {encoder.fingerprint}")
+    print(
+        f"{args.output}: {args.kind} index of {len(index):,} sentences{left_out(read, len(index))}, "
+        f"model {encoder.fingerprint}"
+    )
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
@@ -110,11 +120,25 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         encode = partial(embedder, args, count(args.input))
         language = args.lang if names_languages(args) else ""
         options = IndexOptions(args.kind, args.lists, model_folder(args), language)
-        done = index_shards(read_lines(args.input), args.output, encode, those, shard_lines(args), options)
+        read: Counter[str] = Counter()
+        lines = counted(read_lines(args.input), read)
+        done = index_shards(lines, args.output, encode, those, shard_lines(args), options)
     print(
-        f"{args.output}: {args.kind} index of {done['sentences']:,} sentences, model {those.model}, "
-        f"{summary(done, those)}"
+        f"{args.output}: {args.kind} index of {done['sentences']:,} sentences{left_out(read, done['sentences'])}, "
+        f"model {those.model}, {summary(done, those)}"
     )
+
+
+def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
+    """Yield lines and count them."""
+    for line in lines:
+        counts["lines"] += 1
+        yield line
+
+
+def left_out(read: Counter[str], kept: int) -> str:
+    """Say how many of the lines that were read are empty, where some are."""
+    return f", {read['lines'] - kept:,} empty" if read["lines"] > kept else ""
 
 
 def model_folder(args: argparse.Namespace) -> str:
@@ -152,8 +176,13 @@ def run_search(args: argparse.Namespace) -> None:
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
+    if args.numbered and not args.output:
+        raise InputError("--numbered without --output; expected --output FILE.tsv, whose first column it is")
     refuse_idf(args)
     index = open_index(args.index)
+    kind = str(index.config.get("kind", ""))
+    if args.probes != PROBES and not kind.startswith("ivf"):
+        raise InputError(f"--probes {args.probes} with an index of kind {kind}, which has no lists; leave it out")
     args.model = args.model or [index_model(index, args.index)]
     refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)
@@ -168,7 +197,10 @@ def run_search(args: argparse.Namespace) -> None:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode, again = embedder(args, count(args.input), encoder), reranker(encoder, args)
-    write(args.output, text, index.search(text, encode, args.k, args.probes, again))
+    found = index.search(text, encode, args.k, args.probes, again)
+    write(args.output, text, found, rows if args.numbered else None)
+    if len(rows) < len(queries):
+        say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:
@@ -187,14 +219,17 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
     return model
 
 
-def write(output: str | None, queries: "Sequence[str]", found: list[list["Hit"]]) -> None:
-    """Write TSV to a file, or readable text to the screen."""
+def write(
+    output: str | None, queries: "Sequence[str]", found: list[list["Hit"]], numbers: "Sequence[int] | None"
+) -> None:
+    """Write TSV to a file, or readable text to the screen; `numbers` of the queries, from 0, begin the TSV's rows."""
     if output:
+        names = [one_line(query) for query in queries]
+        if numbers is not None:
+            names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
         with nullcontext(sys.stdout) if output == "-" else atomic_write(output) as stream:
-            for query, hits in zip(queries, found, strict=True):
-                stream.writelines(
-                    f"{one_line(query)}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits
-                )
+            for name, hits in zip(names, found, strict=True):
+                stream.writelines(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
         return
     for query, hits in zip(queries, found, strict=True):
         print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")

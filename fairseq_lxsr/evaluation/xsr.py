@@ -21,12 +21,17 @@ MAX_QUERIES = 2_000
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Aligned sentences; the first `queries` of each side are the queries."""
+    """Aligned sentences; the first `queries` of each side are the queries.
+
+    `empty` and `repeated` count the pairs that `select` dropped, by the reason.
+    """
 
     source: Text
     target: Text
     queries: int
     seed: int
+    empty: int = 0
+    repeated: int = 0
 
 
 def select(
@@ -44,24 +49,28 @@ def select(
         InputError: where fewer than 10 pairs are left, because P@10 would have no meaning.
     """
     kept: list[tuple[str, str, int]] = []
-    row = -1
+    row, empty = -1, 0
     seen: tuple[set[str], set[str]] = (set(), set())
     for row, (source, target) in enumerate(pairs):
         pair = (source.strip().lower(), target.strip().lower())
-        if any(map(is_blank, pair)) or pair[0] in seen[0] or pair[1] in seen[1]:
+        if any(map(is_blank, pair)):
+            empty += 1
+            continue
+        if pair[0] in seen[0] or pair[1] in seen[1]:
             continue
         seen[0].add(pair[0])
         seen[1].add(pair[1])
         kept.append((*pair, row))
     if len(kept) < max(RANKS):
         raise InputError(f"{len(kept)} usable sentence pairs; expected at least {max(RANKS)}: give more aligned text")
+    repeated = row + 1 - empty - len(kept)
     random.Random(seed).shuffle(kept)
     left, right, rows = zip(*kept[:MAX_CANDIDATES], strict=True)
     sides = [
         Text(lines, language, file, np.array(rows), total=row + 1)
         for lines, language, file in zip((left, right), languages, files, strict=True)
     ]
-    return RetrievalSet(sides[0], sides[1], min(MAX_QUERIES, len(rows)), seed)
+    return RetrievalSet(sides[0], sides[1], min(MAX_QUERIES, len(rows)), seed, empty, repeated)
 
 
 def precision_at(

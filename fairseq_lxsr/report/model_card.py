@@ -11,6 +11,7 @@ import numpy as np
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.report.text_sources import TextSources
@@ -116,14 +117,29 @@ def _training(training: dict[str, Any]) -> str:
 
 
 def _scores(scores: Sequence[Score]) -> str:
+    scores = list(latest(scores).values())
     if not scores:
         return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
     rows = [
-        (f"{score.protocol} {score.task}", ", ".join(f"{name} {value:.1f}" for name, value in score.values.items()))
-        for score in scores
+        (name, ", ".join(f"{value} {percent:.1f}" for value, percent in score.values.items()))
+        for name, score in zip(_names(scores), scores, strict=True)
     ]
     signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
     return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
+
+
+def _names(scores: Sequence[Score]) -> list[str]:
+    """Name scores by protocol, task and those settings that differ between scores of this task."""
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for score in scores:
+        alike.setdefault((score.protocol, score.task), []).append(score.signed_settings)
+    names = []
+    for score in scores:
+        others = alike[score.protocol, score.task]
+        own = {k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)}
+        differing = (str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())
+        names.append(", ".join([f"{score.protocol} {score.task}", *differing]))
+    return names
 
 
 def _size(folder: Path, encoder: Any) -> str:

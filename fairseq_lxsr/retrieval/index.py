@@ -1,6 +1,7 @@
 """Indexes on disk: exact search by numpy; approximate and compressed search by faiss, which need not be installed."""
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,14 @@ from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neig
 
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
-MIN_ROWS_PER_LIST = 39  # faiss warns below this number
+MIN_ROWS_PER_LIST = 39  # faiss warns below this number, for a list and for each value of a byte
 PQ_WIDTH = 8  # dimensions per byte
 MIN_PQ_ROWS = 256  # number of values of a byte
 RESCORED, RESCORED_PER_K = 100, 10  # candidates of `binary` that are scored again, at least, and for each neighbour
 LARGEST_VECTOR = 64  # times the bytes of the file; the tables that faiss derives for ivf-pq are 32 times its centroids
 
 _limit = threading.Lock()
+logger = logging.getLogger(__name__)
 
 
 def default_lists(count: int) -> int:
@@ -93,12 +95,26 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
         index = _binary_index(width)
     else:
         index = faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
+    if kind.startswith("ivf"):
+        _warn_if_few(index, kind, count)
     sample = min(count, max(lists * TRAINING_ROWS_PER_LIST, 256 * MIN_ROWS_PER_LIST))
     chosen = np.sort(np.random.default_rng(seed).choice(count, sample, replace=False))
     index.train(normalise_rows(embeddings[chosen]))
     for start in range(0, count, ADD_ROWS):
         index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))
     return index
+
+
+def _warn_if_few(index: Any, kind: str, count: int) -> None:
+    """Warn where lists or codes are learnt from few vectors, once: faiss would for each part of a code."""
+    parts = [(index.nlist, index.cp)]
+    if kind == "ivf-pq":
+        parts.append((MIN_PQ_ROWS, index.pq.cp))
+    for _, learning in parts:
+        learning.min_points_per_centroid = 1
+    enough = MIN_ROWS_PER_LIST * max(centroids for centroids, _ in parts)
+    if count < enough:
+        logger.warning(f"{kind} of {count:,} vectors, learnt from fewer than {enough:,}: it finds less; flat finds all")
 
 
 def _binary_index(width: int) -> Any:

@@ -28,7 +28,10 @@ Encode = Callable[[Text], np.ndarray]
 
 @dataclass(frozen=True)
 class Hit:
-    """A found sentence: cosine, or score of a `Reranker`; line number in the corpus from 0; text."""
+    """A found sentence: cosine, or score of a `Reranker`; line number in the corpus; text.
+
+    `line` counts from 0, as Python does; the TSV of `lxsr search --output` counts from 1, as editors do.
+    """
 
     score: float
     line: int
@@ -84,7 +87,12 @@ class CorpusIndex:
             lists: as in `retrieval.build_index`.
             model_folder: path of the model, stored for later searches.
             first: number of the first sentence in the corpus, from 0.
+
+        Raises:
+            TypeError: for one string.
         """
+        if isinstance(sentences, str):
+            raise TypeError("sentences is a str; expected a list of sentences")
         with atomic_folder(folder, CONFIG_FILE) as work:
             lines, offsets, width = _write_blocks(work, enumerate(sentences, first), encode)
             count = len(lines)
@@ -141,7 +149,7 @@ class CorpusIndex:
         """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
 
         Args:
-            queries: sentences to search for.
+            queries: N sentences to search for; for none the result is empty.
             encode: as in `build`, with the same model.
             k: number of sentences to find.
             probes: see `retrieval.search_index`.
@@ -149,7 +157,12 @@ class CorpusIndex:
 
         Raises:
             InputError: for a query whose embedding is zero (it has no known piece), and for a depth below k.
+            TypeError: for one string.
         """
+        if isinstance(queries, str):
+            raise TypeError("queries is a str; expected a list of sentences")
+        if not len(queries):
+            return []
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
         check_directions(embeddings, text.where)
@@ -195,6 +208,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
     Hashing takes longer than a search, so files that nobody has touched since they were hashed are not hashed again.
     """
+    if not (folder / CONFIG_FILE).is_file():
+        why = f"it has no {CONFIG_FILE}" if folder.is_dir() else "no such folder"
+        raise InputError(f"{folder}: not an index, {why}; make one with `lxsr index`")
     try:
         config = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         version = config["format_version"]

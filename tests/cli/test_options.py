@@ -59,6 +59,12 @@ def test_default_numbers_are_in_their_ranges():
             assert action.default in action.type, (program, action.option_strings)
 
 
+def test_options_that_are_on_say_so():
+    for program, action in options():
+        if isinstance(action, argparse.BooleanOptionalAction) and action.default:
+            assert "default: yes" in action.help, (program, action.option_strings)
+
+
 @pytest.mark.parametrize("part", ["0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2"])
 def test_parts_that_are_none(part):
     refused(lxsr_here("embed", "--shard", part, check=False), "argument --shard:", "expected for example 2/4")

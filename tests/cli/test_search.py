@@ -1,11 +1,53 @@
-"""`lxsr search`: the model that an index names."""
+"""`lxsr index` and `lxsr search` on the command line."""
 
 from types import SimpleNamespace
 
 import pytest
+import small_model
+from conftest import lxsr_here, refused
 
 from fairseq_lxsr.cli.search import index_model
 from fairseq_lxsr.errors import InputError
+
+CORPUS = ["the dog sees a house", "", "a cat", " \u200b", "a dog"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    small_model.write_folder(folder / "model")
+    (folder / "corpus").write_text("\n".join(CORPUS) + "\n", encoding="utf-8")
+    (folder / "queries").write_text("a cat\n\n \na dog\n")
+    lxsr_here("index", "--model", folder / "model", "--input", folder / "corpus", "--output", folder / "index")
+    return folder
+
+
+def search(where, *arguments, **options):
+    return lxsr_here("search", "--index", where / "index", *arguments, **options)
+
+
+def test_empty_lines_of_a_corpus_are_counted(folder):
+    command = ("index", "--model", "model", "--output", "other", "--input")
+    assert "flat index of 3 sentences, 2 empty, model" in lxsr_here(*command, "corpus", folder=folder).stdout
+    (folder / "whole").write_text("a cat\na dog\n")
+    assert "flat index of 2 sentences, model" in lxsr_here(*command, "whole", folder=folder).stdout
+
+
+def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
+    done = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-", "--numbered")
+    assert done.stdout == "1\ta cat\t1.000000\t3\ta cat\n4\ta dog\t1.000000\t5\ta dog\n"
+    assert done.stderr == "2 of 4 queries are empty: left out\n"
+    plain = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-").stdout
+    assert plain == "".join(line.partition("\t")[2] for line in done.stdout.splitlines(keepends=True))
+    refused(search(folder, "--numbered", "a cat", check=False), "--numbered without --output")
+
+
+def test_options_without_effect_are_refused(folder):
+    refused(search(folder, "--probes", 4, "a cat", check=False), "--probes 4 with an index of kind flat")
+    texts = ("--source", "corpus", "--target", "corpus")
+    for option, value in (("--memory", 64), ("--precision", "bfloat16")):
+        command = ("mine", "--model", "model", *texts, "--output", "mined", "--kind", "int8", option, value)
+        refused(lxsr_here(*command, check=False, folder=folder), f"{option} {value} with --kind int8; expected it with")
 
 
 def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):

@@ -1,12 +1,15 @@
 """Every verb that makes vectors takes every system, and a new format is one file."""
 
+import os
 import sys
 
 import numpy as np
 import pytest
+import small_model
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr import choices
+from fairseq_lxsr.cli.embed import place
 from fairseq_lxsr.embeddings import Text, WordVectors, formats, read_embeddings
 
 WORDS = ("red", "green", "blue", "black", "white")
@@ -57,6 +60,16 @@ def test_options_of_model_folders_are_refused_for_others(folder, options):
     assert not (folder / "o.npy").exists()
 
 
+def test_a_long_line_is_named_by_its_file(folder):
+    model = small_model.write_folder(folder / "model")  # reads 40 pieces
+    (folder / "other").write_text("a cat\n" + "a dog " * 30 + "\n")
+    for inputs in (("other",), ("text.en", "other"), ("text.en", "other", "--shard", "2/2")):
+        command = ("embed", "--model", model, "--output", folder / "o.npy", "--on-long", "error", "--input")
+        refused(lxsr_here(*command, *inputs, check=False, folder=folder), "error: other, line 2: ", "at most 40")
+    os.mkfifo(folder / "pipe")  # what cannot be read again has no lines to count
+    assert place(["text.en", str(folder / "pipe")], 6) == "line 7 of the input"
+
+
 def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(folder):
     text, model = folder / "text.en", ("--model", folder / "words.vec", "--word-weights", "idf")
     lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", folder / "index")
@@ -79,6 +92,23 @@ def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
     refused(lxsr_here(*command, "--lang", "fr", "--resume", check=False), "language")
     lxsr_here(*command, "--lang", "fr")
     assert np.load(folder / "o.npy")[2].tolist() == [4, 3, 2, 1]
+
+
+def test_the_language_is_named_where_the_model_depends_on_it(folder):
+    several = ("--model", "en=words.vec", "--model", "fr=words.vec")
+    texts = ("--source", "text.en", "--target", "text.en")
+    for command, option in (
+        (("embed", "--input", "text.en", "--output", "o"), "--lang en"),
+        (("index", "--input", "text.en", "--output", "o"), "--lang en"),
+        (("mine", *texts, "--output", "o"), "--lang-pair en-fr"),
+        (("score", *texts), "--lang-pair en-fr"),
+        (("eval", "xsr", *texts), "--lang-pairs en-fr"),
+    ):
+        done = lxsr_here(*command, *several, check=False, folder=folder)
+        refused(done, f"without {option.split()[0]}; ", f"for example {option}")
+    command = ("index", "--input", "text.en", "--output", "o", "--model", "words.vec", "--lang", "en")
+    refused(lxsr_here(*command, check=False, folder=folder), "--lang en with", "names no language; leave it out")
+    assert not (folder / "o").exists()
 
 
 def test_an_index_of_one_of_several_models(folder):

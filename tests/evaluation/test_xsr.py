@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import small_model
+from conftest import lxsr_here
 from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.embeddings import Text
@@ -71,8 +73,19 @@ def test_text_of_the_protocol():
     assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == expected
     assert [messy[row][0].lower() for row in chosen.source.rows] == list(chosen.source.lines)
     assert chosen.queries == 12
+    assert (chosen.empty, chosen.repeated) == (3, 2)
     assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
     assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
+
+
+def test_the_command_counts_what_is_left_out(tmp_path):
+    small_model.write_folder(tmp_path / "model")
+    for side in ("s", "t"):
+        (tmp_path / side).write_text("".join(f"a dog {i}\n" for i in range(12)) + f"{side}\n" * 3 + "\n")
+    arguments = ("--model", "model", "--source", "s", "--target", "t", "--metric", "nn")
+    done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
+    left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence that stood before are left out"
+    assert left_out in done.stderr.splitlines()
 
 
 def test_limits_of_the_protocol(monkeypatch):

@@ -178,7 +178,7 @@ def test_data_cut_off(tmp_path, toy_work, task):
         ("sentencepiece.model", lambda path: path.write_bytes(b"x"), "differs"),
         ("dict.txt", lambda path: path.unlink(), "not whole"),
         ("config.json", lambda path: path.write_text("{"), "not the description of a model folder"),
-        ("config.json", lambda path: path.unlink(), "not the description of a model folder"),
+        ("config.json", lambda path: path.unlink(), "no such file, so the folder is no model"),
         (
             "config.json",
             lambda path: path.write_text(path.read_text().replace('version": 1', 'version": 9')),

@@ -141,7 +141,7 @@ def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
     [
         (("--shard", "4/3"), ("--shard", "4/3", "2/4")),
         (("--truncate-dim", 99), ("--truncate-dim 99", "1 to 32")),
-        (("--on-long", "error"), ("from line 1 of the input: sentence 302, 'the dog", "pieces; expected at most")),
+        (("--on-long", "error"), ("in.txt, line 302: 'the dog", "pieces; expected at most")),
     ],
 )
 def test_bad_options(toy_model, text, tmp_path, options, fragments):

@@ -131,9 +131,9 @@ def test_an_archive_is_fetched_once(made, server, tmp_path):
     assert encoder.folder.name == "lxsr-toy"
     assert sorted(path.name for path in kept(tmp_path)) == sorted(path.name for path in made.iterdir())
     (tmp_path / "t.en").write_text("one dog\n")
-    options = ["--input", tmp_path / "t.en", "--lang", "en"]
+    options = ["--input", tmp_path / "t.en"]
     lxsr_here("index", "--model", model, *options, "--output", tmp_path / "index")
-    lxsr_here("index", "--model", f"en={model}", *options, "--output", tmp_path / "other")
+    lxsr_here("index", "--model", f"en={model}", "--lang", "en", *options, "--output", tmp_path / "other")
     assert len(server.requests) == 2
 
 

@@ -117,6 +117,27 @@ def test_scores_come_with_their_signatures(tmp_path, folder):
     assert SentenceEncoder.from_pretrained(folder).encode(["A dog."]).shape[0] == 1
 
 
+def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
+    fingerprint = SentenceEncoder.from_pretrained(bag).fingerprint
+    scores = [
+        Score("xsr", task, {"P@1": value}, {"metric": metric, "queries": 20, "model": fingerprint})
+        for task, metric, value in (
+            ("en->fr", "nn-cosine", 91.0),
+            ("en->fr", "csls-k10", 92.0),
+            ("en->fr", "csls-k10", 93.0),  # measured again
+            ("en->de", "nn-cosine", 94.0),
+        )
+    ]
+    append_scores(tmp_path / "scores.jsonl", scores)
+    lxsr_here("export", "card", "--model", bag, "--scores", tmp_path / "scores.jsonl")
+    rows = [line for line in (bag / "README.md").read_text().splitlines() if line.startswith("| xsr")]
+    assert rows == [
+        "| xsr en->fr, nn-cosine | P@1 91.0 |",
+        "| xsr en->fr, csls-k10 | P@1 93.0 |",
+        "| xsr en->de | P@1 94.0 |",
+    ]
+
+
 def test_scores_of_another_model_are_refused(tmp_path, folder):
     append_scores(tmp_path / "scores.jsonl", [score_of("0123456789ab")])
     before = (folder / "README.md").read_text()

@@ -116,6 +116,18 @@ def test_signs_alone_are_worse_than_scored_again():
     assert alone < 0.7 < 0.9 < again
 
 
+@pytest.mark.parametrize(("kind", "lists", "enough"), [("ivf-pq", None, "9,984"), ("ivf", 100, "3,900")])
+def test_few_vectors_are_warned_of_once(kind, lists, enough, capfd, caplog):
+    build_index(CANDIDATES, kind, lists)
+    assert caplog.messages == [
+        f"{kind} of 2,000 vectors, learnt from fewer than {enough}: it finds less; flat finds all"
+    ]
+    assert "WARNING" not in capfd.readouterr().err  # of faiss
+    caplog.clear()
+    build_index(CANDIDATES, "ivf")
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize("kind", ["binary", "ivf"])
 def test_the_same_bytes_in_the_same_seed(tmp_path, kind):
     for name in ("a", "b"):

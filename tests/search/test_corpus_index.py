@@ -45,6 +45,16 @@ def test_more_than_there_are(tmp_path):
     assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
 
 
+def test_no_query_finds_nothing_and_a_string_is_no_list(tmp_path):
+    with pytest.raises(TypeError, match="sentences is a str; expected a list"):
+        CorpusIndex.build(tmp_path / "index", "número 5", encode, "model")
+    assert list(tmp_path.iterdir()) == []
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:3], encode, "model")
+    assert index.search([], encode) == []
+    with pytest.raises(TypeError, match="queries is a str; expected a list"):
+        index.search("número 5", encode)
+
+
 def test_nothing_half_built_is_left(tmp_path):
     def broken(sentences):
         raise RuntimeError("power cut")
@@ -74,8 +84,10 @@ def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
 
 
 def test_a_changed_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="not an index"):
+    with pytest.raises(InputError, match=r"not an index, it has no index\.json; make one with `lxsr index`"):
         CorpusIndex.load(tmp_path)
+    with pytest.raises(InputError, match="gone: not an index, no such folder"):
+        CorpusIndex.load(tmp_path / "gone")
     CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
     (tmp_path / "index" / "sentences.txt").write_text("changed")
     with pytest.raises(InputError, match=r"sentences\.txt: missing or changed"):

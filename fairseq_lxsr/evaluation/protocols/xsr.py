@@ -6,6 +6,7 @@ from itertools import chain, starmap
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import METRICS
+from fairseq_lxsr.errors import say
 from fairseq_lxsr.evaluation.protocols.options import (
     aligned_files,
     aligned_options,
@@ -57,6 +58,11 @@ class SentenceRetrieval(Protocol):
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
             def of_pair(first: str, second: str, source: str, target: str) -> "list[Score]":
                 texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
+                if texts.empty or texts.repeated:
+                    say(
+                        f"{source}, {target}: of {texts.source.total:,} pairs, {texts.empty:,} with an empty side and "
+                        f"{texts.repeated:,} with a sentence that stood before are left out"
+                    )
                 again = reranker(encoder, args)
                 return signed(xsr.evaluate(texts, encoder, metrics, again, **search_settings(args)), args)
 
