@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from fairseq_lxsr.choices import EMBEDDING_DTYPES
 from fairseq_lxsr.embeddings.calibration import Calibration, StoredCodes
 from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.embeddings.formats import all_formats, format_of_file
+from fairseq_lxsr.embeddings.stream import hash_lines
 from fairseq_lxsr.embeddings.text import Text, count_zeros
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import sha256
+from fairseq_lxsr.files import one_line, read_lines, sha256
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 from fairseq_lxsr.stored import is_count, parse_json
@@ -23,7 +25,7 @@ class StoredEmbeddings:
     """Reads embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or another format.
 
     NAME may omit the .gz or .txt of the text file. Row i belongs to line i of the text file.
-    Files that `lxsr embed` described in FILE.json must come from one model.
+    Files that `lxsr embed` described in FILE.json must come from one model, and each from the lines of its text file.
 
     Args:
         raw_width: D of LASER-raw files without a description.
@@ -34,6 +36,7 @@ class StoredEmbeddings:
         self.raw_width = raw_width
         self.text_of: dict[Path, str] = {}
         self.model_of: dict[Path, str] = {}
+        self.checked: set[Path] = set()  # files whose text was compared
 
     @cached_property
     def fingerprint(self) -> str:
@@ -64,6 +67,9 @@ class StoredEmbeddings:
             raise InputError(
                 f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
             )
+        if len(text) and "text" in about and path not in self.checked:
+            _check_text(path, about["text"], text)
+            self.checked.add(path)
         with np.errstate(over="ignore"):  # infinity is refused later, where the vectors are used
             vectors = np.asarray(stored[rows], dtype=np.float32)
         return count_zeros(vectors, counts)
@@ -90,8 +96,30 @@ class StoredEmbeddings:
         )
 
 
+def _check_text(path: Path, embedded: str, text: Text) -> None:
+    """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines.
+
+    Raises:
+        InputError: where neither has it; some rows of a file whose lines are no sentences are not compared.
+    """
+    readings = [iter(text.lines)] if text.rows is None else []
+    if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
+        readings.append(read_lines(text.file, max_words=None))
+    if readings and all(hash_lines(lines)[1] != embedded for lines in readings):
+        raise InputError(f"{path}: embeddings of other lines than {text.file} has, or in another order; embed it again")
+
+
+def _holds_sentences(text: Text) -> bool:
+    """Return whether the lines of the file are the sentences, and not rows with several columns."""
+    assert text.rows is not None
+    line = next(islice(read_lines(text.file, max_words=None), int(text.rows[0]), None), "")
+    return one_line(line).lower() == one_line(text[0]).lower()
+
+
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the description of embeddings by `lxsr embed`: model, dimension, dtype, calibration of int8; empty for none.
+    """Read the description of embeddings by `lxsr embed`; empty for none.
+
+    It has model, dimension, dtype, calibration of int8, and the hash of the text where that is known.
 
     Raises:
         InputError: for a file that is not such a description.
@@ -106,6 +134,8 @@ def read_description(path: Path) -> dict[str, Any]:
             raise TypeError(f"model {found['model']!r:.40}, dimension {found['dimension']!r:.40}")
         if found["dtype"] not in EMBEDDING_DTYPES:
             raise ValueError(f"dtype {found['dtype']!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
+        if isinstance(index.get("text"), str):
+            found["text"] = index["text"]
         if found["dtype"] == "int8":
             found["calibration"] = Calibration.from_json(index["calibration"], found["dimension"])
         return found

@@ -15,6 +15,7 @@ from fairseq_lxsr.embeddings import (
     read_embeddings,
     sentence_transformers_folder,
 )
+from fairseq_lxsr.embeddings.stream import hash_lines
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import xsr
 
@@ -203,3 +204,29 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
     (tmp_path / "fr.npy.json").write_text("[]")
     with pytest.raises(InputError, match=r"fr\.npy\.json: does not describe fr\.npy"):
         system.embed(french)
+
+
+def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_path):
+    lines = ["A dog", "a cat", "", "a bird"]
+    (tmp_path / "test.en").write_text("\n".join(lines) + "\n")
+    (tmp_path / "labelled").write_text("".join(f"1\t{line}\n" for line in lines))
+    about = {"model": "aaaa", "dimension": 3, "dtype": "float32", "text": hash_lines(lines)[1]}
+    for name in ("test.en", "labelled"):
+        np.save(tmp_path / f"{name}.npy", np.ones((4, 3), dtype=np.float32))
+        (tmp_path / f"{name}.npy.json").write_text(json.dumps(about))
+    whole, labelled = str(tmp_path / "test.en"), str(tmp_path / "labelled")
+    rows = np.array([3, 0])
+    for text in (
+        Text(lines, file="elsewhere/test.en"),
+        Text([line.upper() for line in lines], file=whole),  # as a protocol may change them
+        Text(["a bird", "a dog"], file=whole, rows=rows, total=4),
+        Text(lines, file=labelled),
+        Text(["other", "text"], file=labelled, rows=rows, total=4),  # nothing to compare
+    ):
+        assert len(StoredEmbeddings(tmp_path).embed(text)) == len(text)
+    (tmp_path / "test.en").write_text("\n".join(lines[::-1]) + "\n")
+    for text in (Text(lines[::-1], file=whole), Text(["a dog"], file=whole, rows=rows[:1], total=4)):
+        with pytest.raises(InputError, match=r"test\.en\.npy: embeddings of other lines than .*/test\.en has"):
+            StoredEmbeddings(tmp_path).embed(text)
+    (tmp_path / "test.en.npy.json").unlink()
+    assert len(StoredEmbeddings(tmp_path).embed(Text(lines[::-1], file=whole))) == 4
