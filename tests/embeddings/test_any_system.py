@@ -38,6 +38,16 @@ def test_what_a_format_writes_it_reads(folder, name):
     np.testing.assert_array_equal(np.load(folder / "again.npy"), expected[2:])
 
 
+def test_the_name_of_the_output_says_the_format(folder):
+    embed = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output")
+    for name, start in (("o.safetensors", b"\x78"), ("o.npy", b"\x93NUMPY"), ("o.bin", b"\x93NUMPY")):
+        lxsr_here(*embed, folder / name)
+        assert (folder / name).read_bytes().startswith(start), name
+    done = lxsr_here(*embed, folder / "o.raw", "--format", "npy", check=False)
+    refused(done, "--format npy with --output", "o.raw, the name of raw; expected the same")
+    assert not (folder / "o.raw").exists()
+
+
 def test_an_index_of_any_system(folder):
     text, index = folder / "text.en", folder / "index"
     lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", index)
