@@ -195,6 +195,8 @@ def describe(args: argparse.Namespace, fingerprint: str, layout: "Layout", first
         "normalize": args.normalize,
         "on_long": args.on_long,
     }
+    if args.truncate_dim:
+        settings["truncate_dim"] = args.truncate_dim
     if args.dtype == "int8":
         settings["batch_size"] = args.batch_size  # int8 scales are computed per batch
     if names_languages(args):

@@ -1,5 +1,6 @@
 """An encoder that reads embeddings made elsewhere from a folder with one file for each text file."""
 
+import re
 from collections import Counter
 from functools import cached_property
 from itertools import islice
@@ -19,6 +20,17 @@ from fairseq_lxsr.files import one_line, read_lines, sha256
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 from fairseq_lxsr.stored import is_count, parse_json
+
+# options of `lxsr embed` that change vectors, as its descriptions name them, and their values that change nothing
+USUAL: dict[str, tuple[Any, ...]] = {
+    "dtype": ("float32",),
+    "computed_in": ("float32",),
+    "batch_size": (None,),
+    "normalize": (False,),
+    "on_long": ("cut", "error"),
+    "truncate_dim": (None,),
+}
+FINGERPRINT = re.compile(r"[\w.=-]{1,200}")  # what a signature can hold
 
 
 class StoredEmbeddings:
@@ -40,8 +52,15 @@ class StoredEmbeddings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of all embeddings in the folder."""
-        return short_hash(*(f"{path.name}={sha256(path)}" for path in embedding_files(self.folder)))
+        """The model that made all files of the folder, where their descriptions name one; else a hash of the files.
+
+        The options of `lxsr embed` that changed the vectors stand behind the model.
+        """
+        hashes = {path: sha256(path) for path in embedding_files(self.folder)}
+        makers = {_maker(path, checksum) for path, checksum in hashes.items()}
+        if len(makers) == 1 and (maker := makers.pop()):
+            return maker
+        return short_hash(*(f"{path.name}={checksum}" for path, checksum in hashes.items()))
 
     @cached_property
     def width(self) -> int:
@@ -96,6 +115,21 @@ class StoredEmbeddings:
         )
 
 
+def _maker(path: Path, checksum: str) -> str | None:
+    """Return the model that made a file, with options that changed the vectors; None where no description says it.
+
+    Args:
+        path: file of embeddings.
+        checksum: its SHA-256, which a description of this very file has.
+    """
+    about = read_description(path)
+    if not about or about.get("sha256") != checksum:
+        return None
+    changed = (f"-{name}={about.get(name)}" for name, usual in USUAL.items() if about.get(name) not in usual)
+    maker = about["model"] + "".join(changed)
+    return maker if FINGERPRINT.fullmatch(maker) else None
+
+
 def _check_text(path: Path, embedded: str, text: Text) -> None:
     """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines.
 
@@ -119,7 +153,8 @@ def _holds_sentences(text: Text) -> bool:
 def read_description(path: Path) -> dict[str, Any]:
     """Read the description of embeddings by `lxsr embed`; empty for none.
 
-    It has model, dimension, dtype, calibration of int8, and the hash of the text where that is known.
+    Returns:
+        All that it says; `model`, `dimension`, `dtype` and, of int8, `calibration` are there and checked.
 
     Raises:
         InputError: for a file that is not such a description.
@@ -128,17 +163,14 @@ def read_description(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        index = parse_json(beside.read_text(encoding="utf-8"))
-        found: dict[str, Any] = {name: index[name] for name in ("model", "dimension", "dtype")}
-        if not (isinstance(found["model"], str) and is_count(found["dimension"]) and found["dimension"]):
-            raise TypeError(f"model {found['model']!r:.40}, dimension {found['dimension']!r:.40}")
-        if found["dtype"] not in EMBEDDING_DTYPES:
-            raise ValueError(f"dtype {found['dtype']!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
-        if isinstance(index.get("text"), str):
-            found["text"] = index["text"]
-        if found["dtype"] == "int8":
-            found["calibration"] = Calibration.from_json(index["calibration"], found["dimension"])
-        return found
+        found = parse_json(beside.read_text(encoding="utf-8"))
+        model, dimension, dtype = (found[name] for name in ("model", "dimension", "dtype"))
+        if not (isinstance(model, str) and is_count(dimension) and dimension):
+            raise TypeError(f"model {model!r:.40}, dimension {dimension!r:.40}")
+        if dtype not in EMBEDDING_DTYPES:
+            raise ValueError(f"dtype {dtype!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
+        calibration = Calibration.from_json(found["calibration"], dimension) if dtype == "int8" else None
+        return found | {"calibration": calibration}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{beside}: does not describe {path.name} ({error!r}); embed the text again") from None
 

@@ -2,16 +2,19 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
 
 from fairseq_lxsr.embeddings import (
     ByLanguage,
+    Layout,
     StoredEmbeddings,
     Text,
     WordVectors,
     embed,
+    embed_lines,
     read_embeddings,
     sentence_transformers_folder,
 )
@@ -204,6 +207,24 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
     (tmp_path / "fr.npy.json").write_text("[]")
     with pytest.raises(InputError, match=r"fr\.npy\.json: does not describe fr\.npy"):
         system.embed(french)
+
+
+def test_the_fingerprint_of_stored_embeddings_is_their_model(tmp_path):
+    def store(name, values=1.0, **about):
+        settings = {"model": "aaaa", "computed_in": "float32", "normalize": False, "on_long": "cut"} | about
+        layout = Layout("npy", settings.pop("dtype", "float32"), 3)
+        embed_lines(["a", "b"], lambda lines, _: np.full((2, 3), values), tmp_path / name, layout, settings)
+        return StoredEmbeddings(tmp_path).fingerprint
+
+    assert store("en.npy") == store("fr.npy") == store("de.npy", 2, on_long="error") == "aaaa"
+    for about in ({"model": "bbbb"}, {"model": "a|b"}, {"normalize": True}, {"dtype": "int8"}):
+        assert re.fullmatch("[0-9a-f]{12}", store("de.npy", 2, **about))
+    (tmp_path / "de.npy").unlink()
+    store("en.npy", dtype="float16", normalize=True)
+    assert store("fr.npy", dtype="float16", normalize=True) == "aaaa-dtype=float16-normalize=True"
+    assert store("en.npy") != store("fr.npy") == "aaaa"
+    np.save(tmp_path / "en.npy", np.zeros((2, 3)))  # no longer what the description says
+    assert re.fullmatch("[0-9a-f]{12}", StoredEmbeddings(tmp_path).fingerprint)
 
 
 def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_path):
