@@ -138,6 +138,15 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         read_embeddings(tmp_path / name, raw_width=0)
 
 
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8"])
+def test_embeddings_of_another_byte_order_are_converted(tmp_path, dtype):
+    rows = np.arange(12).reshape(4, 3) / 4
+    np.save(tmp_path / "en.npy", rows.astype(dtype))
+    found = StoredEmbeddings(tmp_path).embed(Text(["x"] * 4, file="en"))
+    assert found.dtype == np.dtype("=f4")
+    np.testing.assert_array_equal(found, rows)
+
+
 @pytest.fixture
 def bert(tmp_path):
     """A tiny untrained BERT with tokenizer, as Hugging Face writes it."""
