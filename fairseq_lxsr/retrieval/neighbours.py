@@ -22,6 +22,8 @@ QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # sizes of one matrix product: 32 MB of
 # candidates kept beyond k, so that exact scores decide the order of ties and near ties with the k-th
 SPARE = {"float32": 8, "bfloat16": 24}
 UNIT_TOLERANCE = 5e-7  # rounding error of a normalized row
+# least sum of squares in which those that float32 rounds to nothing do not count, up to width 4 million
+LEAST_SQUARES = np.float32(2.0**-80)
 
 
 def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
@@ -162,13 +164,38 @@ def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Flo
         InputError: for NaN or infinity, naming the row.
     """
     rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
-        norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    if not np.isfinite(norms).all():
-        row = start + int((~np.isfinite(norms)).argmax())
-        raise InputError(f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again")
+    with np.errstate(over="ignore", invalid="ignore"):  # treated below
+        squares = (rows * rows).sum(axis=1, keepdims=True)
+    # without NaN in either; asked of all rows at once, because nearly always none is extreme
+    if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
+        rows, squares = _rescaled(rows, squares)
+        if not np.isfinite(squares).all():
+            row = start + int((~np.isfinite(squares)).argmax())
+            raise InputError(
+                f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again"
+            )
+    norms = np.sqrt(squares)
     one = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
     return rows if one.all() else rows / np.where(one, 1, norms)
+
+
+def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Scale rows of extreme length by the power of two that brings their largest number near one: nothing is rounded.
+
+    Args:
+        rows: vectors [n, D].
+        squares: their sums of squares [n, 1], some of them too small, infinite or NaN.
+
+    Returns:
+        The rows, and their sums of squares; NaN or infinite only where the row has such a number.
+    """
+    extreme = ~((squares >= LEAST_SQUARES) & (squares < np.inf))[:, 0]
+    chosen = rows[extreme]
+    _, exponents = np.frexp(np.abs(chosen).max(axis=1, initial=0, keepdims=True))
+    chosen = np.ldexp(chosen, -exponents)
+    rows, squares = rows.copy(), squares.copy()
+    rows[extreme], squares[extreme] = chosen, (chosen * chosen).sum(axis=1, keepdims=True)
+    return rows, squares
 
 
 def _search(units: FloatArray, candidates, k: int, penalty, memory_mb: int) -> tuple[FloatArray, IntArray]:

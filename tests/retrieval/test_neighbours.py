@@ -153,6 +153,21 @@ def test_a_reversed_view_is_searched():
     assert found[:, 0].tolist() == list(range(49, -1, -1))
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("factor", [2.0**-120, 2.0**-100, 2.0**-41, 2.0**63, 2.0**120])
+def test_vectors_of_any_finite_length_have_the_same_cosines(factor, precision):
+    """Whose squares are 0 or infinite in float32; ordinary rows beside them keep every bit."""
+    rng = np.random.default_rng(6)
+    queries, candidates = (rng.standard_normal((count, 16)).astype(np.float32) for count in (20, 90))
+    expected = nearest_neighbours(queries, candidates, 5)
+    queries[::2], candidates[1::3] = queries[::2] * np.float32(factor), candidates[1::3] * np.float32(factor)
+    scores, found = nearest_neighbours(queries, candidates, 5, precision=precision)
+    np.testing.assert_array_equal(found, expected[1])
+    np.testing.assert_allclose(scores, expected[0], rtol=0, atol=2e-7)
+    ordinary = found[1::2] % 3 != 1
+    np.testing.assert_array_equal(scores[1::2][ordinary], expected[0][1::2][ordinary])
+
+
 def test_zero_rows_stay_zero_and_input_is_untouched():
     rows = np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
     np.testing.assert_allclose(normalise_rows(rows), [[0.6, 0.8], [0.0, 0.0]])
