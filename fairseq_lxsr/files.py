@@ -286,6 +286,21 @@ def check_replaceable(path: Path) -> None:
         raise InputError(f"{path}: exists and is no file, so it is not replaced; choose another name")
 
 
+def check_writable(path: Path) -> None:
+    """Check that `atomic_write` can write a file, before work that takes long.
+
+    Raises:
+        InputError: where it would replace a folder or a device, or cannot be compressed.
+        OSError: where the system does not allow it.
+    """
+    with contextlib.suppress(_NothingWrittenError), atomic_write(path):
+        raise _NothingWrittenError
+
+
+class _NothingWrittenError(Exception):
+    """Ends a write before the file has its name."""
+
+
 def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | Path | None]) -> None:
     """Check that no input is overwritten; every verb calls this before it starts.
 

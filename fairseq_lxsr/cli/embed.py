@@ -41,8 +41,8 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--format",
         choices=EMBEDDING_FORMATS,
-        default="npy",
-        help="npy; raw: rows alone, as LASER's scripts read them; safetensors; parquet (default: npy)",
+        help="npy; raw: rows alone, as LASER's scripts read them; safetensors; parquet (default: what the name of "
+        "--output says, else npy)",
     )
     parser.add_argument(
         "--output-dtype",
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings import Layout, embed_lines, index_path, side_files
     from fairseq_lxsr.embeddings.formats import find_format
 
+    args.format = format_of_output(args)
     find_format(args.format).check()
     refuse_idf(args)
     if in_cluster(args):
@@ -116,6 +117,20 @@ def run_in_cluster(args: argparse.Namespace) -> None:
         f"{args.output}: {done['count']:,} embeddings of width {layout.width}, model {those.model}, "
         f"{summary(done, those)}"
     )
+
+
+def format_of_output(args: argparse.Namespace) -> str:
+    """Return the format that --format or the name of --output says, else npy.
+
+    Raises:
+        InputError: where they say different ones.
+    """
+    from fairseq_lxsr.embeddings.formats import format_name
+
+    named = None if in_cluster(args) else format_name(args.output)  # in a cluster, --output is a folder
+    if named and args.format and named != args.format:
+        raise InputError(f"--format {args.format} with --output {args.output}, the name of {named}; expected the same")
+    return args.format or named or "npy"
 
 
 def load_embedder(args: argparse.Namespace) -> "Encoder":
@@ -179,6 +194,8 @@ def describe(args: argparse.Namespace, fingerprint: str, layout: "Layout", first
         "normalize": args.normalize,
         "on_long": args.on_long,
     }
+    if args.truncate_dim:
+        settings["truncate_dim"] = args.truncate_dim
     if args.dtype == "int8":
         settings["batch_size"] = args.batch_size  # int8 scales are computed per batch
     if names_languages(args):

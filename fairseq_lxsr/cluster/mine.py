@@ -12,9 +12,10 @@ import numpy as np
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
+from fairseq_lxsr.embeddings import Text, width_of
 from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines, is_blank, read_lines
+from fairseq_lxsr.files import Lines, check_writable, is_blank, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
 from fairseq_lxsr.retrieval.index import search_index
 from fairseq_lxsr.search import Mining, Side
@@ -92,8 +93,9 @@ class EmbedDistinct:
 
     def __call__(self, encoder: Load) -> int:
         side = Side(self.corpus.path, encoder(), self.corpus.language)
-        numbers, settings = np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
-        texts = Distinct(side, self.shard.lines(), numbers, self.corpus.total, encoder().width, settings)
+        lines, numbers, settings = self.shard.lines(), np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
+        first = Text(lines[:1], side.language, str(side.path), numbers[:1], self.corpus.total)
+        texts = Distinct(side, lines, numbers, self.corpus.total, width_of(side.encoder, first), settings)
         vectors = embed_distinct(self.part.vectors, texts)
         if self.output != self.part.vectors:
             partial = self.shard.path(f".{self.kind}.partial")
@@ -171,6 +173,7 @@ def mine_shards(
     options = options or Mining()
     if options.rerank:
         raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
+    check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, keep=work is not None):
         sides: list[list[EmbedDistinct]] = [[], []]

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.data_folder import count_pairs
 from fairseq_lxsr.datasets.batch import DrawnPairs
 from fairseq_lxsr.datasets.masking import IntArray
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.stored import open_array
 
 BLOCK = 1 << 22  # numbers checked at a time
-LARGEST = 1_000_000  # largest absolute value: a loss adds squares in float32
+LARGEST = 65_504  # largest absolute value, that of float16: --fp16 turns larger ones into infinity
 
 
 class TeacherEmbeddings:
@@ -75,18 +76,35 @@ def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | N
     return TeacherEmbeddings(*sides) if there else None
 
 
-def embedding_folders(option: str, value: str, num_shards: int) -> list[Path]:
+def embedding_folders(option: str, value: str, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
     """Split the value of an option that names a folder of embeddings, one for each shard of the text or one for all.
 
+    Args:
+        option: name of the option, for messages.
+        value: folders, joined as paths are.
+        shards: data folders.
+        pairs: language pairs to train on.
+
     Raises:
-        InputError: for another number of folders, and for one that does not exist.
+        InputError: for another number of folders, for one that does not exist, and for one that stands for several
+            shards with the same language pair, whose rows cannot all be in it.
     """
     folders = [Path(name) for name in value.split(os.pathsep)]
-    if len(folders) not in (1, num_shards):
-        raise InputError(f"{option}: {len(folders)} folders; expected {num_shards}, as of the text")
+    if len(folders) not in (1, len(shards)):
+        raise InputError(f"{option}: {len(folders)} folders; expected {len(shards)}, as of the text")
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"{option}: {folder}: no such folder; make it with `lxsr embed`")
+    wanted = ",".join(map("-".join, pairs))
+    shard_of: dict[tuple[Path, frozenset[str]], Path] = {}  # whose text the rows of a pair belong to
+    for shard, folder in zip(shards, folders * len(shards), strict=False):  # one folder is that of all shards
+        for name in count_pairs(shard, wanted):
+            known = shard_of.setdefault((folder.resolve(), frozenset(name.split("-"))), shard)
+            if known.resolve() != shard.resolve():
+                raise InputError(
+                    f"{option}: {folder} for {known} and for {shard}, which both have {name}; expected a folder for "
+                    f"each shard, joined by {os.pathsep!r}"
+                )
     return folders
 
 
@@ -119,7 +137,7 @@ def _check_values(path: Path, *size_and_time: int) -> None:
     step = max(1, BLOCK // rows.shape[1])
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        # compared as Python floats, because LARGEST is infinite in float16; min and max are NaN if any number is
+        # compared as Python floats, not in the type of the file; min and max are NaN if any number is
         if not -LARGEST <= float(block.min()) <= float(block.max()) <= LARGEST:
             row, column = (int(place) for place in np.argwhere(~(np.abs(block.astype(np.float64)) <= LARGEST))[0])
             raise InputError(

@@ -4,7 +4,13 @@ from fairseq_lxsr.embeddings.formats import Layout
 from fairseq_lxsr.embeddings.reranking import Reranker
 from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings, embedding_files, is_stored, read_embeddings
 from fairseq_lxsr.embeddings.stream import embed_lines, index_path, side_files
-from fairseq_lxsr.embeddings.systems import ByLanguage, LibraryModel, ModelFolder, sentence_transformers_folder
+from fairseq_lxsr.embeddings.systems import (
+    ByLanguage,
+    LibraryModel,
+    ModelFolder,
+    sentence_transformers_folder,
+    width_of,
+)
 from fairseq_lxsr.embeddings.text import Encoder, Text, embed
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 
@@ -26,4 +32,5 @@ __all__ = [
     "read_embeddings",
     "sentence_transformers_folder",
     "side_files",
+    "width_of",
 ]

@@ -1,7 +1,9 @@
 """An encoder that reads embeddings made elsewhere from a folder with one file for each text file."""
 
+import re
 from collections import Counter
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,31 @@ from fairseq_lxsr.choices import EMBEDDING_DTYPES
 from fairseq_lxsr.embeddings.calibration import Calibration, StoredCodes
 from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.embeddings.formats import all_formats, format_of_file
+from fairseq_lxsr.embeddings.stream import hash_lines
 from fairseq_lxsr.embeddings.text import Text, count_zeros
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import sha256
+from fairseq_lxsr.files import one_line, read_lines, sha256
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 from fairseq_lxsr.stored import is_count, parse_json
+
+# options of `lxsr embed` that change vectors, as its descriptions name them, and their values that change nothing
+USUAL: dict[str, tuple[Any, ...]] = {
+    "dtype": ("float32",),
+    "computed_in": ("float32",),
+    "batch_size": (None,),
+    "normalize": (False,),
+    "on_long": ("cut", "error"),
+    "truncate_dim": (None,),
+}
+FINGERPRINT = re.compile(r"[\w.=-]{1,200}")  # what a signature can hold
 
 
 class StoredEmbeddings:
     """Reads embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or another format.
 
     NAME may omit the .gz or .txt of the text file. Row i belongs to line i of the text file.
-    Files that `lxsr embed` described in FILE.json must come from one model.
+    Files that `lxsr embed` described in FILE.json must come from one model, and each from the lines of its text file.
 
     Args:
         raw_width: D of LASER-raw files without a description.
@@ -34,11 +48,19 @@ class StoredEmbeddings:
         self.raw_width = raw_width
         self.text_of: dict[Path, str] = {}
         self.model_of: dict[Path, str] = {}
+        self.checked: set[Path] = set()  # files whose text was compared
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of all embeddings in the folder."""
-        return short_hash(*(f"{path.name}={sha256(path)}" for path in embedding_files(self.folder)))
+        """The model that made all files of the folder, where their descriptions name one; else a hash of the files.
+
+        The options of `lxsr embed` that changed the vectors stand behind the model.
+        """
+        hashes = {path: sha256(path) for path in embedding_files(self.folder)}
+        makers = {_maker(path, checksum) for path, checksum in hashes.items()}
+        if len(makers) == 1 and (maker := makers.pop()):
+            return maker
+        return short_hash(*(f"{path.name}={checksum}" for path, checksum in hashes.items()))
 
     @cached_property
     def width(self) -> int:
@@ -64,6 +86,9 @@ class StoredEmbeddings:
             raise InputError(
                 f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
             )
+        if len(text) and "text" in about and path not in self.checked:
+            _check_text(path, about["text"], text)
+            self.checked.add(path)
         with np.errstate(over="ignore"):  # infinity is refused later, where the vectors are used
             vectors = np.asarray(stored[rows], dtype=np.float32)
         return count_zeros(vectors, counts)
@@ -90,8 +115,46 @@ class StoredEmbeddings:
         )
 
 
+def _maker(path: Path, checksum: str) -> str | None:
+    """Return the model that made a file, with options that changed the vectors; None where no description says it.
+
+    Args:
+        path: file of embeddings.
+        checksum: its SHA-256, which a description of this very file has.
+    """
+    about = read_description(path)
+    if not about or about.get("sha256") != checksum:
+        return None
+    changed = (f"-{name}={about.get(name)}" for name, usual in USUAL.items() if about.get(name) not in usual)
+    maker = about["model"] + "".join(changed)
+    return maker if FINGERPRINT.fullmatch(maker) else None
+
+
+def _check_text(path: Path, embedded: str, text: Text) -> None:
+    """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines.
+
+    Raises:
+        InputError: where neither has it; some rows of a file whose lines are no sentences are not compared.
+    """
+    readings = [iter(text.lines)] if text.rows is None else []
+    if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
+        readings.append(read_lines(text.file, max_words=None))
+    if readings and all(hash_lines(lines)[1] != embedded for lines in readings):
+        raise InputError(f"{path}: embeddings of other lines than {text.file} has, or in another order; embed it again")
+
+
+def _holds_sentences(text: Text) -> bool:
+    """Return whether the lines of the file are the sentences, and not rows with several columns."""
+    assert text.rows is not None
+    line = next(islice(read_lines(text.file, max_words=None), int(text.rows[0]), None), "")
+    return one_line(line).lower() == one_line(text[0]).lower()
+
+
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the description of embeddings by `lxsr embed`: model, dimension, dtype, calibration of int8; empty for none.
+    """Read the description of embeddings by `lxsr embed`; empty for none.
+
+    Returns:
+        All that it says; `model`, `dimension`, `dtype` and, of int8, `calibration` are there and checked.
 
     Raises:
         InputError: for a file that is not such a description.
@@ -100,15 +163,14 @@ def read_description(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        index = parse_json(beside.read_text(encoding="utf-8"))
-        found: dict[str, Any] = {name: index[name] for name in ("model", "dimension", "dtype")}
-        if not (isinstance(found["model"], str) and is_count(found["dimension"]) and found["dimension"]):
-            raise TypeError(f"model {found['model']!r:.40}, dimension {found['dimension']!r:.40}")
-        if found["dtype"] not in EMBEDDING_DTYPES:
-            raise ValueError(f"dtype {found['dtype']!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
-        if found["dtype"] == "int8":
-            found["calibration"] = Calibration.from_json(index["calibration"], found["dimension"])
-        return found
+        found = parse_json(beside.read_text(encoding="utf-8"))
+        model, dimension, dtype = (found[name] for name in ("model", "dimension", "dtype"))
+        if not (isinstance(model, str) and is_count(dimension) and dimension):
+            raise TypeError(f"model {model!r:.40}, dimension {dimension!r:.40}")
+        if dtype not in EMBEDDING_DTYPES:
+            raise ValueError(f"dtype {dtype!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
+        calibration = Calibration.from_json(found["calibration"], dimension) if dtype == "int8" else None
+        return found | {"calibration": calibration}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{beside}: does not describe {path.name} ({error!r}); embed the text again") from None
 

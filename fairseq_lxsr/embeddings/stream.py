@@ -188,7 +188,7 @@ def _text_hash(before: str, window: list[str]) -> str:
 def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
     """Yield the lines after the first `count`, whose hash must be `text`."""
     remaining = iter(lines)
-    if _read(islice(remaining, count)) != (count, text):
+    if hash_lines(islice(remaining, count)) != (count, text):
         raise InputError(
             f"the first {count:,} lines of the input are not those that were embedded already; give the same input, or "
             "run without --resume"
@@ -196,8 +196,8 @@ def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
     return remaining
 
 
-def _read(lines: Iterable[str]) -> tuple[int, str]:
-    """Return the number of lines and their hash, computed as in embedding."""
+def hash_lines(lines: Iterable[str]) -> tuple[int, str]:
+    """Return the number of lines and their hash, `text` in the description of their embeddings."""
     remaining, count, text = iter(lines), 0, ""
     while window := list(islice(remaining, WINDOW)):
         count += len(window)
@@ -236,7 +236,7 @@ def _complete(output: Path, settings: dict[str, Any], lines: Iterable[str]) -> d
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: does not describe {output} ({error!r}); run without --resume") from None
     _check_settings(path, found, settings)
-    if (now := _read(lines)) != (count, text):
+    if (now := hash_lines(lines)) != (count, text):
         raise InputError(
             f"{output}: {count:,} embeddings of other text than these {now[0]:,} lines; run without --resume"
         )

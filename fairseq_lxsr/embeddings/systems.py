@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.embeddings.fingerprint import short_hash
+from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings
 from fairseq_lxsr.embeddings.text import Encoder, Text, count_zeros
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
@@ -65,12 +66,35 @@ class ByLanguage:
         return next(iter(self.encoders.values())).width
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        if text.language not in self.encoders:
+        return self.of(text.language).embed(text, counts)
+
+    def of(self, language: str) -> Encoder:
+        """Return the encoder of a language.
+
+        Raises:
+            InputError: where there is none.
+        """
+        if language not in self.encoders:
             raise InputError(
-                f"no model for the language {text.language!r}, only for {', '.join(sorted(self.encoders))}; "
-                f"add --model {text.language}=..."
+                f"no model for the language {language!r}, only for {', '.join(sorted(self.encoders))}; "
+                f"add --model {language}=..."
             )
-        return self.encoders[text.language].embed(text, counts)
+        return self.encoders[language]
+
+
+def width_of(encoder: Encoder, text: Text) -> int:
+    """Return the width of the embeddings of a text: it may be another for each language and each stored file.
+
+    Args:
+        encoder: the encoder.
+        text: the text, or its first sentence, which is enough.
+
+    Raises:
+        InputError: for text that the encoder has no embeddings of.
+    """
+    if isinstance(encoder, ByLanguage):
+        return width_of(encoder.of(text.language), text)
+    return encoder.embed(text).shape[1] if isinstance(encoder, StoredEmbeddings) else encoder.width
 
 
 def sentence_transformers_folder(

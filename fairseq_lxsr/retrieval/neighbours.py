@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
@@ -21,16 +21,19 @@ IntArray = NDArray[np.int64]
 QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # sizes of one matrix product: 32 MB of float32 scores
 # candidates kept beyond k, so that exact scores decide the order of ties and near ties with the k-th
 SPARE = {"float32": 8, "bfloat16": 24}
+NO_NUMBERS = "OSUcMm"  # kinds of numpy's types: objects, text, bytes, complex numbers, times
 UNIT_TOLERANCE = 5e-7  # rounding error of a normalized row
+# least sum of squares in which those that float32 rounds to nothing do not count, up to width 4 million
+LEAST_SQUARES = np.float32(2.0**-80)
 
 
-def normalise_rows(embeddings: NDArray[Any]) -> FloatArray:
+def normalise_rows(embeddings: ArrayLike) -> FloatArray:
     """Normalize rows to length one, float32 [N, D]; a zero row stays zero.
 
     Raises:
-        InputError: for NaN or infinity, naming the row.
+        InputError: for NaN or infinity, naming the row, and for what is no matrix of numbers.
     """
-    _check_matrix(embeddings)
+    embeddings = _matrix(embeddings, "embeddings")
     rows = unit_rows(embeddings, 0, len(embeddings), "embeddings")
     return rows.copy() if np.may_share_memory(rows, embeddings) else rows
 
@@ -54,11 +57,11 @@ def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> Non
 
 
 def nearest_neighbours(
-    queries: NDArray[Any],
-    candidates: NDArray[Any],
+    queries: ArrayLike,
+    candidates: ArrayLike,
     k: int,
     *,
-    penalty: FloatArray | None = None,
+    penalty: ArrayLike | None = None,
     precision: str = "float32",
     memory_mb: int = 128,
     show_progress: bool = False,
@@ -69,7 +72,7 @@ def nearest_neighbours(
     bfloat16 rounding could have hidden a better candidate is searched again in float32.
 
     Args:
-        queries: vectors [N, D] of any length, float32 or float16, in memory or memory-mapped.
+        queries: vectors [N, D] of any length, float32 or float16, in memory or memory-mapped; lists are converted.
         candidates: vectors [M, D] of the same kinds.
         k: number of neighbours, at most M.
         penalty: value to subtract from every candidate's cosine (CSLS) [M].
@@ -84,6 +87,8 @@ def nearest_neighbours(
     Raises:
         InputError: for embeddings of different width, fewer candidates than k, NaN, or an unknown precision.
     """
+    queries, candidates = _matrix(queries, "queries"), _matrix(candidates, "candidates")
+    penalty = None if penalty is None else np.asarray(penalty)
     _check(queries, candidates, k, penalty, precision)
     found_scores = np.empty((len(queries), k), dtype=np.float32)
     found = np.empty((len(queries), k), dtype=np.int64)
@@ -133,14 +138,25 @@ def rows_in(memory_mb: int, width: int, depth: int) -> int:
     return max(QUERY_ROWS, memory_mb * 10**6 // (width * 10 + depth * 64) // QUERY_ROWS * QUERY_ROWS)
 
 
-def _check_matrix(embeddings: NDArray[Any], name: str = "embeddings") -> None:
-    if embeddings.ndim != 2 or not len(embeddings):
-        raise InputError(f"{name} have shape {embeddings.shape}; expected [N, D] with at least one row")
+def _matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
+    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not.
+
+    Raises:
+        InputError: for what is no array of real numbers with two dimensions and a row.
+    """
+    try:
+        matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
+    except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths, a tensor on a GPU
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{name} are no array of numbers ({reason:.150}); expected rows of one length") from None
+    if matrix.dtype.kind in NO_NUMBERS:
+        raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
+    if matrix.ndim != 2 or not len(matrix):
+        raise InputError(f"{name} have shape {matrix.shape}; expected [N, D] with at least one row")
+    return matrix
 
 
 def _check(queries, candidates, k: int, penalty, precision: str) -> None:
-    _check_matrix(queries, "queries")
-    _check_matrix(candidates, "candidates")
     if queries.shape[1] != candidates.shape[1]:
         raise InputError(
             f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected one model"
@@ -162,13 +178,38 @@ def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Flo
         InputError: for NaN or infinity, naming the row.
     """
     rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
-        norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    if not np.isfinite(norms).all():
-        row = start + int((~np.isfinite(norms)).argmax())
-        raise InputError(f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again")
+    with np.errstate(over="ignore", invalid="ignore"):  # treated below
+        squares = (rows * rows).sum(axis=1, keepdims=True)
+    # without NaN in either; asked of all rows at once, because nearly always none is extreme
+    if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
+        rows, squares = _rescaled(rows, squares)
+        if not np.isfinite(squares).all():
+            row = start + int((~np.isfinite(squares)).argmax())
+            raise InputError(
+                f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again"
+            )
+    norms = np.sqrt(squares)
     one = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
     return rows if one.all() else rows / np.where(one, 1, norms)
+
+
+def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Scale rows of extreme length by the power of two that brings their largest number near one: nothing is rounded.
+
+    Args:
+        rows: vectors [n, D].
+        squares: their sums of squares [n, 1], some of them too small, infinite or NaN.
+
+    Returns:
+        The rows, and their sums of squares; NaN or infinite only where the row has such a number.
+    """
+    extreme = ~((squares >= LEAST_SQUARES) & (squares < np.inf))[:, 0]
+    chosen = rows[extreme]
+    _, exponents = np.frexp(np.abs(chosen).max(axis=1, initial=0, keepdims=True))
+    chosen = np.ldexp(chosen, -exponents)
+    rows, squares = rows.copy(), squares.copy()
+    rows[extreme], squares[extreme] = chosen, (chosen * chosen).sum(axis=1, keepdims=True)
+    return rows, squares
 
 
 def _search(units: FloatArray, candidates, k: int, penalty, memory_mb: int) -> tuple[FloatArray, IntArray]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
-from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed
+from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed, width_of
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, is_blank, read_lines, sha256
+from fairseq_lxsr.files import atomic_write, check_writable, is_blank, read_lines, sha256
 from fairseq_lxsr.retrieval import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
 from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
@@ -121,11 +121,13 @@ def mine_files(
         show_progress: show progress bars.
 
     Raises:
-        InputError: for a folder with other content, while another process works in it, and as `retrieval.mine`.
+        InputError: for a folder with other content, while another process works in it, for embeddings of two widths
+            and an output that cannot be written before any work, and as `retrieval.mine`.
     """
     options = options or Mining()
     left, right = (distinct_lines(side) for side in (source, target))
     _check(left, right, options)
+    check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, keep=work is not None):
         one = embed_distinct(folder / "source.npy", left, show_progress)
@@ -200,7 +202,9 @@ def distinct_lines(side: Side) -> Distinct:
     if not first:
         raise InputError(f"{side.path}: no text in it; expected one sentence a line")
     settings = {"text": sha256(side.path), "model": side.fingerprint}
-    return Distinct(side, list(first), np.array(list(first.values())), total, side.encoder.width, settings)
+    lines, numbers = list(first), np.array(list(first.values()))
+    width = width_of(side.encoder, Text(lines[:1], side.language, str(side.path), numbers[:1], total))
+    return Distinct(side, lines, numbers, total, width, settings)
 
 
 def _cell(sentence: str) -> str:

@@ -107,24 +107,43 @@ def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
 
     Args:
         folder: the work folder.
-        keep: keep the folder when the work is done; it is always kept where the work fails.
+        keep: keep the folder when the work is done. Where the work fails, the folder is kept if anything is in it that
+            another run can resume from.
 
     Raises:
         InputError: for a folder with other content, and while another process works in it.
     """
-    if folder.exists() and not _is_ours(folder):
+    there, over = folder.exists(), False
+    if there and not _is_ours(folder):
         raise InputError(f"{folder}: exists and is no folder of this command; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()  # an empty file is never half-written
-    with locked(folder / LOCK, folder):
-        yield
-        if not keep:
-            for path in sorted(folder.iterdir(), key=lambda path: path.name == MARKER):  # the marker comes last
-                if path.name != LOCK:
-                    path.unlink()
-    if not keep:
-        with contextlib.suppress(OSError):  # the next run may use it already
-            folder.rmdir()
+    try:
+        with locked(folder / LOCK, folder):
+            try:
+                yield
+                over = not keep
+            except BaseException:
+                over = not _can_resume(folder)
+                raise
+            finally:
+                if over:
+                    _empty(folder)
+    finally:
+        if over and not (keep and there):
+            with contextlib.suppress(OSError):  # the next run may use it already
+                folder.rmdir()
+
+
+def _can_resume(folder: Path) -> bool:
+    """Return whether a folder has more than rows that no record calls finished."""
+    return any(path.suffix != ".partial" and path.name not in (MARKER, LOCK) for path in folder.iterdir())
+
+
+def _empty(folder: Path) -> None:
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == MARKER):  # the marker comes last
+        if path.name != LOCK:
+            path.unlink()
 
 
 def _is_ours(folder: Path) -> bool:

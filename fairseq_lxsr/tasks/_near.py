@@ -1,6 +1,6 @@
 """Options of `--batches near`, and the groups of near pairs that they ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -30,7 +30,7 @@ class NearOptions(FairseqDataclass):
     )
 
 
-def near_folders(cfg: Any, num_shards: int) -> list[Path]:
+def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
     """Check options that need each other, and return the folders of the embeddings, none without near batches.
 
     Raises:
@@ -44,7 +44,7 @@ def near_folders(cfg: Any, num_shards: int) -> list[Path]:
         return []
     if not cfg.near_embeddings:
         raise InputError("--batches near without --near-embeddings; make them with `lxsr embed` by a trained model")
-    return embedding_folders("--near-embeddings", cfg.near_embeddings, num_shards)
+    return embedding_folders("--near-embeddings", cfg.near_embeddings, shards, pairs)
 
 
 def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]) -> list[NearPairs]:

@@ -84,9 +84,9 @@ class XlingSentTask(PairTask):
     def __init__(self, cfg: XlingSentConfig):
         super().__init__(cfg)
         self.vocabulary = add_mask(self.dictionary)
-        self.setting = Setting(self.vocabulary, self.pairs, len(self.shards))
+        self.setting = Setting(self.vocabulary, self.pairs, self.shards)
         self.terms = build_terms(cfg, self.setting)
-        self.near_folders = near_folders(cfg, len(self.shards))
+        self.near_folders = near_folders(cfg, self.shards, self.pairs)
         self._frozen: FrozenPieces | None = None
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:

@@ -73,7 +73,7 @@ class DistillationTerm(Term):
             return None
         if not cfg.distill_weight:
             return None
-        folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.num_shards)
+        folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
         teacher = read_teacher(folders[0], "train", setting.pairs[0])
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NotRequired, TypedDict
 
 from torch import Tensor, nn
@@ -35,12 +36,12 @@ class Setting:
     Args:
         vocabulary: meaning of the ids of the joined dictionary.
         pairs: language pairs to train on.
-        num_shards: number of data folders, which take turns.
+        shards: data folders, which take turns.
     """
 
     vocabulary: MaskingVocabulary
     pairs: Sequence[tuple[str, str]]
-    num_shards: int = 1
+    shards: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)

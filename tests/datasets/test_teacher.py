@@ -1,5 +1,7 @@
 """Embeddings of a teacher beside the text, and pieces that the encoder does not see."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from test_pairs import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
@@ -7,7 +9,7 @@ from test_pairs import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 from fairseq_lxsr.datasets.masking import WordDropout, without_pieces
 from fairseq_lxsr.datasets.same_text import TextNumbers, text_numbers
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
-from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, TeacherRows, read_teacher
+from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, TeacherRows, embedding_folders, read_teacher
 from fairseq_lxsr.errors import InputError
 
 
@@ -53,14 +55,16 @@ def test_files_are_checked(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e6 - 1])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e6 - 1, 70_000])
 def test_a_row_that_is_no_embedding_is_named(tmp_path, monkeypatch, dtype, value):
     monkeypatch.setattr("fairseq_lxsr.datasets.teacher.BLOCK", 8)
     embeddings = rows(7, 0).astype(dtype)
     with np.errstate(over="ignore"):
         embeddings[5, 1] = value
     np.save(tmp_path / "train.en-fr.en.npy", embeddings)
-    with pytest.raises(InputError, match=r"train.en-fr.en.npy: row 6 has (nan|inf|-inf|-1e\+06) at place 2; expected"):
+    with pytest.raises(
+        InputError, match=r"train.en-fr.en.npy: row 6 has (nan|inf|-inf|-1e\+06|70000) at place 2; expected"
+    ):
         read_teacher(tmp_path, "train", ("en", "fr"))
 
 
@@ -68,6 +72,29 @@ def test_a_teacher_without_width_is_refused(tmp_path):
     np.save(tmp_path / "train.en-fr.en.npy", np.zeros((5, 0), dtype=np.float32))
     with pytest.raises(InputError, match=r"float32 of shape \(5, 0\)"):
         read_teacher(tmp_path, "train", ("en", "fr"))
+
+
+def test_a_folder_for_several_shards_with_the_same_pair_is_refused(tmp_path):
+    """Shards of the same size would take each other's rows."""
+    for shard, name in (("a", "en-fr"), ("b", "fr-en"), ("c", "en-de"), ("t", "none"), ("u", "none")):
+        (tmp_path / shard).mkdir()
+        (tmp_path / shard / f"train.{name}.en.idx").touch()
+    a, b, c, t, u = (tmp_path / name for name in "abctu")
+    pairs = [("en", "fr"), ("en", "de")]
+    for value, shards in (
+        (f"{t}", [a]),
+        (f"{t}", [a, c]),
+        (f"{t}", [a, a]),
+        (f"{t}:{u}", [a, b]),
+        (f"{t}:{t}", [b, c]),
+    ):
+        assert embedding_folders("--option", value, shards, pairs) == [Path(name) for name in value.split(":")]
+    assert embedding_folders("--option", str(t), [a, b], pairs[1:]) == [t]
+    for value, shards in ((f"{t}", [a, b]), (f"{t}:{u}:{t}", [a, c, b])):
+        with pytest.raises(
+            InputError, match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a"
+        ):
+            embedding_folders("--option", value, shards, pairs)
 
 
 def test_equal_texts_have_equal_numbers():

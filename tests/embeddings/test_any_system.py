@@ -41,6 +41,16 @@ def test_what_a_format_writes_it_reads(folder, name):
     np.testing.assert_array_equal(np.load(folder / "again.npy"), expected[2:])
 
 
+def test_the_name_of_the_output_says_the_format(folder):
+    embed = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output")
+    for name, start in (("o.safetensors", b"\x78"), ("o.npy", b"\x93NUMPY"), ("o.bin", b"\x93NUMPY")):
+        lxsr_here(*embed, folder / name)
+        assert (folder / name).read_bytes().startswith(start), name
+    done = lxsr_here(*embed, folder / "o.raw", "--format", "npy", check=False)
+    refused(done, "--format npy with --output", "o.raw, the name of raw; expected the same")
+    assert not (folder / "o.raw").exists()
+
+
 def test_an_index_of_any_system(folder):
     text, index = folder / "text.en", folder / "index"
     lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", index)
@@ -48,9 +58,20 @@ def test_an_index_of_any_system(folder):
     found = lxsr_here("search", "--index", index, "--input", text, "--k", "1", "--output", folder / "found.tsv")
     assert found.returncode == 0
     assert [row.split("\t")[2] for row in (folder / "found.tsv").read_text().splitlines()] == ["1", "3", "4"]
-    lxsr_here("embed", "--model", folder / "words.vec", "--input", text, "--output", folder / "stored" / "text.en.npy")
-    done = lxsr_here("search", "--index", index, "--model", folder / "stored", "--input", text, check=False)
-    refused(done, "was made with model")
+
+
+def test_an_index_of_stored_embeddings_is_searched_by_their_model(folder):
+    text, model, stored = folder / "text.en", folder / "words.vec", folder / "stored"
+    embed = ("embed", "--model", model, "--input", text, "--output")
+    lxsr_here(*embed, stored / "text.en.npy")
+    lxsr_here("index", "--model", stored, "--input", text, "--output", folder / "index")
+    search = ("search", "--index", folder / "index", "--output", "-", "--k", 1)
+    assert lxsr_here(*search, "--model", model, "black").stdout.endswith("\t4\tblack white red\n")
+    lxsr_here(*embed, stored / "more.raw")  # of the same model, so that the index still fits
+    assert lxsr_here(*search, "--model", stored, "--input", text).stdout.count("\n") == 3
+    lxsr_here(*embed, folder / "small" / "text.en.npy", "--truncate-dim", 2)
+    done = lxsr_here(*search, "--model", folder / "small", "--input", text, check=False)
+    refused(done, "was made with model", "-truncate_dim=2; vectors of two models cannot be compared")
 
 
 @pytest.mark.parametrize("options", [("--dtype", "bfloat16"), ("--on-long", "error"), ("--untrained",)])

@@ -2,19 +2,23 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
 
 from fairseq_lxsr.embeddings import (
     ByLanguage,
+    Layout,
     StoredEmbeddings,
     Text,
     WordVectors,
     embed,
+    embed_lines,
     read_embeddings,
     sentence_transformers_folder,
 )
+from fairseq_lxsr.embeddings.stream import hash_lines
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import xsr
 
@@ -134,6 +138,15 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         read_embeddings(tmp_path / name, raw_width=0)
 
 
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8"])
+def test_embeddings_of_another_byte_order_are_converted(tmp_path, dtype):
+    rows = np.arange(12).reshape(4, 3) / 4
+    np.save(tmp_path / "en.npy", rows.astype(dtype))
+    found = StoredEmbeddings(tmp_path).embed(Text(["x"] * 4, file="en"))
+    assert found.dtype == np.dtype("=f4")
+    np.testing.assert_array_equal(found, rows)
+
+
 @pytest.fixture
 def bert(tmp_path):
     """A tiny untrained BERT with tokenizer, as Hugging Face writes it."""
@@ -203,3 +216,47 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
     (tmp_path / "fr.npy.json").write_text("[]")
     with pytest.raises(InputError, match=r"fr\.npy\.json: does not describe fr\.npy"):
         system.embed(french)
+
+
+def test_the_fingerprint_of_stored_embeddings_is_their_model(tmp_path):
+    def store(name, values=1.0, **about):
+        settings = {"model": "aaaa", "computed_in": "float32", "normalize": False, "on_long": "cut"} | about
+        layout = Layout("npy", settings.pop("dtype", "float32"), 3)
+        embed_lines(["a", "b"], lambda lines, _: np.full((2, 3), values), tmp_path / name, layout, settings)
+        return StoredEmbeddings(tmp_path).fingerprint
+
+    assert store("en.npy") == store("fr.npy") == store("de.npy", 2, on_long="error") == "aaaa"
+    for about in ({"model": "bbbb"}, {"model": "a|b"}, {"normalize": True}, {"dtype": "int8"}):
+        assert re.fullmatch("[0-9a-f]{12}", store("de.npy", 2, **about))
+    (tmp_path / "de.npy").unlink()
+    store("en.npy", dtype="float16", normalize=True)
+    assert store("fr.npy", dtype="float16", normalize=True) == "aaaa-dtype=float16-normalize=True"
+    assert store("en.npy") != store("fr.npy") == "aaaa"
+    np.save(tmp_path / "en.npy", np.zeros((2, 3)))  # no longer what the description says
+    assert re.fullmatch("[0-9a-f]{12}", StoredEmbeddings(tmp_path).fingerprint)
+
+
+def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_path):
+    lines = ["A dog", "a cat", "", "a bird"]
+    (tmp_path / "test.en").write_text("\n".join(lines) + "\n")
+    (tmp_path / "labelled").write_text("".join(f"1\t{line}\n" for line in lines))
+    about = {"model": "aaaa", "dimension": 3, "dtype": "float32", "text": hash_lines(lines)[1]}
+    for name in ("test.en", "labelled"):
+        np.save(tmp_path / f"{name}.npy", np.ones((4, 3), dtype=np.float32))
+        (tmp_path / f"{name}.npy.json").write_text(json.dumps(about))
+    whole, labelled = str(tmp_path / "test.en"), str(tmp_path / "labelled")
+    rows = np.array([3, 0])
+    for text in (
+        Text(lines, file="elsewhere/test.en"),
+        Text([line.upper() for line in lines], file=whole),  # as a protocol may change them
+        Text(["a bird", "a dog"], file=whole, rows=rows, total=4),
+        Text(lines, file=labelled),
+        Text(["other", "text"], file=labelled, rows=rows, total=4),  # nothing to compare
+    ):
+        assert len(StoredEmbeddings(tmp_path).embed(text)) == len(text)
+    (tmp_path / "test.en").write_text("\n".join(lines[::-1]) + "\n")
+    for text in (Text(lines[::-1], file=whole), Text(["a dog"], file=whole, rows=rows[:1], total=4)):
+        with pytest.raises(InputError, match=r"test\.en\.npy: embeddings of other lines than .*/test\.en has"):
+            StoredEmbeddings(tmp_path).embed(text)
+    (tmp_path / "test.en.npy.json").unlink()
+    assert len(StoredEmbeddings(tmp_path).embed(Text(lines[::-1], file=whole))) == 4

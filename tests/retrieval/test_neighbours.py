@@ -153,6 +153,29 @@ def test_a_reversed_view_is_searched():
     assert found[:, 0].tolist() == list(range(49, -1, -1))
 
 
+def test_lists_are_searched():
+    rows = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    expected = nearest_neighbours(rows[:3], rows, 2, penalty=np.zeros(20))
+    found = nearest_neighbours(rows[:3].tolist(), rows.tolist(), 2, penalty=[0] * 20)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("factor", [2.0**-120, 2.0**-100, 2.0**-41, 2.0**63, 2.0**120])
+def test_vectors_of_any_finite_length_have_the_same_cosines(factor, precision):
+    """Whose squares are 0 or infinite in float32; ordinary rows beside them keep every bit."""
+    rng = np.random.default_rng(6)
+    queries, candidates = (rng.standard_normal((count, 16)).astype(np.float32) for count in (20, 90))
+    expected = nearest_neighbours(queries, candidates, 5)
+    queries[::2], candidates[1::3] = queries[::2] * np.float32(factor), candidates[1::3] * np.float32(factor)
+    scores, found = nearest_neighbours(queries, candidates, 5, precision=precision)
+    np.testing.assert_array_equal(found, expected[1])
+    np.testing.assert_allclose(scores, expected[0], rtol=0, atol=2e-7)
+    ordinary = found[1::2] % 3 != 1
+    np.testing.assert_array_equal(scores[1::2][ordinary], expected[0][1::2][ordinary])
+
+
 def test_zero_rows_stay_zero_and_input_is_untouched():
     rows = np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
     np.testing.assert_allclose(normalise_rows(rows), [[0.6, 0.8], [0.0, 0.0]])
@@ -169,6 +192,9 @@ def test_zero_rows_stay_zero_and_input_is_untouched():
         (np.ones((2, 3)), np.array([[1, 2, 3], [1, np.inf, 3]]), 1, "row 1 of the candidates has NaN or infinity"),
         (np.ones(3), np.ones((2, 3)), 1, r"queries have shape \(3,\)"),
         (np.ones((2, 3)), np.ones((0, 3)), 1, r"candidates have shape \(0, 3\)"),
+        ([[1, 2], [1]], np.ones((2, 2)), 1, "queries are no array of numbers .*; expected rows of one length"),
+        ([["a", "b"]], np.ones((2, 2)), 1, "queries are <U1; expected floating-point numbers"),
+        ([1.0, 2.0], np.ones((2, 2)), 1, r"queries have shape \(2,\)"),
     ],
 )
 def test_what_has_no_neighbours_is_refused(queries, candidates, k, message):

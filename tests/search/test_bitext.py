@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from kills import every_kill
 
+from fairseq_lxsr.embeddings import ByLanguage, StoredEmbeddings
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.retrieval import mine, nearest_neighbours
 from fairseq_lxsr.search import Mining, Side, mine_files
 
@@ -154,6 +156,34 @@ def test_a_refused_option_leaves_nothing(sides, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(sides, tmp_path, monkeypatch):
+    _, files = sides
+    asleep = [replaced(side, lambda *_: pytest.fail("encoded")) for side in files]
+    monkeypatch.setattr("fairseq_lxsr.files.importlib.import_module", lambda name: __import__("no_such_module"))
+    (tmp_path / "folder").mkdir()
+    for name, error in (("folder", InputError), ("out.tsv.zst", InputError), ("a.txt/out.tsv", OSError)):
+        with pytest.raises(error, match=name.split("/")[0]):
+            mine_files(*asleep, tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "folder"]
+
+
+def test_stored_embeddings_of_two_widths_are_refused_before_any_work(sides, tmp_path):
+    _, files = sides
+    for folder, names in (("stored", "ab"), ("en", "a"), ("fr", "b")):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            rows = np.ones((len(list(read_lines(tmp_path / f"{name}.txt"))), 12 if name == "a" else 5))
+            np.save(tmp_path / folder / f"{name}.txt.npy", rows)
+    stored, english, french = (StoredEmbeddings(tmp_path / name) for name in ("stored", "en", "fr"))
+    for encoder in (stored, ByLanguage({"en": english, "fr": french})):
+        source, target = (
+            Side(side.path, encoder, language) for side, language in zip(files, ("en", "fr"), strict=True)
+        )
+        with pytest.raises(InputError, match=r"a\.txt are 12 wide and those of .*b\.txt 5; expected the same model"):
+            mine_files(source, target, tmp_path / "out" / "out.tsv")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_mended_embedding_is_computed_anew_and_nothing_else(sides, tmp_path):
     _, (good, other) = sides
     encoded = []
@@ -191,6 +221,7 @@ def test_bad_input(sides, tmp_path):
     zeros = replaced(good, lambda lines, rows: np.zeros((len(lines), 12)), "zeros")
     with pytest.raises(InputError, match=r"a\.txt, line 1: the embedding of 's 0' is a zero vector"):
         mine_files(zeros, other, tmp_path / "out.tsv", tmp_path / "w1")
+    assert not (tmp_path / "w1").exists()
     narrow = replaced(good, lambda lines, rows: np.ones((len(lines), 3)), "narrow", width=3)
     with pytest.raises(InputError, match=r"3 wide and those of .* 12"):
         mine_files(narrow, other, tmp_path / "out.tsv", tmp_path / "w2")

@@ -101,3 +101,24 @@ def test_a_folder_belongs_to_one_command(tmp_path):
         ):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    ("computed", "left"), [(0, set()), (10, {"work", ".lxsr-work", "x.npy.partial", "x.npy.json"})]
+)
+def test_a_failure_leaves_what_can_be_resumed_and_nothing_else(tmp_path, keep, computed, left):
+    def fail(start, stop):
+        if start == computed:
+            raise ZeroDivisionError
+        return 1
+
+    with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "work", keep):
+        resumable_array(tmp_path / "work" / "x.npy", ROWS, fail, block=10)
+    assert {path.name for path in tmp_path.rglob("*")} == left
+
+
+def test_a_folder_that_was_there_stays_after_a_failure(tmp_path):
+    with pytest.raises(ZeroDivisionError), work_folder(tmp_path):
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from fairseq_lxsr.choices import EMBEDDING_FORMATS
 from fairseq_lxsr.embeddings.formats.format import DTYPES, WINDOW, Format, Layout
 from fairseq_lxsr.errors import InputError
 
-__all__ = ["DTYPES", "WINDOW", "Format", "Layout", "all_formats", "find_format", "format_of_file"]
+__all__ = ["DTYPES", "WINDOW", "Format", "Layout", "all_formats", "find_format", "format_name", "format_of_file"]
 
 
 def find_format(name: str) -> Format:
@@ -20,13 +20,17 @@ def all_formats() -> list[Format]:
     return [find_format(name) for name in EMBEDDING_FORMATS]
 
 
+def format_name(path: Path) -> str | None:
+    """The name of the format that a file's name says; None where it says none."""
+    return next((name for name in EMBEDDING_FORMATS if find_format(name).suffix == path.suffix), None)
+
+
 def format_of_file(path: Path) -> Format:
     """The format that a file's name says.
 
     Raises: InputError for a name that says none.
     """
-    for found in all_formats():
-        if path.suffix == found.suffix:
-            return found
+    if name := format_name(path):
+        return find_format(name)
     known = ", ".join(found.suffix for found in all_formats())
     raise InputError(f"{path}: not the name of a file of embeddings; expected one that ends in {known}")

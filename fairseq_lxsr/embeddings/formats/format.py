@@ -60,7 +60,7 @@ def check_stored(path: Path, stored: np.ndarray, about: dict[str, Any]) -> np.nd
     fits = (
         stored.dtype == DTYPES[dtype] and stored.shape[1:] == (columns(dtype, width),)
         if coded
-        else (stored.dtype in FLOATS)
+        else (stored.dtype.newbyteorder("=") in FLOATS)  # of other byte orders too: numpy converts what is taken
     )
     if stored.ndim != 2 or not fits or not len(stored) or not stored.shape[1]:
         expected = f"{dtype} of width {width} as its description says" if coded else "floats [N, D]"
