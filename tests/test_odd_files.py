@@ -162,7 +162,6 @@ ODD_ARRAYS = [
     np.zeros((0, 3)),
     np.zeros((25, 0)),
     np.ones((25, 3), dtype=int),
-    np.ones((25, 3), dtype=">f4"),
     np.ones((25, 3), dtype=complex),
     np.full((25, 3), "x"),
     np.array(7.0),

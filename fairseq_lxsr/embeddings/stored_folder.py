@@ -122,8 +122,11 @@ def _maker(path: Path, checksum: str) -> str | None:
         path: file of embeddings.
         checksum: its SHA-256, which a description of this very file has.
     """
-    about = read_description(path)
-    if not about or about.get("sha256") != checksum:
+    try:
+        about = read_description(path)
+    except InputError:  # refused where the file itself is read
+        return None
+    if about.get("sha256") != checksum:
         return None
     changed = (f"-{name}={about.get(name)}" for name, usual in USUAL.items() if about.get(name) not in usual)
     maker = about["model"] + "".join(changed)

@@ -232,6 +232,9 @@ def test_the_fingerprint_of_stored_embeddings_is_their_model(tmp_path):
     store("en.npy", dtype="float16", normalize=True)
     assert store("fr.npy", dtype="float16", normalize=True) == "aaaa-dtype=float16-normalize=True"
     assert store("en.npy") != store("fr.npy") == "aaaa"
+    (tmp_path / "fr.npy.json").write_text("{}")  # of another program
+    assert re.fullmatch("[0-9a-f]{12}", StoredEmbeddings(tmp_path).fingerprint)
+    store("fr.npy")
     np.save(tmp_path / "en.npy", np.zeros((2, 3)))  # no longer what the description says
     assert re.fullmatch("[0-9a-f]{12}", StoredEmbeddings(tmp_path).fingerprint)
 
