@@ -66,6 +66,17 @@ def exit_on_input_error(program: str) -> Iterator[None]:
         sys.exit(EXIT_STATUS)
 
 
+@contextlib.contextmanager
+def naming_option(option: str) -> Iterator[None]:
+    """Name an option of the command line in an error inside the block that is about its value: `k is 4; ...`."""
+    try:
+        yield
+    except InputError as error:
+        if not str(error).startswith(f"{option.lstrip('-')} is "):
+            raise
+        raise InputError(f"{option}: {error}") from None
+
+
 def say(line: str) -> None:
     """Print a line to standard error; the exit status says the rest where its reader has closed it."""
     try:

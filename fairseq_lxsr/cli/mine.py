@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS, SEARCH_PRECISIONS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, naming_option
 from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, rerank_option, search_options
 from fairseq_lxsr.files import read_lines, refuse_overlap
 from fairseq_lxsr.languages import split_pair
@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> None:
         return
     encoder = load_any(args)
     source, target = Side(args.source, encoder, languages[0]), Side(args.target, encoder, languages[1])
-    pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
+    with naming_option("--k"):
+        pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
     print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}")
 
 
@@ -91,7 +92,7 @@ def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], option
         Corpus(path, language, sum(1 for _ in read_lines(path)))
         for path, language in zip((args.source, args.target), languages, strict=True)
     )
-    with workers(args, partial(load_any, args, show_progress=False)) as those:
+    with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
         pairs, done = mine_shards(source, target, args.output, those, shard_lines(args), args.work, options)
     print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}, {summary(done, those)}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.choices import MARGINS, SEARCH_PRECISIONS
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, naming_option
 from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, search_options
 from fairseq_lxsr.files import MAX_WORDS, atomic_write, read_lines, read_parallel, refuse_overlap
 from fairseq_lxsr.languages import split_pair
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
     encode = PairEncoder(load_any(args, show_progress=False), languages)
     count = 0
     with atomic_write(output) if output else nullcontext(sys.stdout) as stream:
-        with tqdm(unit=" pairs", disable=None) as bar:
+        with naming_option("--k"), tqdm(unit=" pairs", disable=None) as bar:
             for block, scores in scored(args, encode):
                 for (_, _, line), score in zip(block, scores.tolist(), strict=True):
                     stream.write(f"{score:.6f}\t{line}\n" if keep else f"{score:.6f}\n")

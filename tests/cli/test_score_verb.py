@@ -86,7 +86,7 @@ def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
         (("--source", "s.en", "--target", "s.fr", "--input", "pairs.tsv"), ("--input beside --source",)),
         (("--input", "pairs.tsv", "--index", "s.en", "s.fr"), ("--index with --margin absolute",)),
         (("--margin", "ratio"), ("reads the pairs twice",)),
-        (("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"), ("k is 31",)),
+        (("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"), ("--k: k is 31;",)),
     ],
 )
 def test_what_is_refused(folder, arguments, fragments):

@@ -1,4 +1,4 @@
-"""`lxsr index` and `lxsr search` on the command line."""
+"""`lxsr index`, `lxsr search` and `lxsr mine` on the command line."""
 
 from types import SimpleNamespace
 
@@ -48,6 +48,12 @@ def test_options_without_effect_are_refused(folder):
     for option, value in (("--memory", 64), ("--precision", "bfloat16")):
         command = ("mine", "--model", "model", *texts, "--output", "mined", "--kind", "int8", option, value)
         refused(lxsr_here(*command, check=False, folder=folder), f"{option} {value} with --kind int8; expected it with")
+
+
+def test_too_few_lines_to_mine_name_the_option(folder):
+    command = ("mine", "--model", "model", "--source", "corpus", "--target", "corpus", "--output", "mined")
+    done = lxsr_here(*command, check=False, folder=folder)
+    refused(done, "--k: k is 4; expected 1 to 3, the number of different lines of corpus")
 
 
 def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):
