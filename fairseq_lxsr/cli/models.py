@@ -75,14 +75,14 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
     from fairseq_lxsr.embeddings import ByLanguage
 
     check_device(args.device, "--device")
-    check_language(args)
     named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
-    if not named and len(args.model) == 1:
-        return _load(args.model[0], args, options)
-    if len(named) != len(args.model):
+    if len(named) != len(args.model) and len(args.model) > 1:
         raise InputError(f"--model {' '.join(args.model)}; expected one, or LANG=PATH for each language")
     if len({language for language, _ in named}) != len(named):
         raise InputError(f"--model {' '.join(args.model)}; expected one for each language")
+    check_language(args)
+    if not named:
+        return _load(args.model[0], args, options)
     return ByLanguage({language: _load(path, args, options) for language, path in named})
 
 
