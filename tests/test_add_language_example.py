@@ -14,7 +14,7 @@ import toy
 from conftest import ROOT, lxsr_here, refused, train_here
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
@@ -117,6 +117,15 @@ def test_old_rows_are_the_same_bytes_and_mask_is_last(work):
     assert torch.equal(new[ORDER], old[ORDER])
 
 
+def test_after_subword_dropout_training_goes_on_from_what_was_exported(extend, work):
+    state, symbols = read_checkpoint(work / "old.pt"), read_dictionary(work / "old" / DICTIONARY_FILE)
+    state["task_state"][SPLIT_PROBABILITY] = [0.5] * len(symbols)
+    exported = torch.rand(len(symbols) + 1, WIDTH)
+    found = extend.extended(state, exported, len(symbols), [*symbols, "new"], torch.ones(1, WIDTH))
+    assert torch.equal(found["model"][TABLE], torch.cat((exported[:-1], torch.ones(1, WIDTH), exported[-1:])))
+    assert SPLIT_PROBABILITY not in found["task_state"]
+
+
 def test_first_vectors_find_translations(work, tmp_path):
     lxsr_here(
         "export", "folder", "--checkpoint", work / "start.pt", "--data", work / "data-bin", "--output", tmp_path / "m"
@@ -155,6 +164,11 @@ def test_frozen_pieces_do_not_move(work, tmp_path, decay):
         same = (after[TABLE] == before[TABLE]).all(dim=1)
         moved[name] = (~same[4:count]).any(), (~same[count:-1]).any(), not torch.equal(after[ORDER], before[ORDER])
     assert moved == {"free": (True, True, True), "frozen": (False, True, False)}
+
+
+def test_subword_dropout_beside_frozen_pieces_is_refused(work, tmp_path):
+    options = {"frozen_pieces": 9, "rare_subword_dropout": 3}
+    refused(go_on(work, tmp_path, **options), "--frozen-pieces with subword dropout")
 
 
 def test_more_frozen_pieces_than_there_are_is_refused(work, tmp_path):

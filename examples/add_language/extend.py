@@ -23,7 +23,14 @@ import torch
 from torch import Tensor
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import DICTIONARY_HASH, ENCODER, TOKEN_EMBEDDINGS, export_checkpoint, read_checkpoint
+from fairseq_lxsr.checkpoint import (
+    DICTIONARY_HASH,
+    ENCODER,
+    SPLIT_PROBABILITY,
+    TOKEN_EMBEDDINGS,
+    export_checkpoint,
+    read_checkpoint,
+)
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files import atomic_folder, atomic_write, read_lines, read_parallel
 from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, Piece, read_sentencepiece, with_pieces
@@ -192,19 +199,21 @@ def sparse(places: Tensor, values: Tensor, rows: int, columns: int) -> Tensor:
         return torch.sparse_coo_tensor(places, values, (rows, columns), check_invariants=False).to_sparse_csr()
 
 
-def extended(state: dict[str, Any], old: int, symbols: Sequence[str], rows: Tensor) -> dict[str, Any]:
+def extended(state: dict[str, Any], exported: Tensor, old: int, symbols: Sequence[str], rows: Tensor) -> dict[str, Any]:
     """A checkpoint of the encoder alone whose table has new rows; that of <mask>, which comes last, moves to the end.
 
     Args:
         state: the old checkpoint.
+        exported: [V, D] its table as users have it: after subword dropout the expected rows.
         old: number of the old symbols.
         symbols: old and new ones.
         rows: [new pieces, D].
     """
     weights = {name: value for name, value in state["model"].items() if name.startswith(ENCODER)}
-    table = weights[ENCODER + TOKEN_EMBEDDINGS]
+    table = exported.to(weights[ENCODER + TOKEN_EMBEDDINGS].dtype)
     weights[ENCODER + TOKEN_EMBEDDINGS] = torch.cat((table[:old], rows.to(table.dtype), table[old:]))
-    more = {"task_state": state["task_state"] | {DICTIONARY_HASH: hash_symbols(symbols)}}
+    kept = {name: value for name, value in state["task_state"].items() if name != SPLIT_PROBABILITY}
+    more = {"task_state": kept | {DICTIONARY_HASH: hash_symbols(symbols)}}
     return {**state, "model": weights, "last_optimizer_state": None, "extra_state": {}} | more
 
 
@@ -215,7 +224,7 @@ def write(args: argparse.Namespace) -> Iterator[str]:
         encoder = SentenceEncoder.from_pretrained(export_checkpoint(args.checkpoint, Path(temporary) / "m", args.data))
         old_dictionary = (Path(temporary) / "m" / DICTIONARY_FILE).read_text(encoding="utf-8")
     model, options = encoder.tokenizer.serialized_model(), encoder.tokenizer.options
-    encoder.table  # noqa: B018 (refuses layers before any work)
+    table = torch.from_numpy(np.array(encoder.table))  # refuses layers before any work
     pieces = learn_pieces(model, words_of(read_lines(args.new), options), args.pieces)
     longer = lengthened(model, pieces)
     subwords = args.output / SUBWORDS
@@ -234,7 +243,7 @@ def write(args: argparse.Namespace) -> Iterator[str]:
     pairs = islice(read_parallel(args.known, args.new), None, None, max(1, every))
     rows = first_vectors(encoder, Tokenizer(subwords / SENTENCEPIECE_FILE, options, symbols), pairs)
     with atomic_write(args.output / START, "wb") as stream:
-        torch.save(extended(state, old, symbols, rows), stream)
+        torch.save(extended(state, table, old, symbols, rows), stream)
     yield f"{args.output / START}: for --finetune-from-model; with --frozen-pieces {old} the old vectors stay"
 
 

@@ -15,6 +15,7 @@ from fairseq_lxsr.datasets.lsi import lsi_embeddings
 from fairseq_lxsr.datasets.masking import WordDropout
 from fairseq_lxsr.datasets.pairs import BATCHES, PairCorpus
 from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.ranges import at_least, below
 from fairseq_lxsr.tasks._corpora import add_mask
 from fairseq_lxsr.tasks._dummy import mark_dummy
@@ -86,6 +87,11 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, self.shards)
         self.terms = build_terms(cfg, self.setting)
+        if cfg.frozen_pieces and (cfg.subword_dropout or cfg.rare_subword_dropout):
+            raise InputError(
+                "--frozen-pieces with subword dropout, after which other rows are exported than were trained; expected "
+                "one of the two"
+            )
         self.near_folders = near_folders(cfg, self.shards, self.pairs)
         self._frozen: FrozenPieces | None = None
 
