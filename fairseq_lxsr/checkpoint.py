@@ -311,7 +311,17 @@ def encoder_of(
 
 
 def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, checkpoint: str | Path) -> Tensor:
-    """Replace each row of a table [V, D] by what it is read as on average, where training split pieces at random."""
+    """Replace each row of a table by what its piece is read as on average, see `segmentations.expected_rows`.
+
+    Args:
+        table: [V, D], or [V + 1, D] with <mask>, whose row stays.
+        symbols: V entries of the dictionary.
+        splits: probability with which training split each of them, as the checkpoint has it.
+        checkpoint: file of the checkpoint, for messages.
+
+    Raises:
+        InputError: for anything but V numbers.
+    """
     if not (isinstance(splits, list) and len(splits) == len(symbols) and all(isinstance(p, float) for p in splits)):
         raise InputError(f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file")
     pieces, probability = table[: len(symbols)].float().numpy(), np.array(splits, np.float32)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
 
-LONGEST = 64  # rounds; a piece of SentencePiece has 16 characters at most unless more were asked for
+ROUNDS = 64  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
@@ -73,7 +73,7 @@ def expected_rows(table: FloatArray, halves: IntArray, probability: FloatArray) 
     first, second = halves[whole].T
     share = probability[whole, None].astype(table.dtype)
     own, expected = (1 - share) * table[whole], table.copy()
-    for _ in range(LONGEST):  # a part is shorter than the whole, so this ends after as many rounds as the longest has
+    for _ in range(ROUNDS):  # a part is shorter than the whole, so nothing changes after the longest
         following = own + share * (expected[first] + expected[second])
         if np.array_equal(following, expected[whole]):
             break

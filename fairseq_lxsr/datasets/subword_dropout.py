@@ -13,7 +13,7 @@ from fairseq_lxsr.datasets.masking import IntArray, uniform
 from fairseq_lxsr.segmentations import FloatArray, merged_from
 
 SPLIT = 6  # a separate draw, distinct from those of `masking`
-ROUNDS = 16  # only a piece of more than 2^16 characters could need more
+ROUNDS = 16  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
 
 
 class SubwordDropout:
