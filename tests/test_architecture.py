@@ -42,8 +42,17 @@ MAY_IMPORT = {
     "network_copies": {"bag", "modules"},
     "pretrained": {"model_files"},
     "encoder": {"bag", "model_files", "model_folder", "modules", "network_copies", "pretrained", "text"},
-    "checkpoint": {"model_files", "model_folder", "modules", "segmentations", "text", "text_folder"},
-    "context": {"checkpoint", "encoder", "model_files", "pretrained", "retrieval"},
+    "checkpoint": set(),
+    "checkpoint_export": {
+        "checkpoint",
+        "model_files",
+        "model_folder",
+        "modules",
+        "segmentations",
+        "text",
+        "text_folder",
+    },
+    "context": {"checkpoint", "checkpoint_export", "encoder", "model_files", "pretrained", "retrieval"},
     "export": {
         "bag",
         "encoder",
@@ -73,7 +82,7 @@ MAY_IMPORT = {
         "words",
     },
     "cli": {
-        "checkpoint",
+        "checkpoint_export",
         "cluster",
         "context",
         "encoder",

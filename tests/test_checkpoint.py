@@ -14,7 +14,8 @@ from conftest import lxsr_here, refused
 from test_model_folder import changed, places
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable, export_checkpoint, read_checkpoint
+from fairseq_lxsr.checkpoint import DICTIONARY_HASH, check_resumable, read_checkpoint
+from fairseq_lxsr.checkpoint_export import export_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.text import hash_symbols, read_dictionary
 from fairseq_lxsr.text_folder import KEPT, keep_text

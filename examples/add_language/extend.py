@@ -28,9 +28,9 @@ from fairseq_lxsr.checkpoint import (
     ENCODER,
     SPLIT_PROBABILITY,
     TOKEN_EMBEDDINGS,
-    export_checkpoint,
     read_checkpoint,
 )
+from fairseq_lxsr.checkpoint_export import export_checkpoint
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files import atomic_folder, atomic_write, read_lines, read_parallel
 from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, Piece, read_sentencepiece, with_pieces

@@ -139,7 +139,7 @@ def add_output_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_folder(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.checkpoint import export_checkpoint
+    from fairseq_lxsr.checkpoint_export import export_checkpoint
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.report.model_card import write_card
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.checkpoint import export_checkpoint, newest_other, read_checkpoint
+from fairseq_lxsr.checkpoint import newest_other, read_checkpoint
+from fairseq_lxsr.checkpoint_export import export_checkpoint
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder

@@ -1,7 +1,9 @@
 """The base of the tasks that train on sentence pairs."""
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,9 +16,10 @@ from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.ranges import NOT_NEGATIVE, below, positive
-from fairseq_lxsr.segmentations import split_probability
+from fairseq_lxsr.segmentations import IntArray, merged_from, split_probability
 from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
 from fairseq_lxsr.tasks._corpora import joined_dictionary, language_pairs, read_corpus
+from fairseq_lxsr.tasks._expected import ExpectedRows
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,7 @@ class PairTask(LxsrTask):
         super().__init__(cfg)
         self.state.merge_state_dict({LONGEST: cfg.max_positions})
         self.subword_dropout: SubwordDropout | None = None
+        self.expected: ExpectedRows | None = None
         logger.info(f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}")
 
     def read_dictionary(self, folder: Path) -> Dictionary:
@@ -99,6 +103,23 @@ class PairTask(LxsrTask):
         probability = split_probability(counts, everywhere, rare)
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
+
+    def begin_valid_epoch(self, epoch: int, model) -> None:
+        super().begin_valid_epoch(epoch, model)
+        self.expected = None  # the weights have changed
+
+    def valid_step(self, sample: dict, model, criterion) -> tuple:
+        """Validate the model that `lxsr export` writes: with expected rows, after subword dropout."""
+        probability = self.state.state_dict.get(SPLIT_PROBABILITY)
+        if probability is not None and self.expected is None:
+            self.expected = ExpectedRows(model, self.halves, probability)
+        with self.expected.in_place() if self.expected else nullcontext():
+            return super().valid_step(sample, model, criterion)
+
+    @cached_property
+    def halves(self) -> IntArray:
+        """The two parts of each piece [V, 2], see `merged_from`."""
+        return merged_from(self.dictionary.symbols[: self.num_symbols], self.dictionary.nspecial)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
         """Read `split` of every language pair that has it, from the shard of this epoch."""

@@ -1,9 +1,11 @@
 """--rare-subword-dropout through the real commands: what is split, and what the exported model has instead."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
-from conftest import lxsr, refused, train
+from conftest import lxsr, refused, run, train
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from safetensors.numpy import load_file
 
@@ -62,3 +64,26 @@ def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
         torch.save(state, tmp_path / "checkpoint_last.pt")
         command = ("export", "folder", "--checkpoint", tmp_path / "checkpoint_last.pt", "--output", tmp_path / "model")
         refused(lxsr(*command, check=False), "checkpoint_last.pt", "pieces")
+
+
+def validated(checkpoint, data):
+    words = ("--path", checkpoint, "--task", "xling_sent", "--user-dir", "fairseq_lxsr", "--log-format", "simple")
+    done = run("fairseq_cli.validate", data, *words, "--cpu", "--valid-subset", "valid", "--batch-size", "32")
+    return float(re.search(r"valid on 'valid' subset.* loss (\S+)", done.stdout + done.stderr)[1])
+
+
+def test_validation_is_of_the_exported_rows(tmp_path, toy_work, checkpoint):
+    state = torch.load(checkpoint, weights_only=True)
+    splits = state["task_state"].pop(SPLIT_PROBABILITY)
+    state["cfg"]["task"]["rare_subword_dropout"] = 0.0
+    losses = {}
+    for name, table in (
+        ("as trained", state["model"]["encoder.embed_tokens.weight"].clone()),
+        ("exported", torch.from_numpy(exported(checkpoint, tmp_path / "model"))),
+    ):
+        state["model"]["encoder.embed_tokens.weight"] = table
+        torch.save(state, tmp_path / f"{name}.pt")
+        losses[name] = validated(tmp_path / f"{name}.pt", toy_work / "data-bin")
+    assert losses["as trained"] != pytest.approx(losses["exported"], abs=0.01)
+    assert splits and validated(checkpoint, toy_work / "data-bin") == losses["exported"]
+    assert read_checkpoint(checkpoint)["extra_state"]["val_loss"] == pytest.approx(losses["exported"], abs=1e-3)

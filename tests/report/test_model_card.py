@@ -7,7 +7,7 @@ import small_model
 from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import how_trained
+from fairseq_lxsr.checkpoint_export import how_trained
 from fairseq_lxsr.evaluation.score import Score, append_scores
 
 
