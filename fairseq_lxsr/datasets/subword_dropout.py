@@ -30,6 +30,7 @@ class SubwordDropout:
         self.probability = np.broadcast_to(np.asarray(probability, np.float32), len(symbols))
         self.seed = seed
         self.halves = merged_from(symbols, first_piece)  # [V, 2]
+        self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)  # [V]
 
     def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
         """Split pieces of sentences.
@@ -44,15 +45,19 @@ class SubwordDropout:
             S sentences of the same text, each ids [T'], T' >= T.
         """
         ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
-        is_new = np.ones(len(ids), dtype=bool)
-        for round_ in range(ROUNDS if self.probability.any() else 0):
-            position = np.arange(len(row)) - np.searchsorted(row, row)
-            drawn = uniform(self.seed, epoch, index[row], SPLIT, side, round_, position)
-            splits = is_new & (drawn < self.probability[ids]) & (self.halves[ids, 0] >= 0)
-            if not splits.any():
+        new = np.flatnonzero(self.can_split[ids])  # positions of the text so far that may be split now
+        for round_ in range(ROUNDS):
+            position = new - np.searchsorted(row, row[new])  # in the sentence
+            drawn = uniform(self.seed, epoch, index[row[new]], SPLIT, side, round_, position)
+            split = new[drawn < self.probability[ids[new]]]
+            if not len(split):
                 break
-            longer, is_new, row = (np.repeat(values, 1 + splits) for values in (ids, splits, row))
-            first = np.flatnonzero(splits) + np.arange(splits.sum())
-            longer[first], longer[first + 1] = self.halves[ids[splits]].T
-            ids = longer
+            times = np.ones(len(ids), np.int64)
+            times[split] = 2
+            halves = self.halves[ids[split]]
+            ids, row = np.repeat(ids, times), np.repeat(row, times)
+            first = split + np.arange(len(split))
+            ids[first], ids[first + 1] = halves.T
+            parts = np.stack((first, first + 1), axis=1).ravel()
+            new = parts[self.can_split[ids[parts]]]
         return np.split(ids, np.searchsorted(row, np.arange(1, len(sentences))))
