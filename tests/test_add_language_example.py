@@ -12,6 +12,7 @@ import small_model
 import torch
 import toy
 from conftest import ROOT, lxsr_here, refused, train_here
+from safetensors.torch import load_file
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY, read_checkpoint
@@ -166,9 +167,17 @@ def test_frozen_pieces_do_not_move(work, tmp_path, decay):
     assert moved == {"free": (True, True, True), "frozen": (False, True, False)}
 
 
-def test_subword_dropout_beside_frozen_pieces_is_refused(work, tmp_path):
-    options = {"frozen_pieces": 9, "rare_subword_dropout": 3}
-    refused(go_on(work, tmp_path, **options), "--frozen-pieces with subword dropout")
+def test_subword_dropout_spares_frozen_pieces(work, tmp_path):
+    count = len(read_dictionary(work / "old" / DICTIONARY_FILE))
+    done = go_on(work, tmp_path, frozen_pieces=count, rare_subword_dropout=30)
+    assert not done.returncode, done.stderr[-2000:]
+    command = ("--checkpoint", tmp_path / "checkpoint_last.pt", "--data", work / "data-bin", "--output", tmp_path / "m")
+    lxsr_here("export", "folder", *command)
+    before = read_checkpoint(work / "start.pt")["model"][TABLE]
+    trained = read_checkpoint(tmp_path / "checkpoint_last.pt")["model"][TABLE]
+    rows = load_file(tmp_path / "m" / "model.safetensors")["embed_tokens.weight"]
+    assert torch.equal(rows[4:count], before[4:count])
+    assert not torch.allclose(rows[count:-1], trained[count:-1])
 
 
 def test_more_frozen_pieces_than_there_are_is_refused(work, tmp_path):

@@ -16,7 +16,7 @@ from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.ranges import NOT_NEGATIVE, below, positive
-from fairseq_lxsr.segmentations import IntArray, merged_from, split_probability
+from fairseq_lxsr.segmentations import FloatArray, IntArray, merged_from, split_probability
 from fairseq_lxsr.tasks._base import LxsrTask, LxsrTaskConfig
 from fairseq_lxsr.tasks._corpora import joined_dictionary, language_pairs, read_corpus
 from fairseq_lxsr.tasks._expected import ExpectedRows
@@ -91,18 +91,21 @@ class PairTask(LxsrTask):
         raise NotImplementedError
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
-        """Build it from the text of all shards, and keep its probabilities in checkpoints: `lxsr export` needs them."""
-        everywhere, rare = self.cfg.subword_dropout, self.cfg.rare_subword_dropout
-        if not (everywhere or rare):
+        """Build it, and keep its probabilities in checkpoints: `lxsr export` needs them."""
+        if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
             self.state.state_dict.pop(SPLIT_PROBABILITY, None)  # of a checkpoint that training goes on from
             return None
-        counts = np.zeros(len(self.dictionary), np.int64)
-        for number in range(len(self.shards) if rare else 0):
-            for corpus in self.read_corpora("train", number + 1).values():
-                counts += count_pieces(corpus, len(counts))
-        probability = split_probability(counts, everywhere, rare)
+        probability = self.split_probability()
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
+
+    def split_probability(self) -> FloatArray:
+        """Compute the probability with which each symbol is split, by the text of all shards, [V]."""
+        counts = np.zeros(len(self.dictionary), np.int64)
+        for number in range(len(self.shards) if self.cfg.rare_subword_dropout else 0):
+            for corpus in self.read_corpora("train", number + 1).values():
+                counts += count_pieces(corpus, len(counts))
+        return split_probability(counts, self.cfg.subword_dropout, self.cfg.rare_subword_dropout)
 
     def begin_valid_epoch(self, epoch: int, model) -> None:
         super().begin_valid_epoch(epoch, model)

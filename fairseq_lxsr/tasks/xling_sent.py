@@ -15,8 +15,8 @@ from fairseq_lxsr.datasets.lsi import lsi_embeddings
 from fairseq_lxsr.datasets.masking import WordDropout
 from fairseq_lxsr.datasets.pairs import BATCHES, PairCorpus
 from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.ranges import at_least, below
+from fairseq_lxsr.segmentations import FloatArray
 from fairseq_lxsr.tasks._corpora import add_mask
 from fairseq_lxsr.tasks._dummy import mark_dummy
 from fairseq_lxsr.tasks._frozen import FrozenPieces
@@ -66,7 +66,7 @@ class XlingSentConfig(*(term.Options for term in all_terms()), NearOptions, Pair
         default=0,
         metadata={
             "help": "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
-            "alone keeps its vectors when a language is added, see --finetune-from-model",
+            "alone keeps its vectors when a language is added, see --finetune-from-model; subword dropout spares them",
             "range": at_least(0),
         },
     )
@@ -87,13 +87,13 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, self.shards)
         self.terms = build_terms(cfg, self.setting)
-        if cfg.frozen_pieces and (cfg.subword_dropout or cfg.rare_subword_dropout):
-            raise InputError(
-                "--frozen-pieces with subword dropout, after which other rows are exported than were trained; expected "
-                "one of the two"
-            )
         self.near_folders = near_folders(cfg, self.shards, self.pairs)
         self._frozen: FrozenPieces | None = None
+
+    def split_probability(self) -> FloatArray:
+        probability = super().split_probability()
+        probability[: self.cfg.frozen_pieces] = 0  # the exported rows of these would be others
+        return probability
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         """Update the weights; fairseq has loaded its checkpoint before the first call."""
