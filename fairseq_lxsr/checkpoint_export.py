@@ -148,7 +148,7 @@ def encoder_of(
     except InputError as error:
         raise InputError(f"{checkpoint}: {error}; choose another file") from None
     splits = state["task_state"].get(SPLIT_PROBABILITY)
-    if splits is not None and getattr(size, "is_bag", False):
+    if splits is not None and getattr(size, "sums_rows", False):
         weights[TOKEN_EMBEDDINGS] = expected_embeddings(weights[TOKEN_EMBEDDINGS], symbols, splits, checkpoint)
     return build_network(network, size, weights, checkpoint).eval()
 

@@ -72,6 +72,11 @@ class TransformerConfig(EncoderSize):
         return self.embed_dim * (1 if self.pooling == "mean" else 2)
 
     @property
+    def sums_rows(self) -> bool:
+        """Whether an embedding is a weighted sum of rows of the table and what layers add to it through gates."""
+        return self.gated and self.pooling == "mean"
+
+    @property
     def is_bag(self) -> bool:
         """Whether an embedding is a weighted sum of rows of the table and nothing else."""
-        return self.gated and not self.num_layers and self.pooling == "mean"
+        return self.sums_rows and not self.num_layers

@@ -15,7 +15,7 @@ class ExpectedRows:
     """The rows that `lxsr export` writes for a model as it is, to be put in the place of those that are trained.
 
     Args:
-        model: the model, or what wraps it for several workers; one that is no bag keeps its rows.
+        model: the model, or what wraps it for several workers; one that does not sum rows keeps them.
         halves: [V, 2] the two parts of each piece, see `merged_from`.
         probability: [V] with which training splits each piece.
     """
@@ -23,7 +23,7 @@ class ExpectedRows:
     def __init__(self, model: nn.Module, halves: IntArray, probability: Sequence[float]):
         network = next(module for module in model.modules() if isinstance(module, SentenceNetwork))
         self._weight = self._rows = network.embed_tokens.weight
-        if getattr(network.config, "is_bag", False):
+        if getattr(network.config, "sums_rows", False):
             table = self._weight.detach().float().cpu().numpy()
             rows = expected_rows(table, halves, np.array(probability, np.float32))
             self._rows = torch.from_numpy(rows).to(self._weight)

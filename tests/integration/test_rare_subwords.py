@@ -44,17 +44,25 @@ def test_probabilities_are_of_the_counts_and_the_model_has_the_expectation(tmp_p
     np.testing.assert_array_equal(exported(checkpoint, tmp_path / "model"), [*rows, table[-1]])
 
 
-def test_a_phase_without_it_and_one_with_layers_keep_their_rows(tmp_path, toy_work, checkpoint):
-    for name, options in (("plain", NO_LAYER), ("layer", NO_LAYER | {"encoder_layers": "1"})):
-        more = ("--rare-subword-dropout", "3") if name == "layer" else ()
-        start = ("--gated", "--finetune-from-model", checkpoint, "--no-epoch-checkpoints")
-        train(toy_work / "data-bin", tmp_path / name, *start, *more, **options)
-        state = read_checkpoint(tmp_path / name / "checkpoint_last.pt")
-        assert (SPLIT_PROBABILITY in state["task_state"]) == bool(more)
-        table = state["model"]["encoder.embed_tokens.weight"].numpy()
-        np.testing.assert_array_equal(
-            exported(tmp_path / name / "checkpoint_last.pt", tmp_path / f"{name}-model"), table
-        )
+@pytest.mark.parametrize(
+    ("layers", "flags", "keeps_rows"),
+    [
+        ("0", ("--gated",), True),  # a phase without it
+        ("1", ("--gated", "--rare-subword-dropout", "3"), False),
+        ("1", ("--rare-subword-dropout", "3"), True),
+    ],
+)
+def test_rows_are_kept_where_nothing_is_split_or_layernorm_is_first(
+    tmp_path, toy_work, checkpoint, layers, flags, keeps_rows
+):
+    start = ("--finetune-from-model", checkpoint) if "--gated" in flags else ()
+    options = NO_LAYER | {"encoder_layers": layers}
+    train(toy_work / "data-bin", tmp_path / "run", *start, *flags, "--no-epoch-checkpoints", **options)
+    state = read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")
+    assert (SPLIT_PROBABILITY in state["task_state"]) == ("--rare-subword-dropout" in flags)
+    table = state["model"]["encoder.embed_tokens.weight"].numpy()
+    rows = exported(tmp_path / "run" / "checkpoint_last.pt", tmp_path / "model")
+    assert np.array_equal(rows, table) == keeps_rows
 
 
 def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
