@@ -112,16 +112,17 @@ class SentenceEncoder:
 
     @property
     def table(self) -> np.ndarray:
-        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean.
+        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean, before gated layers.
 
         Raises:
-            InputError: for an encoder with layers, whose vectors of pieces depend on the sentence.
+            InputError: for other layers, whose vectors of pieces depend on the sentence.
         """
         if self._bag:
             return self._bag.weights[TABLE]
-        if not getattr(self.size, "is_bag", False):
+        if not getattr(self.size, "sums_rows", False):
             raise InputError(
-                f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; take one without"
+                f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; "
+                "take one without layers, or with gated ones"
             )
         return self.model.embed_tokens.weight.detach().float().cpu().numpy()
 

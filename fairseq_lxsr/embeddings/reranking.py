@@ -24,7 +24,7 @@ class Reranker:
         scores, ids = reranker.best(queries, lambda rows: [lines[row] for row in rows], cosines, ids)
 
     Args:
-        encoder: a model folder without layers, whose embeddings are sums of vectors of pieces.
+        encoder: a model folder without layers or with gated ones, see `SentenceEncoder.table`.
         depth: number of nearest candidates of a query that callers score again.
         weight: weight of MaxSim beside the cosine, 0 or more.
 
@@ -38,7 +38,7 @@ class Reranker:
         if not isinstance(encoder, ModelFolder):
             raise InputError("rerank: expected a model folder of `lxsr export folder`, whose pieces have vectors")
         self.depth, self.weight, self._encoder = depth, weight, encoder.encoder
-        self._table = self._encoder.table  # a model with layers is refused before anything is searched
+        self._table = self._encoder.table  # a model without one is refused before anything is searched
 
     @property
     def name(self) -> str:

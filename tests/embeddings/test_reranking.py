@@ -145,6 +145,14 @@ def test_what_cannot_be_ranked_again_is_refused(encoder, tmp_path):
         xsr.evaluate(texts, encoder, ["nn"], Reranker(encoder, 9))
 
 
+def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):
+    encoder = SentenceEncoder.from_pretrained(random_model.write_model(tmp_path / "m", gated=True))
+    table = encoder.model.embed_tokens.weight.detach().numpy()
+    x, y = (encoder.tokenizer.encode([text])[0] for text in (ENGLISH[0], FRENCH[0]))
+    scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]]))
+    np.testing.assert_allclose(scores, [[max_sim(table, x, y) / 3]], atol=1e-5)
+
+
 def test_a_table_on_another_device_is_the_same(encoder):
     """The network of torch, which is taken on a GPU, has the table of numpy."""
     config, tokenizer = encoder.encoder.config, encoder.encoder.tokenizer

@@ -68,7 +68,7 @@ def rerank_option(parser: argparse.ArgumentParser) -> None:
         "--rerank",
         type=at_least(1),
         metavar="N",
-        help="score the N nearest again by their pieces, of a model without layers (default: no)",
+        help="score the N nearest again by their pieces, of a model without layers or with gated ones (default: no)",
     )
 
 
