@@ -39,7 +39,8 @@ lxsr prepare "$WORK/prepare.yaml"
 step "2/5 Training"
 lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --encoder-embed-dim "$WIDTH" --batch-size "$BATCH" \
     --max-update "$UPDATES" --sampling-temperature 2 --source-temperature 5 --disable-validation \
-    --save-interval-updates 1000 --keep-interval-updates 1 --save-dir "$WORK/checkpoints" "$@" 2>&1 | tee -a "$WORK/train.log"
+    --rare-subword-dropout 0 --save-interval-updates 1000 --keep-interval-updates 1 \
+    --save-dir "$WORK/checkpoints" "$@" 2>&1 | tee -a "$WORK/train.log"
 
 step "3/5 Model folder, a byte a weight"
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_last.pt" --output "$MODEL" --dtype int8
