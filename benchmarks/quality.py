@@ -247,15 +247,15 @@ class Measure:
         return {"reranked": found} if found else {}
 
     def curve(self, save_dir: Path, dtype: str) -> dict:
-        """Retrieval and minimal pairs of the checkpoints on the way, with their updates and minutes."""
+        """Retrieval and minimal pairs of the checkpoints on the way, with their updates and minutes, and all minutes."""
         found = []
-        for path in sorted(save_dir.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))[:-1]:
-            seconds = read_checkpoint(path)["extra_state"]["previous_training_time"]
+        *stops, last = sorted(save_dir.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))
+        for path in stops:
             encode = partial(SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode, dtype=dtype)
-            stop = {"updates": int(path.stem.split("_")[2]), "minutes": round(seconds / 60, 1)}
+            stop = {"updates": int(path.stem.split("_")[2]), "minutes": minutes_of(path)}
             stop["retrieval"] = retrieval(encode, self.sets, self.crowd, self.seen)
             found.append(stop | {"contrast": contrast(encode, self.contrast)})
-        return {"curve": found}
+        return {"curve": found, "minutes of training": minutes_of(last)}
 
     def __call__(self, encode, classify: bool) -> dict:
         result: dict = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}
@@ -264,6 +264,11 @@ class Measure:
         for name in CLASSIFICATION if classify and self.contrast else ():
             result[name] = classification(encode, self.data / "classification" / name, self.languages)
         return result
+
+
+def minutes_of(checkpoint: Path) -> float:
+    """Minutes that its model was trained for, in all phases and runs."""
+    return round(read_checkpoint(checkpoint)["extra_state"]["previous_training_time"] / 60, 1)
 
 
 def show(result: dict) -> None:
