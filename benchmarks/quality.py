@@ -247,15 +247,18 @@ class Measure:
         return {"reranked": found} if found else {}
 
     def curve(self, save_dir: Path, dtype: str) -> dict:
-        """Retrieval and minimal pairs of the checkpoints on the way, with their updates and minutes, and all minutes."""
+        """Retrieval and minimal pairs of the checkpoints on the way, with updates and minutes, and all minutes."""
         found = []
-        *stops, last = sorted(save_dir.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))
-        for path in stops:
+        last = read_checkpoint(save_dir / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+        paths = {int(path.stem.split("_")[2]): path for path in save_dir.glob("checkpoint_*_*.pt")}
+        for updates, path in sorted(paths.items()):
+            if updates == last:
+                continue
             encode = partial(SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode, dtype=dtype)
-            stop = {"updates": int(path.stem.split("_")[2]), "minutes": minutes_of(path)}
-            stop["retrieval"] = retrieval(encode, self.sets, self.crowd, self.seen)
+            near = retrieval(encode, self.sets, self.crowd, self.seen)
+            stop = {"updates": updates, "minutes": minutes_of(path), "retrieval": near}
             found.append(stop | {"contrast": contrast(encode, self.contrast)})
-        return {"curve": found, "minutes of training": minutes_of(last)}
+        return {"curve": found, "minutes of training": minutes_of(save_dir / "checkpoint_last.pt")}
 
     def __call__(self, encode, classify: bool) -> dict:
         result: dict = {"retrieval": retrieval(encode, self.sets, self.crowd, self.seen)}

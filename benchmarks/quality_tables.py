@@ -133,7 +133,8 @@ def plot_curves(results: Iterable[dict], path: Path) -> None:
     lines: dict[str, dict[float, list[float]]] = {}
     for result in results:
         if stops := result.get("curve"):
-            last = result | {"minutes": result.get("minutes of training", result["minutes"])}
+            minutes = result.get("minutes of training") or result["minutes"] or result["seconds"] / 60
+            last = result | {"minutes": minutes}
             points = lines.setdefault(f"{result['name']}, {result['pair']}", {})
             for stop in (*stops, last):
                 points.setdefault(stop["minutes"], []).append(mean_retrieval(stop))

@@ -40,19 +40,25 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
     return halves
 
 
-def split_probability(counts: NDArray[np.int64], everywhere: float, rare: float) -> FloatArray:
+def split_probability(
+    counts: NDArray[np.int64], everywhere: float, rare: float, before: FloatArray | None = None
+) -> FloatArray:
     """Compute the probability with which each piece is read as its two parts.
 
     Args:
         counts: [V] how often the training text has a piece.
         everywhere: P, the same for all pieces.
         rare: K; beside it a piece that the text has n times is split with probability K / (K + n).
+        before: [V] with which the training that this one goes on from split each piece; a piece that is rare in this
+            text only has learnt its row from the other.
 
     Returns:
-        [V] float32, 1 - (1 - P) (1 - K / (K + n)); P where K is 0.
+        [V] float32, 1 - (1 - P) (1 - r) with r = K / (K + n), at most `before`; r is 0 where K is.
     """
-    kept = counts / (rare + counts) if rare else np.ones(len(counts))
-    return (1 - (1 - everywhere) * kept).astype(np.float32)
+    split = rare / (rare + counts) if rare else np.zeros(len(counts))
+    if before is not None:
+        split = np.minimum(split, before)
+    return (1 - (1 - everywhere) * (1 - split)).astype(np.float32)
 
 
 def expected_rows(table: FloatArray, halves: IntArray, probability: FloatArray) -> FloatArray:

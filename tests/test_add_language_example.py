@@ -1,5 +1,6 @@
 """examples/add_language: new pieces, a checkpoint with their vectors, and training that keeps the old ones."""
 
+import argparse
 import importlib.util
 import io
 import sys
@@ -33,14 +34,19 @@ def extend():
     return loaded
 
 
-def old_checkpoint(folder):
-    """A model of no layers, with random vectors, and its data folder."""
+def old_checkpoint(folder, num_layers=0):
+    """A model with random vectors, and its data folder."""
     data = small_model.write_pieces(folder / "old")
     state = small_model.checkpoint_state(data)
-    network = small_model.network(data, embed_dim=WIDTH, num_layers=0, gated=True, order_coefficients=1)
+    network = small_model.network(data, embed_dim=WIDTH, num_layers=num_layers, gated=True, order_coefficients=1)
     network.order.data.fill_(0.1)
     state["model"] = {f"encoder.{name}": value for name, value in network.state_dict().items()}
-    state["cfg"]["model"] |= {"_name": "lxsr_best", "encoder_layers": 0, "gated": True, "order_coefficients": 1}
+    state["cfg"]["model"] |= {
+        "_name": "lxsr_best",
+        "encoder_layers": num_layers,
+        "gated": True,
+        "order_coefficients": 1,
+    }
     state["optimizer_history"][0] |= {"lr_scheduler_state": {"best": None}}
     torch.save(state, folder / "old.pt")
     return folder / "old.pt"
@@ -127,6 +133,12 @@ def test_after_subword_dropout_training_goes_on_from_what_was_exported(extend, w
     assert SPLIT_PROBABILITY not in found["task_state"]
 
 
+def test_a_model_with_gated_layers_is_refused(extend, tmp_path):
+    old = old_checkpoint(tmp_path, num_layers=1)
+    with pytest.raises(InputError, match=r"old\.pt: a model with layers"):
+        next(extend.write(argparse.Namespace(checkpoint=old, data=tmp_path / "old")))
+
+
 def test_first_vectors_find_translations(work, tmp_path):
     lxsr_here(
         "export", "folder", "--checkpoint", work / "start.pt", "--data", work / "data-bin", "--output", tmp_path / "m"
@@ -169,7 +181,7 @@ def test_frozen_pieces_do_not_move(work, tmp_path, decay):
 
 def test_subword_dropout_spares_frozen_pieces(work, tmp_path):
     count = len(read_dictionary(work / "old" / DICTIONARY_FILE))
-    done = go_on(work, tmp_path, frozen_pieces=count, rare_subword_dropout=30)
+    done = go_on(work, tmp_path, frozen_pieces=count, subword_dropout=0.5)
     assert not done.returncode, done.stderr[-2000:]
     command = ("--checkpoint", tmp_path / "checkpoint_last.pt", "--data", work / "data-bin", "--output", tmp_path / "m")
     lxsr_here("export", "folder", *command)
@@ -178,6 +190,13 @@ def test_subword_dropout_spares_frozen_pieces(work, tmp_path):
     rows = load_file(tmp_path / "m" / "model.safetensors")["embed_tokens.weight"]
     assert torch.equal(rows[4:count], before[4:count])
     assert not torch.allclose(rows[count:-1], trained[count:-1])
+
+
+def test_old_pieces_that_the_new_text_lacks_keep_their_rows(work, tmp_path):
+    done = go_on(work, tmp_path, rare_subword_dropout=30)
+    assert not done.returncode, done.stderr[-2000:]
+    state = read_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert not any(state["task_state"][SPLIT_PROBABILITY])
 
 
 def test_more_frozen_pieces_than_there_are_is_refused(work, tmp_path):

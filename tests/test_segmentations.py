@@ -26,6 +26,12 @@ def test_the_rarer_a_piece_the_more_often_it_is_split():
     assert split_probability(counts, 0.5, 3).tolist() == pytest.approx([1, 0.875, 0.75, 0.50015])
 
 
+def test_what_another_text_has_taught_is_not_split_more_often():
+    counts, before = np.array([0, 0, 1, 9_997]), np.array([0, 0.2, 1, 1], np.float32)
+    assert split_probability(counts, 0, 3, before).tolist() == pytest.approx([0, 0.2, 0.75, 0.0003])
+    assert split_probability(counts, 0.5, 3, before).tolist() == pytest.approx([0.5, 0.6, 0.875, 0.50015])
+
+
 def test_expected_rows_are_those_of_the_recursion():
     rng = np.random.default_rng(1)
     table, probability = rng.normal(size=(len(SYMBOLS), 3)), rng.random(len(SYMBOLS))

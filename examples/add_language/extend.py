@@ -212,6 +212,7 @@ def extended(state: dict[str, Any], exported: Tensor, old: int, symbols: Sequenc
     weights = {name: value for name, value in state["model"].items() if name.startswith(ENCODER)}
     table = exported.to(weights[ENCODER + TOKEN_EMBEDDINGS].dtype)
     weights[ENCODER + TOKEN_EMBEDDINGS] = torch.cat((table[:old], rows.to(table.dtype), table[old:]))
+    # without probabilities no piece is split for being rare in what follows: the old rows are as expected already
     kept = {name: value for name, value in state["task_state"].items() if name != SPLIT_PROBABILITY}
     more = {"task_state": kept | {DICTIONARY_HASH: hash_symbols(symbols)}}
     return {**state, "model": weights, "last_optimizer_state": None, "extra_state": {}} | more
@@ -224,7 +225,11 @@ def write(args: argparse.Namespace) -> Iterator[str]:
         encoder = SentenceEncoder.from_pretrained(export_checkpoint(args.checkpoint, Path(temporary) / "m", args.data))
         old_dictionary = (Path(temporary) / "m" / DICTIONARY_FILE).read_text(encoding="utf-8")
     model, options = encoder.tokenizer.serialized_model(), encoder.tokenizer.options
-    table = torch.from_numpy(np.array(encoder.table))  # refuses layers before any work
+    if not getattr(encoder.size, "is_bag", False):
+        raise InputError(
+            f"{args.checkpoint}: a model with layers; expected one without, whose rows add up to embeddings"
+        )
+    table = torch.from_numpy(np.array(encoder.table))
     pieces = learn_pieces(model, words_of(read_lines(args.new), options), args.pieces)
     longer = lengthened(model, pieces)
     subwords = args.output / SUBWORDS

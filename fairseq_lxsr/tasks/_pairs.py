@@ -10,7 +10,7 @@ from typing import Any, Optional
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY
+from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY, read_checkpoint
 from fairseq_lxsr.datasets.pairs import PairCorpus, PairDataset, count_pieces
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.errors import InputError
@@ -93,9 +93,9 @@ class PairTask(LxsrTask):
     def _make_subword_dropout(self) -> SubwordDropout | None:
         """Build it, and keep its probabilities in checkpoints: `lxsr export` needs them."""
         if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
-            self.state.state_dict.pop(SPLIT_PROBABILITY, None)  # of a checkpoint that training goes on from
             return None
         probability = self.split_probability()
+        logger.info(f"subword dropout: {np.count_nonzero(probability):,} symbols may be read as their two parts")
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
 
@@ -105,14 +105,25 @@ class PairTask(LxsrTask):
         for number in range(len(self.shards) if self.cfg.rare_subword_dropout else 0):
             for corpus in self.read_corpora("train", number + 1).values():
                 counts += count_pieces(corpus, len(counts))
-        return split_probability(counts, self.cfg.subword_dropout, self.cfg.rare_subword_dropout)
+        return split_probability(counts, self.cfg.subword_dropout, self.cfg.rare_subword_dropout, self._split_before())
 
-    def begin_valid_epoch(self, epoch: int, model) -> None:
-        super().begin_valid_epoch(epoch, model)
-        self.expected = None  # the weights have changed
+    def _split_before(self) -> FloatArray | None:
+        """Read the probabilities [V] of the training that this one goes on from, 0 where it had none."""
+        start = self.starting_checkpoint()
+        if start is None:
+            return None
+        stored = read_checkpoint(start[0]).get("task_state", {}).get(SPLIT_PROBABILITY, [])
+        return np.pad(np.array(stored, np.float32), (0, len(self.dictionary) - len(stored)))
+
+    def post_validate(self, model, stats: dict[str, Any], agg) -> None:
+        super().post_validate(model, stats, agg)
+        self.expected = None  # the weights will change
 
     def valid_step(self, sample: dict, model, criterion) -> tuple:
-        """Validate the model that `lxsr export` writes: with expected rows, after subword dropout."""
+        """Validate the model that `lxsr export` writes: with expected rows, after subword dropout.
+
+        A generative loss compares with these rows too, so it is higher than in training.
+        """
         probability = self.state.state_dict.get(SPLIT_PROBABILITY)
         if probability is not None and self.expected is None:
             self.expected = ExpectedRows(model, self.halves, probability)
@@ -137,7 +148,8 @@ class PairTask(LxsrTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of all language pairs, and build its dataset."""
         found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
-        if split == "train" and self.subword_dropout is None:
+        loaded = SPLIT_PROBABILITY in self.state.state_dict  # by fairseq-validate, not by training, whose text is split
+        if split == "train" and self.subword_dropout is None and not loaded:
             self.subword_dropout = self._make_subword_dropout()
         options: dict[str, Any] = {
             "eos_idx": self.dictionary.eos(),

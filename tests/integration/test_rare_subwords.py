@@ -65,6 +65,24 @@ def test_rows_are_kept_where_nothing_is_split_or_layernorm_is_first(
     assert np.array_equal(rows, table) == keeps_rows
 
 
+@pytest.mark.parametrize("before", ["3", "0"])
+def test_what_a_model_goes_on_from_has_learnt_is_not_split_more_often(tmp_path, toy_work, before):
+    """Pieces that the text of another pair had are as rare in this text as unknown ones."""
+    start = tmp_path / "start"
+    data, rare, short = toy_work / "data-bin", "--rare-subword-dropout", "--no-epoch-checkpoints"
+    train(data, start, "--gated", rare, before, short, **NO_LAYER)
+    state = torch.load(start / "checkpoint_last.pt", weights_only=True)
+    if before == "3":  # as if it had read more text
+        state["task_state"][SPLIT_PROBABILITY] = [p / 2 for p in state["task_state"][SPLIT_PROBABILITY]]
+    torch.save(state, tmp_path / "start.pt")
+    expected = np.array(state["task_state"].get(SPLIT_PROBABILITY, 0.0))
+    new, run_folder = ("--finetune-from-model", tmp_path / "start.pt"), tmp_path / "run"
+    for more in (NO_LAYER, NO_LAYER | {"max_epoch": "2"}):  # the second goes on where the first stopped
+        train(data, run_folder, "--gated", rare, "3", *new, short, **more)
+        found = read_checkpoint(run_folder / "checkpoint_last.pt")["task_state"][SPLIT_PROBABILITY]
+        np.testing.assert_allclose(found, np.broadcast_to(expected, len(found)), rtol=1e-6)
+
+
 def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
     state = torch.load(checkpoint, weights_only=True)
     for wrong in ([0.5] * 3, "all"):
@@ -74,10 +92,10 @@ def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
         refused(lxsr(*command, check=False), "checkpoint_last.pt", "pieces")
 
 
-def validated(checkpoint, data):
+def validated(checkpoint, data, split="valid"):
     words = ("--path", checkpoint, "--task", "xling_sent", "--user-dir", "fairseq_lxsr", "--log-format", "simple")
-    done = run("fairseq_cli.validate", data, *words, "--cpu", "--valid-subset", "valid", "--batch-size", "32")
-    return float(re.search(r"valid on 'valid' subset.* loss (\S+)", done.stdout + done.stderr)[1])
+    done = run("fairseq_cli.validate", data, *words, "--cpu", "--valid-subset", split, "--batch-size", "32")
+    return float(re.search(rf"valid on '{split}' subset.* loss (\S+)", done.stdout + done.stderr)[1])
 
 
 def test_validation_is_of_the_exported_rows(tmp_path, toy_work, checkpoint):
@@ -92,7 +110,9 @@ def test_validation_is_of_the_exported_rows(tmp_path, toy_work, checkpoint):
         state["model"]["encoder.embed_tokens.weight"] = table
         torch.save(state, tmp_path / f"{name}.pt")
         losses[name] = validated(tmp_path / f"{name}.pt", toy_work / "data-bin")
+    on_train = validated(tmp_path / "exported.pt", toy_work / "data-bin", "train")
     assert losses["as trained"] != pytest.approx(losses["exported"], abs=0.01)
     assert splits
     assert validated(checkpoint, toy_work / "data-bin") == losses["exported"]
+    assert validated(checkpoint, toy_work / "data-bin", "train") == on_train  # read whole, too
     assert read_checkpoint(checkpoint)["extra_state"]["val_loss"] == pytest.approx(losses["exported"], abs=1e-3)
