@@ -140,11 +140,11 @@ def check_resumable(
         raise InputError(f"{path}: trained by --task {trained_by}, not {task}; choose another --save-dir")
     entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS) and value.dim()]
     other = next((count for count in entries if count != vocab_size), None)
-    found = state.get("task_state", {})
+    found, instead = state.get("task_state", {}), "--save-dir" if exact else "checkpoint"
     if other or found.get(DICTIONARY_HASH, task_state[DICTIONARY_HASH]) != task_state[DICTIONARY_HASH]:
         sizes = f"{other:,} entries; the data's has {vocab_size:,}" if other else "of the same size"
         raise InputError(
-            f"{path}: trained with another dictionary ({sizes}); use the data it was trained on, or another --save-dir"
+            f"{path}: trained with another dictionary ({sizes}); use the data it was trained on, or another {instead}"
         )
     if found.get(LANGUAGES) != task_state.get(LANGUAGES):
         raise InputError(
@@ -156,7 +156,7 @@ def check_resumable(
         if shapes[name] != ours[name]:
             raise InputError(
                 f"{path}: trained with other sizes, {name} is {shapes[name]} and now {ours[name]}; give the same "
-                "options, or another --save-dir"
+                f"options, or another {instead}"
             )
     if not exact:
         return
@@ -165,6 +165,25 @@ def check_resumable(
         raise InputError(
             f"{path}: trained with other losses or layers, only one of the two has {min(shapes.keys() ^ ours.keys())}; "
             "give the same options, or begin with --finetune-from-model in another --save-dir"
+        )
+
+
+def check_parts(path: Path, model: Any) -> None:
+    """Refuse a checkpoint with layers that a new model lacks, and the other way round, before fairseq tries.
+
+    Args:
+        path: checkpoint to go on from.
+        model: a model of fairseq, whose `upgrade_state_dict` adds what may be missing.
+
+    Raises:
+        InputError: as `read_checkpoint`, and naming a weight that only one of the two has.
+    """
+    stored = dict(read_checkpoint(path)["model"])
+    model.upgrade_state_dict(stored)
+    for name in sorted(stored.keys() ^ model.state_dict().keys()):
+        raise InputError(
+            f"{path}: trained with other layers, only {'it' if name in stored else 'the new model'} has {name}; give "
+            "the options of its training (--arch, --encoder-layers, --gated), or another checkpoint"
         )
 
 

@@ -51,7 +51,8 @@ class Reranker:
         Raises:
             InputError: naming the depth and what was expected.
         """
-        at_least(least).check("rerank", self.depth)
+        if self.depth < least:
+            raise InputError(f"--rerank {self.depth}; expected {least} or more, as many as are to be found")
 
     def scores(self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray) -> FloatArray:
         """Score candidates again; memory does not grow with their number, except for the arguments and the result.

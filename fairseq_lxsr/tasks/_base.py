@@ -16,7 +16,7 @@ from fairseq.distributed.utils import is_master
 from fairseq.tasks import FairseqTask
 from omegaconf import II, DictConfig
 
-from fairseq_lxsr.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_resumable, read_checkpoint
+from fairseq_lxsr.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_parts, check_resumable, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
@@ -109,6 +109,7 @@ class LxsrTask(FairseqTask):
             networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
             unseen = {name: value for network in networks for name, value in network.options_without_shape.items()}
             check_resumable(path, self.cfg._name, *found, exact, unseen)
+            check_parts(path, model)
             if resumes and options is not None:
                 self.end_if_finished(path, options)
         for module in model.modules():

@@ -24,6 +24,7 @@ from fairseq_lxsr.tasks._expected import ExpectedRows
 logger = logging.getLogger(__name__)
 
 LONGEST = "max_positions"  # in the state that fairseq keeps in a checkpoint
+TOLERANCE = 1e-6  # of probabilities that are the same
 
 
 @dataclass
@@ -95,7 +96,8 @@ class PairTask(LxsrTask):
         if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
             return None
         probability = self.split_probability()
-        logger.info(f"subword dropout: {np.count_nonzero(probability):,} symbols may be read as their two parts")
+        splits = (self.halves[:, 0] >= 0) & (probability[: self.num_symbols] > 0)
+        logger.info(f"subword dropout: {np.count_nonzero(splits):,} pieces may be read as their two parts")
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
 
@@ -105,7 +107,15 @@ class PairTask(LxsrTask):
         for number in range(len(self.shards) if self.cfg.rare_subword_dropout else 0):
             for corpus in self.read_corpora("train", number + 1).values():
                 counts += count_pieces(corpus, len(counts))
-        return split_probability(counts, self.cfg.subword_dropout, self.cfg.rare_subword_dropout, self._split_before())
+        options, before = (self.cfg.subword_dropout, self.cfg.rare_subword_dropout), self._split_before()
+        probability = split_probability(counts, *options, before)
+        less = probability < split_probability(counts, *options) - TOLERANCE
+        if less.any():
+            logger.warning(
+                f"--rare-subword-dropout {options[1]:g}: {np.count_nonzero(less):,} symbols are split less often, "
+                "as in the training that this one goes on from, whose text may have had them more often"
+            )
+        return probability
 
     def _split_before(self) -> FloatArray | None:
         """Read the probabilities [V] of the training that this one goes on from, 0 where it had none."""

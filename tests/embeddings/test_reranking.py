@@ -78,7 +78,7 @@ def test_an_index_returns_the_best_of_more(encoder, index):
     scores, ids = reranker.best(queries, read, cosines, nearest)
     assert [[hit.line for hit in hits] for hits in found] == ids[:, :2].tolist() != nearest[:, :2].tolist()
     np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], scores[:, :2], atol=1e-6)
-    with pytest.raises(InputError, match="rerank 9; expected a whole number of at least 10"):
+    with pytest.raises(InputError, match="rerank 9; expected 10 or more"):
         index.search(queries, encoder.embed, k=10, reranker=reranker)
 
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_ranked_again_is_refused(encoder, tmp_path):
     texts = xsr.select(zip(ENGLISH, FRENCH, strict=False))
     with pytest.raises(InputError, match="metric nn, csls; expected nn"):
         xsr.evaluate(texts, encoder, ["nn", "csls"], Reranker(encoder, 10))
-    with pytest.raises(InputError, match="rerank 9; expected a whole number of at least 10"):
+    with pytest.raises(InputError, match="rerank 9; expected 10 or more"):
         xsr.evaluate(texts, encoder, ["nn"], Reranker(encoder, 9))
 
 
@@ -173,7 +173,7 @@ def test_commands(encoder, tmp_path):
     lines = [lxsr_here(*search, *more).stdout.splitlines() for more in ((), ("--rerank", 60))]
     assert len(lines[0]) == len(lines[1]) == 3
     assert lines[0] != lines[1]
-    refused(lxsr_here(*search, "--rerank", 1, check=False), "rerank 1; expected a whole number of at least 2")
+    refused(lxsr_here(*search, "--rerank", 1, check=False), "--rerank 1; expected 2 or more, as many as")
 
 
 def mining_sides(encoder, folder) -> list[Side]:
@@ -211,7 +211,7 @@ def test_what_was_mined_without_is_not_taken(encoder, tmp_path):
 
 def test_mining_refuses_two_models_and_too_few(encoder, tmp_path):
     sides = mining_sides(encoder, tmp_path)
-    with pytest.raises(InputError, match="rerank 3; expected a whole number of at least 4"):
+    with pytest.raises(InputError, match="rerank 3; expected 4 or more"):
         mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=3))
     other = random_model.write_model(tmp_path / "m", gated=True, num_layers=0, order_coefficients=1)
     with pytest.raises(InputError, match="rerank 8 in a cluster; expected none"):

@@ -133,6 +133,13 @@ def test_a_checkpoint_of_other_losses_is_gone_on_from_without_its_optimizer_only
     train(toy_work / "data-bin", run_folder / "other", *start, **options)
 
 
+@pytest.mark.parametrize(("layers", "holder"), [("0", "only it has encoder.layers."), ("5", "only the new model has")])
+def test_a_checkpoint_with_other_layers_is_refused(tmp_path, run_folder, toy_work, layers, holder):
+    start = ("--finetune-from-model", run_folder / "checkpoint_last.pt")
+    done = train(toy_work / "data-bin", tmp_path / "new", *start, check=False, encoder_layers=layers)
+    refused(done, run_folder / "checkpoint_last.pt", "trained with other layers", holder, "--encoder-layers")
+
+
 def test_a_checkpoint_that_is_not_there_is_refused(run_folder, toy_work):
     # fairseq would look for it in the working directory, not find it, and begin anew
     done = train(toy_work / "data-bin", run_folder, check=False, restore_file="checkpoint1.pt", max_epoch="7")
