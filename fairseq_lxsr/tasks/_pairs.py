@@ -118,7 +118,10 @@ class PairTask(LxsrTask):
         return probability
 
     def _split_before(self) -> FloatArray | None:
-        """Read the probabilities [V] of the training that this one goes on from, 0 where it had none."""
+        """Read the split probabilities [V] of the training that this one goes on from; None for a new model.
+
+        A training without subword dropout stored none: all are 0.
+        """
         start = self.starting_checkpoint()
         if start is None:
             return None
@@ -158,7 +161,7 @@ class PairTask(LxsrTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of all language pairs, and build its dataset."""
         found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
-        loaded = SPLIT_PROBABILITY in self.state.state_dict  # by fairseq-validate, not by training, whose text is split
+        loaded = SPLIT_PROBABILITY in self.state.state_dict  # fairseq-validate has loaded it, and reads its text whole
         if split == "train" and self.subword_dropout is None and not loaded:
             self.subword_dropout = self._make_subword_dropout()
         options: dict[str, Any] = {
