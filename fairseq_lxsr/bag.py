@@ -1,7 +1,6 @@
 """Encodes without torch where an embedding is a weighted sum of rows of the table: gated, no layers, mean pooling."""
 
 import math
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import numpy as np
 from fairseq_lxsr.model_files import WEIGHTS_FILE, check_weights, read_tokenizer, read_weights, size_of
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text import Tokenizer
+from fairseq_lxsr.threads import usable_threads
 
 TABLE, ORDER = "embed_tokens.weight", "order"  # names of the weights in a model folder
 PIECES = 1024  # pieces of a batch, whose rows [PIECES, D] fit into the cache of one core
@@ -89,13 +89,6 @@ def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
         step = max(1, PIECES // length)
         for start in range(first, last, step):
             yield order[start : min(start + step, last)]
-
-
-def usable_threads() -> int:
-    """Cores that this process may use, at most OMP_NUM_THREADS."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores, max(1, int(wanted))) if wanted.isdecimal() else cores
 
 
 def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:

@@ -33,6 +33,7 @@ TRANSFORMER_TASKS = ("xling_sent", "sent_context")
 OF_ONE_RUN = (
     *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
     *("continue_once", "finetune_from_model", "reset_optimizer", "no_save", "persistent_workers", "mined"),
+    "near_embeddings",
 )
 PADDING_IDX = 1  # the same in every fairseq dictionary
 
@@ -119,6 +120,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
             if name not in OF_ONE_RUN and (distilled or not name.startswith("distill"))
         },
         "updates": state["optimizer_history"][-1].get("num_updates"),
+        "finetuned": bool(cfg["task"].get("finetune_from_model")),
         "seed": cfg["common"].get("seed"),
     }
 

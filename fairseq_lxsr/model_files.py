@@ -26,6 +26,7 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
     "objective": str,
     "options": Mapping[str, Any],
     "updates": int,
+    "finetuned": bool,
     "seed": int,
     "ema_decay": float,
 }

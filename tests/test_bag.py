@@ -7,7 +7,7 @@ import toy
 from conftest import lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.bag import Bag, usable_threads
+from fairseq_lxsr.bag import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.model_files import read_config
 from fairseq_lxsr.model_folder import build_network, read_model, save_folder
@@ -92,12 +92,6 @@ def test_threads_change_nothing(folder, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.bag.THREADED", 2)
     monkeypatch.setattr("fairseq_lxsr.bag.usable_threads", lambda: 3)
     np.testing.assert_array_equal(encoder.encode(SENTENCES * 3), reference)
-
-
-@pytest.mark.parametrize(("wanted", "most"), [("1", 1), ("0", 1), ("4,2", 99), ("", 99)])
-def test_threads_are_cores_or_what_openmp_may_use(monkeypatch, wanted, most):
-    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
-    assert 1 <= usable_threads() <= most
 
 
 def test_other_precisions_and_the_network_come_from_the_same_weights(folder):

@@ -137,7 +137,8 @@ def test_another_sentencepiece_model_is_refused(run, tmp_path):
 def test_an_exported_model_names_no_file_of_its_training(run, tmp_path):
     checkpoint = run / "save" / "checkpoint_best.pt"
     state = torch.load(checkpoint, weights_only=True)
-    files = ("mined", "teacher_embeddings", "save_dir", "restore_file", "finetune_from_model", "continue_once")
+    files = ("mined", "teacher_embeddings", "near_embeddings", "save_dir", "restore_file", "finetune_from_model")
+    files += ("continue_once",)
     state["cfg"]["task"] |= {name: f"/home/{name}" for name in files}
     torch.save(state, checkpoint)
     export_checkpoint(checkpoint, tmp_path / "model")

@@ -1,7 +1,6 @@
 """Writes README.md of a model folder: training data, scores, size and speed of the model."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.report.text_sources import TextSources
 from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, read_dictionary
+from fairseq_lxsr.threads import usable_threads
 from fairseq_lxsr.words import WORD_START
 
 CARD_FILE = "README.md"
@@ -51,7 +51,7 @@ def write_card(
                 f"({encoder.fingerprint}); evaluate this model"
             )
     training = encoder.config["training"]
-    parts = [_metadata(training), _head(folder), _text(sources), _training(training), _scores(scores)]
+    parts = [_metadata(training), _head(folder), _text(sources), _training(training, encoder.size), _scores(scores)]
     parts.append(_size(Path(folder), encoder))
     with atomic_write(Path(folder) / CARD_FILE) as stream:
         stream.write("\n".join(part for part in parts if part))
@@ -99,7 +99,7 @@ def _text(sources: TextSources | None) -> str:
     return f"## Text\n\n{sources.note}\n\n{table}"
 
 
-def _training(training: dict[str, Any]) -> str:
+def _training(training: dict[str, Any], size: Any) -> str:
     pairs, options = training.get("pairs") or {}, dict(training.get("options") or {})
     for weight, others in OF_WEIGHT.items():
         if options.get(weight) == 0:
@@ -109,7 +109,9 @@ def _training(training: dict[str, Any]) -> str:
         "text": text or training.get("lang_pairs"),
         "objective": training.get("objective"),
         **{name.replace("_", " "): value for name, value in options.items()},
+        "layers": f"{size.num_layers or 'none'}{', gated' if size.num_layers and getattr(size, 'gated', False) else ''}",
         "updates": training.get("updates"),
+        "went on from": "another checkpoint, whose updates are not above" if training.get("finetuned") else None,
         "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),
     }
@@ -151,7 +153,7 @@ def _size(folder: Path, encoder: Any) -> str:
         ("model folder", f"{size / 1e6:.1f} MB"),
         (
             f"speed, {PIECES} pieces a sentence",
-            f"{speed:,.0f} sentences/s ({encoder.device}, {os.cpu_count()} cores)",
+            f"{speed:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
         ),
         ("model", encoder.fingerprint),
     ]

@@ -35,6 +35,25 @@ def test_export_writes_what_is_known(folder):
     assert "None yet" in card
 
 
+@pytest.mark.parametrize(
+    ("sizes", "training", "rows"),
+    [
+        ({"num_layers": 2}, {}, ["| layers | 2 |"]),
+        ({"num_layers": 2, "gated": True}, {}, ["| layers | 2, gated |"]),
+        ({"num_layers": 0, "gated": True}, {"updates": 7}, ["| layers | none |", "| updates | 7 |"]),
+        ({"num_layers": 2}, {"finetuned": True}, ["| went on from | another checkpoint, whose updates are not above |"]),
+    ],
+)
+def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, rows):
+    folder = small_model.write_folder(tmp_path / "model", **sizes)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"training": training}))
+    lxsr_here("export", "card", "--model", folder)
+    card = (folder / "README.md").read_text()
+    assert all(f"\n{row}\n" in card for row in rows), card
+    assert ("went on from" in card) == ("finetuned" in training)
+
+
 def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work):
     shards = [toy_work / "data-bin", tmp_path / "second"]
     shards[1].mkdir()
