@@ -24,7 +24,7 @@ from machine import commit, machine
 from quality_sets import Encode, eval_sets, retrieval
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, read_dictionary
 
 NEW_FOLDERS = ("train", "large")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.text import FILLER
 
 ROOT = Path(__file__).parent.parent

@@ -29,7 +29,7 @@ from machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers
 from fairseq_lxsr.export.onnx_folder import INPUT, MODEL_FILE, OUTPUT
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.model_folder import save_folder
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE

@@ -23,7 +23,7 @@ from pathlib import Path
 from machine import machine
 from processes import measured
 
-from fairseq_lxsr.files import read_lines, read_parallel
+from fairseq_lxsr.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import comparable, first_objection, make_filters
 from fairseq_lxsr.text import TextOptions, Tokenizer
 

@@ -13,7 +13,7 @@ from fairseq_lxsr.embeddings import Reranker
 from fairseq_lxsr.evaluation.classifier import train_classifiers
 from fairseq_lxsr.evaluation.documents import PRESETS
 from fairseq_lxsr.evaluation.minimal_pairs import RULES, change, nearer, preferred
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import merge_neighbours, nearest_neighbours, normalise_rows
 
 Encode = Callable[[Sequence[str]], np.ndarray]

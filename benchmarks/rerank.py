@@ -29,7 +29,7 @@ from quality_sets import (
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder, Reranker
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import mine_neighbours, nearest_neighbours, normalise_rows
 
 PAIR = ("en", "fr")

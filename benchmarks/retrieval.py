@@ -26,7 +26,7 @@ import torch
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import build_index, mine, nearest_neighbours, normalise_rows, search_index
 from fairseq_lxsr.retrieval.index import write_index
 

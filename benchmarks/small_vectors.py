@@ -23,7 +23,7 @@ from machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.embeddings.calibration import Calibration
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import build_index, nearest_neighbours, search_index
 from fairseq_lxsr.retrieval.index import write_index
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
+from fairseq_lxsr.atomic import atomic_folder, restore_folder
 from fairseq_lxsr.choices import WEIGHT_TYPES
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
+from fairseq_lxsr.files import sha256
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
 from fairseq_lxsr.ranges import describe, fits
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np

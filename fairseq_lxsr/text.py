@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files import BLANKS, read_lines
+from fairseq_lxsr.lines import BLANKS, read_lines
 from fairseq_lxsr.ranges import check_fields
 from fairseq_lxsr.words import WordPieces, splits_words_alone
 

@@ -4,8 +4,9 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fairseq_lxsr.atomic import atomic_folder, restore_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, restore_folder, sha256
+from fairseq_lxsr.files import sha256
 from fairseq_lxsr.text import (
     DICTIONARY_FILE,
     SENTENCEPIECE_FILE,

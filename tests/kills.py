@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-from fairseq_lxsr import files
+from fairseq_lxsr import atomic
 
 CHANGES = ("link", "mkdir", "remove", "rename", "replace", "rmdir", "symlink", "truncate", "unlink")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -62,5 +62,5 @@ def every_kill(run: Callable[[], object]) -> Iterator[int]:
             run()
         if len(changes) < change:
             return
-        with mock.patch.object(files, "_is_alive", return_value=False):
+        with mock.patch.object(atomic, "_is_alive", return_value=False):
             yield change - 1

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY, read_checkpoint
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
 CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}  # no letter of it is in the old text

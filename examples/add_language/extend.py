@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.atomic import atomic_folder, atomic_write
 from fairseq_lxsr.checkpoint import (
     DICTIONARY_HASH,
     ENCODER,
@@ -32,7 +33,7 @@ from fairseq_lxsr.checkpoint import (
 )
 from fairseq_lxsr.checkpoint_export import export_checkpoint
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.files import atomic_folder, atomic_write, read_lines, read_parallel
+from fairseq_lxsr.lines import read_lines, read_parallel
 from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, Piece, read_sentencepiece, with_pieces
 from fairseq_lxsr.text import (
     DICTIONARY_FILE,

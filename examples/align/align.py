@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
 
-from fairseq_lxsr.files import atomic_write, read_lines
+from fairseq_lxsr.atomic import atomic_write
+from fairseq_lxsr.lines import read_lines
 
 
 def with_vecalign(args: argparse.Namespace, outputs: list[Path]) -> None:

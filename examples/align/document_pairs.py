@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.files import is_blank, read_lines
+from fairseq_lxsr.lines import is_blank, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, mine, normalise_rows, one_to_one
 
 Sizes = Sequence[int]  # sentences of each document

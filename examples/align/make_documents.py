@@ -9,7 +9,7 @@ import argparse
 from ast import literal_eval
 from pathlib import Path
 
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 
 
 def cut(source: Path, target: Path, gold: Path, count: int) -> tuple[list[list[str]], list[list[str]]]:

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 
 
 def shifted(row: int, sides: dict[str, list[str]]) -> str:

@@ -9,7 +9,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 
 
 def kept_rows(dirty: list[str], kept: list[str]) -> list[int]:

@@ -18,8 +18,9 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import exit_on_input_error
-from fairseq_lxsr.files import atomic_write, read_parallel
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import normalise_rows
 
 WORD = re.compile(r"\w+['\u2019]?")  # an apostrophe belongs to the word before it

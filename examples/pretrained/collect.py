@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.files import atomic_write, read_lines, read_parallel
+from fairseq_lxsr.lines import read_lines, read_parallel
 
 TABLE = Path(__file__).with_name("sources.json")
 PAIRS_FILE = "pairs.yaml"

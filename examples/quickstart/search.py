@@ -3,7 +3,7 @@
 import sys
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import nearest_neighbours
 
 HOW_MANY = 6

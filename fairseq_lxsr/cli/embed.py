@@ -8,11 +8,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
 from fairseq_lxsr.errors import InputError, SentenceError
-from fairseq_lxsr.files import read_lines, refuse_overlap
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.ranges import FILE_NAME, at_least, output_path
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.evaluation.protocols import all_protocols
-from fairseq_lxsr.files import refuse_overlap
 from fairseq_lxsr.ranges import FILE_NAME
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.choices import STORED_TYPES
 from fairseq_lxsr.cli.models import OUR_MODEL, model_files
-from fairseq_lxsr.files import read_lines, refuse_overlap
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.ranges import FILE_NAME
 
 if TYPE_CHECKING:

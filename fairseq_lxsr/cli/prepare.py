@@ -5,9 +5,10 @@ import shlex
 from dataclasses import fields
 from pathlib import Path
 
+from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import PACKAGE, refuse_overlap
+from fairseq_lxsr.files import PACKAGE
 from fairseq_lxsr.languages import split_pairs
 from fairseq_lxsr.preparation.clean import FILTERS
 from fairseq_lxsr.preparation.config import (

@@ -8,10 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError, one_line
 from fairseq_lxsr.evaluation.protocols.options import Files, aligned_files, aligned_options
-from fairseq_lxsr.files import read_parallel, refuse_overlap
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.ranges import file_path
 
 if TYPE_CHECKING:

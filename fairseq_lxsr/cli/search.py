@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.atomic import atomic_write, refuse_overlap, restore_folder
 from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
-from fairseq_lxsr.files import atomic_write, is_blank, one_line, read_lines, refuse_overlap, restore_folder
+from fairseq_lxsr.lines import is_blank, one_line, read_lines
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import argparse
 import shlex
 from pathlib import Path
 
+from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.configs import read_config
-from fairseq_lxsr.files import refuse_overlap
 from fairseq_lxsr.ranges import file_path
 
 

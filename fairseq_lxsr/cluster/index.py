@@ -9,7 +9,7 @@ from fairseq_lxsr.cluster.shards import Shard, blocks, finish, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import is_blank
+from fairseq_lxsr.lines import is_blank
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search.corpus_index import Encode
 from fairseq_lxsr.search.resumable import work_folder

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import check_writable
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Text, width_of
 from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import Lines, check_writable, is_blank, read_lines
+from fairseq_lxsr.lines import Lines, is_blank, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
 from fairseq_lxsr.retrieval.index import search_index
 from fairseq_lxsr.search import Mining, Side

@@ -17,13 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.checkpoint import newest_other, read_checkpoint
 from fairseq_lxsr.checkpoint_export import export_checkpoint
 from fairseq_lxsr.context.config import ContextConfig
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, heeding_sigterm
-from fairseq_lxsr.files import PACKAGE, Lines, atomic_write, locked, read_lines, sha256
+from fairseq_lxsr.files import PACKAGE, sha256
+from fairseq_lxsr.lines import Lines, read_lines
+from fairseq_lxsr.locks import locked
 from fairseq_lxsr.model_files import CONFIG_FILE, read_config
 from fairseq_lxsr.pretrained import find_model
 from fairseq_lxsr.stored import parse_json

@@ -16,7 +16,8 @@ from fairseq_lxsr.embeddings.formats import all_formats, format_of_file
 from fairseq_lxsr.embeddings.stream import hash_lines
 from fairseq_lxsr.embeddings.text import Text, count_zeros
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import one_line, read_lines, sha256
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.lines import one_line, read_lines
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 from fairseq_lxsr.stored import is_count, parse_json

@@ -12,10 +12,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_lxsr.atomic import atomic_write, check_replaceable, naming
 from fairseq_lxsr.embeddings.calibration import Calibration
 from fairseq_lxsr.embeddings.formats import Layout, find_format
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, check_replaceable, locked, naming, sha256
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.locks import locked
 from fairseq_lxsr.stored import Record, difference, is_count, parse_json
 
 WINDOW = 20_000  # lines that are sorted by length and written together

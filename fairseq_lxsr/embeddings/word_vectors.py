@@ -12,7 +12,8 @@ from fairseq_lxsr.choices import WORD_WEIGHTS
 from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.embeddings.text import Text, count_zeros
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines, sha256
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 logger = logging.getLogger(__name__)

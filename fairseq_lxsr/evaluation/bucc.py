@@ -23,8 +23,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import mteb_bitext
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.text import find_file, rows_of
-from fairseq_lxsr.files import read_lines
 from fairseq_lxsr.languages import split_pair
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import MinedPairs, mine
 
 Gold = set[tuple[int, int]]  # pairs of a source row and a target row

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import count_lines
+from fairseq_lxsr.lines import count_lines
 
 REGISTRY_FILE = Path(__file__).with_name("datasets.json")
 

@@ -16,7 +16,7 @@ from fairseq_lxsr.evaluation.classifier import ClassifierConfig
 from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.text import SUFFIXES
 from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 
 PARTS = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
 HELD_OUT_EVERY = 10

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.atomic import atomic_write, check_replaceable
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, check_replaceable, read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.stored import parse_json
 
 LIMIT = 2**53  # limit of numbers in a score

@@ -15,7 +15,7 @@ from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
 from fairseq_lxsr.evaluation.text import check_pair
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 COLUMNS = (1, 2, 3)  # first sentence, second sentence, score, as in the data of mteb

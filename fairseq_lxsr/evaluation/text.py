@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import check_directions
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 

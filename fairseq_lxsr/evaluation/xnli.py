@@ -16,7 +16,7 @@ from fairseq_lxsr.evaluation.classifier import ClassifierConfig
 from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.text import check_pair
 from fairseq_lxsr.evaluation.transfer import Language, Part, transfer_scores
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 # Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not normalized

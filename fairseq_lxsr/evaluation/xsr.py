@@ -11,7 +11,7 @@ from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.ranking import Again, directions, found_at, rank
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
-from fairseq_lxsr.files import is_blank
+from fairseq_lxsr.lines import is_blank
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 RANKS = (1, 5, 10)

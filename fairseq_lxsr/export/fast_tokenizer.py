@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import BLANKS
+from fairseq_lxsr.lines import BLANKS
 from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.sentencepiece_file import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
 from fairseq_lxsr.text import MASK, PAD, UNK, Tokenizer

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import atomic_folder
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, require_transformer, tokenizer_json
 from fairseq_lxsr.export.onnx_bag import write_bag
-from fairseq_lxsr.files import atomic_folder, sha256
+from fairseq_lxsr.files import sha256
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.text import UNK
 

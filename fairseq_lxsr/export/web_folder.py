@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import atomic_folder
 from fairseq_lxsr.bag import ORDER, TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import BLANKS, atomic_folder, one_line
+from fairseq_lxsr.lines import BLANKS, one_line
 from fairseq_lxsr.model_files import to_int8
 from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.text import Tokenizer

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fairseq_lxsr.atomic import naming
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import naming, sha256
+from fairseq_lxsr.files import sha256
 
 ATTEMPTS = 5  # attempts without any progress
 BLOCK = 1 << 20

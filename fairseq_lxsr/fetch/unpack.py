@@ -15,8 +15,9 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files import Budget, Metered, atomic_write
+from fairseq_lxsr.files import Budget, Metered
 
 FREE = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
 BLOCK = 1 << 20

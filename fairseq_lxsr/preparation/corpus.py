@@ -16,9 +16,10 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.data_folder import write_sources
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import MAX_WORDS, SENTENCE_BYTES, atomic_write, read_lines
+from fairseq_lxsr.lines import MAX_WORDS, SENTENCE_BYTES, read_lines
 from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
 from fairseq_lxsr.preparation.deduplicate import KEY

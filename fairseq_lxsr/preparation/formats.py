@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import PACKED, open_binary, read_lines, read_parallel, reading
+from fairseq_lxsr.files import PACKED, open_binary
+from fairseq_lxsr.lines import read_lines, read_parallel, reading
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.config import Sources, Text

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import PACKED, read_lines
+from fairseq_lxsr.files import PACKED
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.preparation.clean import comparable
 
 

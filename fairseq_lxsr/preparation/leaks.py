@@ -15,7 +15,7 @@ import numpy as np
 
 from fairseq_lxsr.data_folder import read_sources, write_sources
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, say, sort_reasons
 from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key

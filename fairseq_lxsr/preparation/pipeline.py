@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.preparation.binarise import binarise, shard_folders
 from fairseq_lxsr.preparation.clean import Pair, make_filters

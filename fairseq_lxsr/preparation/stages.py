@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.atomic import atomic_folder, refuse_overlap, restore_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, refuse_overlap, restore_folder, sha256
+from fairseq_lxsr.files import sha256
 from fairseq_lxsr.stored import parse_json
 
 MANIFEST = "stage.json"

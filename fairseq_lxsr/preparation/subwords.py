@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import SENTENCE_BYTES, count_lines, read_lines
+from fairseq_lxsr.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import blocks, in_own_process

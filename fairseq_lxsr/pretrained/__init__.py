@@ -4,8 +4,9 @@ import os
 import re
 from pathlib import Path
 
+from fairseq_lxsr.atomic import atomic_folder, restore_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, locked, restore_folder
+from fairseq_lxsr.locks import locked
 from fairseq_lxsr.model_files import CONFIG_FILE, FILES, read_config
 
 MODELS = Path(__file__).parent  # each folder in it is a model

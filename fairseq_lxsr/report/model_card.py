@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.report.text_sources import TextSources
 from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, read_dictionary
 from fairseq_lxsr.threads import usable_threads
@@ -104,14 +104,15 @@ def _training(training: dict[str, Any], size: Any) -> str:
     for weight, others in OF_WEIGHT.items():
         if options.get(weight) == 0:
             options = {name: value for name, value in options.items() if name not in others}
+    gated = size.num_layers and getattr(size, "gated", False)
     text = ", ".join(f"{name}: {count:,} pairs" for name, count in pairs.items())
     rows = {
         "text": text or training.get("lang_pairs"),
         "objective": training.get("objective"),
         **{name.replace("_", " "): value for name, value in options.items()},
-        "layers": f"{size.num_layers or 'none'}{', gated' if size.num_layers and getattr(size, 'gated', False) else ''}",
+        "layers": f"{size.num_layers or 'none'}{', gated' if gated else ''}",
         "updates": training.get("updates"),
-        "went on from": "another checkpoint, whose updates are not above" if training.get("finetuned") else None,
+        "went on from": "another checkpoint, not counted above" if training.get("finetuned") else None,
         "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),
     }

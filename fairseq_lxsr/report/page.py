@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.published import CAUTION, published
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.report.markup import drawing, named, table
 from fairseq_lxsr.report.sample import Sample

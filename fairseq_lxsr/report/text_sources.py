@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.ranges import check_fields
 from fairseq_lxsr.stored import parse_json
 

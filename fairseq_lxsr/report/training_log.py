@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.stored import parse_json
 
 VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?[0-9.]+(?:e-?[0-9]+)?)(?=[,\s|]|$)")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_lxsr.atomic import naming
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import naming
 from fairseq_lxsr.retrieval.neighbours import CANDIDATE_ROWS, unit_rows
 
 MAGIC = b"IxFI"

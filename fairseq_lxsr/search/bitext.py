@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import atomic_write, check_writable
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
 from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed, width_of
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write, check_writable, is_blank, read_lines, sha256
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.lines import is_blank, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
 from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import atomic_folder, restore_folder
 from fairseq_lxsr.embeddings import Reranker, Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_folder, is_blank, one_line, restore_folder, sha256, stamp
+from fairseq_lxsr.files import sha256, stamp
+from fairseq_lxsr.lines import is_blank, one_line
 from fairseq_lxsr.retrieval import build_index, check_directions, read_index, search_index, write_index
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 from fairseq_lxsr.stored import open_array, parse_json

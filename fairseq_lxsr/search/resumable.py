@@ -12,8 +12,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tqdm import tqdm
 
+from fairseq_lxsr.atomic import naming
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import locked, naming
+from fairseq_lxsr.locks import locked
 from fairseq_lxsr.stored import Record, difference, open_array
 
 LOCK, MARKER = "lock", ".lxsr-work"

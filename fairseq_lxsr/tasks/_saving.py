@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import locked
+from fairseq_lxsr.locks import locked
 
 LOCK = ".lock"
 CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters

@@ -23,7 +23,7 @@ from fairseq_lxsr.datasets.contexts import (
 )
 from fairseq_lxsr.datasets.indexed import read_sentences
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.ranges import at_least
 from fairseq_lxsr.stored import open_array

@@ -9,8 +9,10 @@ import pytest
 import toy
 from conftest import ROOT, forked_environment, lxsr, refused
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.evaluation.score import read_scores
-from fairseq_lxsr.files import atomic_write, read_parallel, sha256
+from fairseq_lxsr.files import sha256
+from fairseq_lxsr.lines import read_parallel
 
 
 def run_example(folder, name: str, *arguments, **variables) -> str:

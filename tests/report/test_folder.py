@@ -5,7 +5,7 @@ import os
 from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
-from fairseq_lxsr.files import RECORD_BYTES
+from fairseq_lxsr.lines import RECORD_BYTES
 
 LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates={}, wall=457\n"
 

@@ -41,7 +41,11 @@ def test_export_writes_what_is_known(folder):
         ({"num_layers": 2}, {}, ["| layers | 2 |"]),
         ({"num_layers": 2, "gated": True}, {}, ["| layers | 2, gated |"]),
         ({"num_layers": 0, "gated": True}, {"updates": 7}, ["| layers | none |", "| updates | 7 |"]),
-        ({"num_layers": 2}, {"finetuned": True}, ["| went on from | another checkpoint, whose updates are not above |"]),
+        (
+            {"num_layers": 2},
+            {"finetuned": True},
+            ["| went on from | another checkpoint, not counted above |"],
+        ),
     ],
 )
 def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, rows):

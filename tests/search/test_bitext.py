@@ -9,7 +9,7 @@ from kills import every_kill
 
 from fairseq_lxsr.embeddings import ByLanguage, StoredEmbeddings
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import read_lines
+from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import mine, nearest_neighbours
 from fairseq_lxsr.search import Mining, Side, mine_files
 

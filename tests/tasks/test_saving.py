@@ -13,7 +13,7 @@ from fairseq_lxsr.checkpoint import read_checkpoint
 
 HOLD = """
 import sys, time
-from fairseq_lxsr.files import locked
+from fairseq_lxsr.locks import locked
 with locked(sys.argv[1], "x"):
     print("held", flush=True)
     time.sleep(60)

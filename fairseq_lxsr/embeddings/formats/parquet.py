@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.embeddings.formats.format import DTYPES, WINDOW, Format, Layout, check_stored
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.optional import require
 
 NAME = "embeddings"  # of the column

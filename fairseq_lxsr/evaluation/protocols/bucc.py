@@ -6,11 +6,11 @@ from functools import partial
 from itertools import chain, product, starmap
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.choices import BUCC_FORMS, BUCC_PARTS, MARGINS, RETRIEVALS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.options import language_pairs, search_options, search_settings
 from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
-from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.ranges import FILE_NAME, at_least
 
 if TYPE_CHECKING:

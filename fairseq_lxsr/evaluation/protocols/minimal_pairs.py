@@ -3,11 +3,11 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.aligned import AlignedProtocol
 from fairseq_lxsr.evaluation.protocols.options import aligned_options, language_pairs
 from fairseq_lxsr.evaluation.protocols.protocol import Plan
-from fairseq_lxsr.files import atomic_write
 from fairseq_lxsr.ranges import FILE_NAME
 
 if TYPE_CHECKING:

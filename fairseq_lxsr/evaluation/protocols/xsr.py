@@ -18,7 +18,7 @@ from fairseq_lxsr.evaluation.protocols.options import (
     signed,
 )
 from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
-from fairseq_lxsr.files import read_parallel
+from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.ranges import at_least
 
 if TYPE_CHECKING:
