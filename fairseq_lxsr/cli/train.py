@@ -14,6 +14,9 @@ from fairseq_lxsr.recipes import read_recipe, table, train_command
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
 # optimised or not, only its Cython modules are used, which ask for -O3 themselves
 INSTALL = f"CFLAGS=-O0 {shlex.join(['pip', 'install', '--no-deps', '--no-build-isolation', '-r', str(FAIRSEQ)])}"
+# where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
+ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
+QUIET = [word for module in (*ADVISED, "runpy") for word in ("-W", f"ignore::UserWarning:{module}")]
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
 and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
 fairseq-train --user-dir "$(lxsr user-dir)" --help"""
@@ -39,4 +42,4 @@ def run(args: argparse.Namespace) -> None:
         return
     if importlib.util.find_spec("fairseq_cli") is None:
         raise InputError(f"fairseq is not installed: pip install 'fairseq-lxsr[train]', then {INSTALL}")
-    os.execv(sys.executable, [sys.executable, "-m", "fairseq_cli.train", *command])
+    os.execv(sys.executable, [sys.executable, *QUIET, "-m", "fairseq_cli.train", *command])

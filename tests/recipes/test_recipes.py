@@ -280,7 +280,9 @@ def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
 
 def test_exit_status_is_that_of_fairseq_train(tmp_path):
     bad = ("--lang-pairs", "en-xx", "--cpu", "--save-dir", tmp_path)
-    refused(lxsr("train", DATA, "--recipe", "best", *bad, check=False), "--lang-pairs en-xx")
+    done = lxsr("train", DATA, "--recipe", "best", *bad, check=False, fresh=True)
+    refused(done, "--lang-pairs en-xx")
+    assert "hydra" not in done.stderr  # its advice to fairseq
 
 
 def test_interrupt_ends_training(tmp_path):
