@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files import PACKAGE
 from fairseq_lxsr.ranges import FILE_NAME
 from fairseq_lxsr.recipes import read_recipe, table, train_command
@@ -17,6 +17,7 @@ INSTALL = f"CFLAGS=-O0 {shlex.join(['pip', 'install', '--no-deps', '--no-build-i
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
 QUIET = [word for module in (*ADVISED, "runpy") for word in ("-W", f"ignore::UserWarning:{module}")]
+GOING_ON = ("--finetune-from-model", "--restore-file", "--continue-once")
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
 and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
 fairseq-train --user-dir "$(lxsr user-dir)" --help"""
@@ -36,7 +37,13 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    command = train_command(read_recipe(args.recipe), args.data, args.others)
+    recipe = read_recipe(args.recipe)
+    command = train_command(recipe, args.data, args.others)
+    if recipe.finetunes and not any(word.partition("=")[0] in GOING_ON for word in command):
+        say(
+            f"lxsr train: warning: --recipe {args.recipe} trains from nothing here; it is made for "
+            f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
+        )
     print(shlex.join(["fairseq-train", *command]), flush=True)
     if args.only_print:
         return

@@ -25,6 +25,7 @@ class Recipe:
         description: what it trains, in one line.
         source: the paper with equation or table, or the place of the measurement.
         extends: another recipe, whose options it inherits unless it states its own.
+        finetunes: the recipe of the checkpoint that it is to go on from.
         warmup: with --lr-scheduler polynomial_decay, the share of all updates in which the learning rate rises.
         options: options of fairseq-train, without their dashes; true for a flag, false to remove an option of
             `extends`.
@@ -33,6 +34,7 @@ class Recipe:
     description: str = ""
     source: str = ""
     extends: str = ""
+    finetunes: str = ""
     warmup: float | None = limited(None, below(1))
     options: Mapping[str, Option] = field(default_factory=dict)
 

@@ -272,6 +272,16 @@ def test_printed_command_works_anywhere():
     assert value_of(command, "--user-dir") == str(Path(fairseq_lxsr.__file__).parent.absolute())
 
 
+def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one():
+    warning = "made for --finetune-from-model CHECKPOINT of recipe best "
+    words = ("train", DATA, "--print", "--recipe", "best_layers")
+    assert warning in lxsr_here(*words).stderr
+    for option in ("--finetune-from-model", "--restore-file"):
+        assert not lxsr_here(*words, option, "checkpoint.pt").stderr
+    assert not lxsr_here("train", DATA, "--print", "--recipe", "best").stderr
+    assert read_recipe("best_layers").finetunes in names()
+
+
 def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fairseq_cli" else find_spec(name))
