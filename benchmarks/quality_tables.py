@@ -114,18 +114,26 @@ def plot_corpus(results: Sequence[dict], of_lines: Sequence[Sequence[str]], path
 
     Args:
         results: lines of results.
-        of_lines: for each line of the plot its label, and its runs as FILE/NAME (the file without `.jsonl`).
+        of_lines: for each line of the plot its label, and its runs, see `is_run`.
         path: file of the plot.
     """
     lines: dict[str, dict[float, list[float]]] = {}
-    known = {f"{result['file']}/{result['name']}" for result in results}
-    for label, *names in of_lines:
+    for label, *runs in of_lines:
         points = lines.setdefault(label, {})
-        if unknown := set(names) - known:
-            sys.exit(f"--line {label}: {', '.join(sorted(unknown))} not in the results")
-        for result in (result for result in results if f"{result['file']}/{result['name']}" in names):
-            points.setdefault(result["pairs"], []).append(mean_retrieval(result))
+        for run in runs:
+            found = [result for result in results if is_run(result, run)]
+            if len({tuple(map(result.get, ("minutes", "max_updates", "vocab_size"))) for result in found}) != 1:
+                sys.exit(f"--line {label}: {run}: {len(found)} results; expected those of one run, its seeds")
+            for result in found:
+                points.setdefault(result["pairs"], []).append(mean_retrieval(result))
     _plot_lines(lines, "training pairs", path)
+
+
+def is_run(result: dict, run: str) -> bool:
+    """Whether a result is one of FILE/NAME or FILE/NAME:FIELD=VALUE:... (the file without `.jsonl`)."""
+    name, *settings = run.split(":")
+    fields = (setting.split("=") for setting in settings)
+    return name == f"{result['file']}/{result['name']}" and all(str(result.get(key)) == value for key, value in fields)
 
 
 def plot_curves(results: Iterable[dict], path: Path) -> None:
@@ -180,7 +188,7 @@ def main() -> None:
         nargs="+",
         action="append",
         default=[],
-        metavar=("LABEL", "FILE/NAME"),
+        metavar=("LABEL", "FILE/NAME[:FIELD=VALUE ...]"),
         help="a line of --plot-corpus and its runs",
     )
     parser.add_argument("--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training")
