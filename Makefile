@@ -8,10 +8,10 @@ help:
 	@echo "make demo   train on the translations of the programs on this machine, search with the result (4 to 8 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "make test   run all tests"
-	@echo "make smoke  run all benchmarks, as small as they can be"
+	@echo "make smoke  run the benchmarks, as small as they can be"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
-	@echo "make bench  all benchmarks, small, beside their goals (minutes, on a quiet machine)"
+	@echo "make bench  the benchmarks, small, beside their goals (minutes, on a quiet machine)"
 
 install:
 	@$(PYTHON) tools/install.py
