@@ -38,9 +38,11 @@ def add_forms(parser: argparse.ArgumentParser) -> None:
 
 
 def run_old_spelling(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.cli.main import Parser  # which imports this module when it needs it
+
     words = [args.to, *args.others]
     print(f"lxsr: export-model goes with the next release; write: lxsr export {shlex.join(words)}", file=sys.stderr)
-    parser = argparse.ArgumentParser(prog="lxsr export")
+    parser = Parser(prog="lxsr export")
     add_forms(parser)
     args = parser.parse_args(words)
     args.run(args)

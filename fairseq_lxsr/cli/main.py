@@ -7,9 +7,10 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from signal import SIGINT, SIGPIPE, SIGTERM
+from typing import NoReturn
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.errors import Terminated, discard, exit_on_input_error, heeding_sigterm, say
+from fairseq_lxsr.errors import InputError, Terminated, discard, exit_on_input_error, heeding_sigterm, say
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
@@ -63,7 +64,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if "others" in args:
         args.others = others
     elif others:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
+        raise InputError(f"unrecognized arguments: {' '.join(others)}; see lxsr {arguments[0]} --help")
     args.command_line = arguments
     return args
 
@@ -85,9 +86,16 @@ def flushed_output() -> Iterator[None]:
                 raise
 
 
+class Parser(argparse.ArgumentParser):
+    """Ends a wrong command line with one line; argparse prints the usage before it, up to twenty lines."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
 def make_parser(verb: str) -> argparse.ArgumentParser:
     """Make the parser of one verb with all its options, or of all verbs without options."""
-    parser = argparse.ArgumentParser(prog="lxsr", description="Cross-lingual sentence embeddings.")
+    parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     if verb in VERBS:

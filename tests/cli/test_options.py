@@ -84,3 +84,20 @@ def test_a_title_that_is_no_text(tmp_path):
     append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
     lxsr_here("report", tmp_path, "--title", "caf\u00e9 \udcff")
     assert "<title>caf\u00e9 ?</title>" in (tmp_path / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("no-verb",),
+        ("eval",),
+        ("embed", "--model", "m"),
+        ("embed", "--model", "m", "--input", "i", "--output", "o", "--no-option"),
+        ("index", "--kind", "no-kind", "--model", "m", "--input", "i", "--output", "o"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_one_line(words):
+    done = lxsr_here(*words, check=False)
+    refused(done, f"see lxsr{f' {words[0]}' if words and words[0] != 'no-verb' else ''} --help")
+    assert len(done.stderr.splitlines()) == 1
