@@ -6,7 +6,7 @@ python benchmarks/quality_tables.py benchmarks/results/quality.jsonl --plot docs
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -138,18 +138,23 @@ def is_run(result: dict, run: str) -> bool:
 
 def plot_curves(results: Iterable[dict], path: Path) -> None:
     """Retrieval among many by the minutes of training, of runs that were measured on the way (--curve)."""
-    lines: dict[str, dict[float, list[float]]] = {}
+    seeds: dict[str, list[list[dict]]] = {}
     for result in results:
         if stops := result.get("curve"):
             minutes = result.get("minutes of training") or result["minutes"] or result["seconds"] / 60
-            last = result | {"minutes": minutes}
-            points = lines.setdefault(f"{result['name']}, {result['pair']}", {})
-            for stop in (*stops, last):
-                points.setdefault(stop["minutes"], []).append(mean_retrieval(stop))
+            stops = [*stops, result | {"minutes": minutes}]
+            seeds.setdefault(f"{result['name']}, {result['pair']}", []).append(stops)
+    lines = {  # seeds that take turns on a machine need other minutes for the same updates
+        name: {
+            fmean(stop["minutes"] for stop in stops): [mean_retrieval(stop) for stop in stops]
+            for stops in zip(*runs, strict=True)
+        }
+        for name, runs in seeds.items()
+    }
     _plot_lines(lines, "minutes of training", path)
 
 
-def _plot_lines(lines: dict[str, dict[float, list[float]]], of: str, path: Path) -> None:
+def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path: Path) -> None:
     """One line a name, through the mean over seeds at each place."""
     import matplotlib.pyplot as plt
 
