@@ -191,7 +191,7 @@ def exit_status(words: list[str]) -> int:
     """Run `lxsr` in this process; `lxsr train` too, which gives its process to fairseq-train."""
 
     def train(_, command: list[str]) -> None:
-        sys.argv = command[2:]
+        sys.argv = command[command.index("-m") + 1 :]
         fairseq_train()
         sys.exit()
 
