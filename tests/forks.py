@@ -121,7 +121,7 @@ def answer(client: socket.socket, shrink: Callable[[str, list[str]], list[str]])
     os.environ.update(environment)
     sys.executable = shutil.which("python") or sys.executable  # a command's own commands are forks as well
     os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
-    while name == "python" and arguments[0] == "-W":  # says which warnings are shown, and the modules are imported
+    while name == "python" and arguments[:1] == ["-W"]:  # says which warnings are shown, and the modules are imported
         arguments = arguments[2:]
     status = run(name, shrink(name, arguments))
     atexit._run_exitfuncs()  # which the end by os._exit leaves out
