@@ -144,6 +144,9 @@ def plot_curves(results: Iterable[dict], path: Path) -> None:
             minutes = result.get("minutes of training") or result["minutes"] or result["seconds"] / 60
             stops = [*stops, result | {"minutes": minutes}]
             seeds.setdefault(f"{result['name']}, {result['pair']}", []).append(stops)
+    for name, runs in seeds.items():
+        if len({len(stops) for stops in runs}) > 1:
+            sys.exit(f"--plot-curves: {name}: seeds with {sorted(map(len, runs))} points; expected one --curve for all")
     lines = {  # seeds that take turns on a machine need other minutes for the same updates
         name: {
             fmean(stop["minutes"] for stop in stops): [mean_retrieval(stop) for stop in stops]

@@ -29,6 +29,7 @@ text=$WORK/first/corpus/$PAIR
 model "$WORK/first" --data "$PREFIX" --test-size "$HELD_OUT"
 python examples/phrases/phrases.py --model "$WORK/first/model" --source "$text/train.$SRC" --target "$text/train.$TGT" \
     --output-source "$WORK/short.$SRC" --output-target "$WORK/short.$TGT"
-# the names let --source-temperature draw the two kinds of text
+# the names let --source-temperature draw the two kinds of text; by size, six of seven pairs in a batch can be phrases
+OPTIONS=(--source-temperature 5 "$@")
 model "$WORK/second" --data "text=$text/train" --data "phrases=$WORK/short" --exclude "$text/test.$SRC" "$text/test.$TGT" \
-    --test-size 1
+    --test-size 0

@@ -109,7 +109,7 @@ def corpus_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep-dropped", action="store_true", help="write dropped pairs and why to dropped.tsv.gz")
     add_number(parser, PrepareConfig, "valid_size", "pairs held out for validation")
-    add_number(parser, PrepareConfig, "test_size", "pairs held out for testing")
+    add_number(parser, PrepareConfig, "test_size", "pairs held out for testing; 0: none")
     add_number(parser, PrepareConfig, "seed", "of the draw of held-out pairs")
 
 

@@ -76,7 +76,7 @@ def binarise(
         unknown: dict[str, float] = {}
         for pair, corpus in corpora.items():
             split_sources(corpus, pair, outputs)
-            for split, language in itertools.product(SPLITS, pair):
+            for split, language in itertools.product(splits_of(corpus, pair), pair):
                 name = f"{split}.{'-'.join(pair)}.{language}"
                 places = [output / name for output in (outputs if split == "train" else outputs[:1])]
                 unknown[name] = binarise_file(corpus / f"{split}.{language}", places, subwords, workers)
@@ -101,7 +101,8 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
     """Check the numbers of lines before anything is written.
 
     Raises:
-        InputError: for an empty split, for sides of different length, and where a shard would have no training pair.
+        InputError: for an empty split that is not the test split, for sides of different length, and where a shard
+            would have no training pair.
     """
     for split in SPLITS:
         paths = [corpus / f"{split}.{language}" for language in pair]
@@ -112,7 +113,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
                 f"{one} has {here:,} lines and {other} has {there:,}; expected aligned files of the same number of "
                 "lines: run `lxsr clean` again, or take the text from one place"
             )
-        if not counts[0]:
+        if not counts[0] and split != "test":
             raise InputError(f"{paths[0]}: empty file; expected one sentence a line")
         if split == "train":
             filled = np.bincount(shard_numbers(0, min(counts[0], 1_000_000), shards), minlength=shards)
@@ -121,6 +122,11 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
                     f"shards {shards}: {'-'.join(pair)} has {counts[0]:,} training pairs, and shard {filled.argmin()} "
                     "would get none of them; ask for fewer shards"
                 )
+
+
+def splits_of(corpus: Path, pair: tuple[str, str]) -> list[str]:
+    """Return the splits that have text: nothing may be held out for testing."""
+    return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 
 def split_sources(corpus: Path, pair: tuple[str, str], places: list[Path]) -> None:

@@ -94,7 +94,7 @@ class PrepareConfig:
         cleaning: see `Cleaning`.
         subwords: see `SubwordOptions`.
         valid_size: number of pairs held out for validation.
-        test_size: number of pairs held out for testing.
+        test_size: number of pairs held out for testing; 0: none, and the data folder has no test split.
         seed: seed of the draw of held-out pairs.
         workers: number of processes.
         shards: number of parts of the training data, see `binarise.binarise`.
@@ -105,7 +105,7 @@ class PrepareConfig:
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
     valid_size: int = limited(1000, at_least(1))
-    test_size: int = limited(2000, at_least(1))
+    test_size: int = limited(2000, at_least(0))
     seed: int = limited(1, at_least(0))
     workers: int = limited(2, at_least(1, MOST_WORKERS))
     shards: int = limited(1, at_least(1, MOST_SHARDS))

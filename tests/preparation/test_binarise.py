@@ -40,6 +40,14 @@ def build(prepared, folder, **options):
     }
 
 
+def test_nothing_held_out_for_testing(prepared, tmp_path):
+    source = find_source(str(prepared / "text"), "en", "fr")
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=20, test_size=0)
+    assert report["pairs"] == {"train": 380, "valid": 20, "test": 0}
+    binarise(tmp_path / "data", {("en", "fr"): tmp_path / "corpus"}, prepared / "subwords")
+    assert {path.name.split(".")[0] for path in (tmp_path / "data").glob("*.bin")} == {"train", "valid"}
+
+
 def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
     from fairseq_lxsr.text import TextOptions, Tokenizer
 
@@ -153,6 +161,10 @@ def test_sides_of_different_length_are_refused(copied, split):
     with pytest.raises(InputError, match=rf"{split}\.en has [\d]+ lines and .*{split}\.fr has 10; expected aligned"):
         build(copied, copied / "out")
     assert not (copied / "out").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_empty_splits_are_refused(copied, split):
     for language in ("en", "fr"):
         keep_lines(copied / "corpus" / f"{split}.{language}", 0)
     with pytest.raises(InputError, match=rf"{split}\.en: empty file"):

@@ -168,7 +168,7 @@ def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_pat
     assert set(manifest) == {"key", "version", "options", "inputs", "report", "files"}
 
 
-@pytest.mark.parametrize("sizes", [(10, 200), (299, 1), (150, 151)])
+@pytest.mark.parametrize("sizes", [(10, 200), (299, 1), (150, 151), (151, 0)])
 def test_too_little_text_says_what_is_needed(tmp_path, sizes):
     valid, test = sizes
     with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}"):
