@@ -161,14 +161,14 @@ def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path:
     """One line a name, through the mean over seeds at each place."""
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(5, 4))
+    figure, axis = plt.subplots(figsize=(8, 4))
     for name, points in lines.items():
         places = sorted(points)
         axis.plot(places, [fmean(points[place]) for place in places], marker="o", markersize=4, label=name)
     axis.set(xscale="log", xlabel=of, ylabel="P@1 among 150,000, mean of all sets, %")
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.grid(alpha=0.3)
-    axis.legend()
+    axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1))  # beside the lines, which reach every corner
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
