@@ -93,6 +93,19 @@ def test_short_pairs_are_cut_from_the_training_text(tmp_path):
     assert sources["phrases"] > 200
 
 
+def test_near_pairs_are_found_by_the_first_half(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(1200))
+    options = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
+    sizes = {"WORK": tmp_path / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": 60}
+    output = run_example(tmp_path, "near", tmp_path / "text", "en-fr", *options, **sizes)
+    first, second = (line for line in output.splitlines() if line.startswith("fairseq-train ") and " --arch " in line)
+    assert "--batches near" not in first
+    assert "--batches near" in second and "--finetune-from-model" in second
+    assert "maxsim-of-10" in output
+    scores = {line.split()[0]: float(line.split()[1]) for line in output.splitlines() if line[:6] in ("en->fr", "fr->en")}
+    assert min(scores["en->fr"], scores["fr->en"]) > 80
+
+
 def pack(path, lines) -> None:
     with atomic_write(f"{path}.txt.gz") as stream:
         stream.writelines(f"{line}\n" for line in lines)

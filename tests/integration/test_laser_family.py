@@ -218,7 +218,8 @@ def test_long_documents_are_cut_by_tlaser_and_read_whole_by_laser(trained, model
     assert ids > 2000
     counts = Counter()
     one, other = encoder.encode([pieces, pieces + "six fish"], counts=counts)
-    assert np.array_equal(one, other) == (arch == "tlaser_tiny")
+    # to float32: with several threads, two rows of a batch are not summed in the same order
+    assert np.allclose(one, other, rtol=0, atol=1e-5) == (arch == "tlaser_tiny")
     assert counts["long"] == (2 if arch == "tlaser_tiny" else 0)
     if arch == "tlaser_tiny":
         assert encoder.model.config.max_positions == 750
