@@ -3,6 +3,7 @@
 #
 #   bash examples/phrases/run.sh PREFIX PAIR [option of fairseq-train ...]
 #                PREFIX: aligned text PREFIX.LANG, for example text/en-fr; PAIR: en-fr
+#   DICTIONARY=PREFIX in the environment: words that translate each other, to train the second model on too
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
@@ -13,7 +14,7 @@ PAIR=${2:?$USAGE}
 shift 2
 SRC=${PAIR%-*} TGT=${PAIR#*-}
 WORK=${WORK:-work/phrases-$PAIR}
-VOCAB=${VOCAB:-16000} HELD_OUT=${HELD_OUT:-1000} UPDATES=${UPDATES:-2000}
+VOCAB=${VOCAB:-16000} HELD_OUT=${HELD_OUT:-1000} UPDATES=${UPDATES:-1000}
 
 # model FOLDER [option of lxsr prepare ...]: text, training, model folder, score of the sentences held out of the first text
 model() {
@@ -29,7 +30,8 @@ text=$WORK/first/corpus/$PAIR
 model "$WORK/first" --data "$PREFIX" --test-size "$HELD_OUT"
 python examples/phrases/phrases.py --model "$WORK/first/model" --source "$text/train.$SRC" --target "$text/train.$TGT" \
     --output-source "$WORK/short.$SRC" --output-target "$WORK/short.$TGT"
-# the names let --source-temperature draw the two kinds of text; by size, six of seven pairs in a batch can be phrases
+# the names let --source-temperature draw the kinds of text; by size, nine of ten pairs in a batch can be phrases
 OPTIONS=(--source-temperature 5 "$@")
-model "$WORK/second" --data "text=$text/train" --data "phrases=$WORK/short" --exclude "$text/test.$SRC" "$text/test.$TGT" \
+model "$WORK/second" --data "text=$text/train" --data "phrases=$WORK/short" \
+    ${DICTIONARY:+--data "dictionary=$DICTIONARY"} --exclude "$text/test.$SRC" "$text/test.$TGT" \
     --test-size 0

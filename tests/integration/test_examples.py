@@ -79,6 +79,8 @@ def test_short_pairs_are_cut_from_the_training_text(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(1200))
     options = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
     sizes = {"WORK": tmp_path / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": 40}
+    toy.write(tmp_path / "words", [(f"{word} indeed", f"{word} vraiment") for word in toy.NOUNS])
+    sizes["DICTIONARY"] = tmp_path / "words"
     output = run_example(tmp_path, "phrases", tmp_path / "text", "en-fr", *options, **sizes)
     pairs = list(read_parallel(tmp_path / "work" / "short.en", tmp_path / "work" / "short.fr"))
     assert f"{len(pairs):,} of them kept" in output
@@ -89,8 +91,9 @@ def test_short_pairs_are_cut_from_the_training_text(tmp_path):
     right = [sorted(one.split()) == sorted(pair[1].lower().split()) for one, pair in zip(expected, pairs, strict=True)]
     assert sum(right) > 0.9 * len(right) > 200
     sources = json.loads((tmp_path / "work" / "second" / "data-bin" / "train.en-fr.sources.json").read_text())
-    assert list(sources) == ["text", "phrases"]
+    assert list(sources) == ["text", "phrases", "dictionary"]
     assert sources["phrases"] > 200
+    assert 0 < sources["dictionary"] <= len(toy.NOUNS)
 
 
 def test_near_pairs_are_found_by_the_first_half(tmp_path):
