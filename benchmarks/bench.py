@@ -145,6 +145,11 @@ def pud(results: Any) -> float:
     return sum(numbers) / len(numbers)
 
 
+def right_of_mined(results: Any) -> float:
+    """Per cent of the pairs with a margin of 1.1 or more."""
+    return next(row["right"] for row in results["rerank 10"] if row["threshold"] == 1.1)
+
+
 def most_growth(results: Any) -> float:
     """The largest exponent beyond that of the work."""
     verbs = [verb for verb in results["verbs"].values() if verb["exponent"] is not None]
@@ -250,6 +255,11 @@ ROWS = {  # a benchmark, and after a comma which of its runs
             Figure("binary, recall of the first", recall("binary"), least=0.98),
             Figure("binary, bytes a vector", recall("binary", "bytes"), most=800),
         ),
+    ),
+    "mined": Row(
+        "--model {model} --corpus {work}/prepared/corpus/en-fr",
+        "--rerank 10",
+        (Figure("of pairs found with --rerank 10, % right", right_of_mined, least=90),),
     ),
     "classifier": Row(
         "--documents 250 --width 256 --repeats 1",

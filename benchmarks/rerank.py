@@ -3,7 +3,7 @@
 python benchmarks/rerank.py --model FOLDER --data DIR --work FOLDER --output benchmarks/results/rerank.json
 
 The model is one without layers, of English and French, that benchmarks/quality.py trained; DIR and FOLDER are those of
-quality.py. The default form was chosen on the kinds `tuning` and `other`, the weight on them and on the minimal pairs.
+quality.py. The default was chosen on the kinds `tuning` and `other`.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -18,7 +19,6 @@ import numpy as np
 from machine import machine
 from quality_sets import (
     CANDIDATES,
-    contrast,
     distractors,
     eval_sets,
     minimal_pairs,
@@ -29,67 +29,83 @@ from quality_sets import (
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder, Reranker
+from fairseq_lxsr.evaluation.minimal_pairs import preferred
 from fairseq_lxsr.lines import read_parallel
-from fairseq_lxsr.retrieval import mine_neighbours, nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval import mine_neighbours, nearest_neighbours, normalise_rows, rerank
 
 PAIR = ("en", "fr")
 DEPTHS, WEIGHTS = (5, 10, 20), (0.25, 0.5, 1.0, 2.0)
 OTHER = 500  # pairs of each file of large/, which the model was not trained on
 Sets = dict[str, dict[str, list[str]]]
 
-# how MaxSim there and back (means over pieces) and the weights of both sentences make a score
+
+@dataclass(frozen=True)
+class Similarity:
+    """How two pieces are compared, see `retrieval.rerank`, and what a piece weighs: its length to a power."""
+
+    beside: float = rerank.BESIDE
+    far: float = rerank.FAR
+    power: float = 1
+
+
+SIMILARITIES = {
+    "default": Similarity(),
+    "without neighbours": Similarity(beside=0),
+    "without places": Similarity(far=0),
+    "without both": Similarity(beside=0, far=0),
+    "far pieces lose all": Similarity(far=1),
+    "pieces weigh alike": Similarity(power=0),
+    "pieces weigh the square of their length": Similarity(power=2),
+}
+
+
+def _power_mean(a: np.ndarray, b: np.ndarray, power: float) -> np.ndarray:
+    larger = np.maximum(a, b)
+    return larger * ((1 + (np.minimum(a, b) / larger) ** power) / 2) ** (1 / power)
+
+
+# how MaxSim there and back (sums over pieces) and the weights of both sentences make a score
 FORMS: dict[str, Callable] = {
-    "both, of the heavier": lambda there, back, a, b: (a * there + b * back) / (2 * np.maximum(a, b)),
-    "both, mean": lambda there, back, a, b: (there + back) / 2,
-    "both, pooled": lambda there, back, a, b: (a * there + b * back) / (a + b),
-    "both, the smaller": lambda there, back, a, b: np.minimum(there, back),
-    "query to candidate": lambda there, back, a, b: there,
-    "candidate to query": lambda there, back, a, b: back,
+    "default": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, rerank.POWER)),
+    "over the mean to the power of 4": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, 4)),
+    "over the larger weight": lambda there, back, a, b: (there + back) / (2 * np.maximum(a, b)),
+    "over both weights": lambda there, back, a, b: (there + back) / (a + b),
+    "mean of the two directions": lambda there, back, a, b: (there / a + back / b) / 2,
+    "the smaller direction": lambda there, back, a, b: np.minimum(there / a, back / b),
+    "query to candidate": lambda there, back, a, b: there / a,
+    "candidate to query": lambda there, back, a, b: back / b,
 }
 
 
 class Vectors:
-    """Vectors of the pieces of a sentence, one a row, in several ways; each gives rows and their weights."""
+    """What the pieces of a sentence are compared by, their weights and their places."""
 
-    def __init__(self, encoder: SentenceEncoder):
-        self.encoder, self.table = encoder, encoder.table
-        self.ways = {
-            "norm": self.by_norm,
-            "evenly": lambda ids: (self.table[ids], np.ones(len(ids))),
-            "norm squared": lambda ids: (self.table[ids], (self.table[ids] ** 2).sum(axis=1)),
-            "in their places": lambda ids: self.by_norm(ids, self.in_place(len(ids))),
-            "words": self.words,
-        }
-        self.starts = np.array([symbol.startswith("▁") for symbol in encoder.tokenizer.symbols])
+    def __init__(self, table: np.ndarray, similarity: Similarity):
+        self.table, self.similarity = table, similarity
 
-    def by_norm(self, ids: np.ndarray, factors: np.ndarray | float = 1.0):
-        rows = self.table[ids] * factors
-        return rows, np.linalg.norm(rows, axis=1)
+    def of(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rows = self.table[ids]
+        vectors = rows.copy()
+        vectors[1:] += self.similarity.beside * rows[:-1]
+        vectors[:-1] += self.similarity.beside * rows[1:]
+        weights = np.linalg.norm(rows, axis=1) ** self.similarity.power
+        return normalise_rows(vectors), weights, (np.arange(len(ids)) + 0.5) / len(ids)
 
-    def in_place(self, length: int) -> np.ndarray:
-        """What a piece at each place contributes to the embedding, with the order coefficients [T, D]."""
-        order = self.encoder.model.order.detach().numpy()
-        angle = np.pi * (np.arange(length) + 0.5) / length
-        return 1 + np.cos((np.arange(len(order)) + 1)[:, None] * angle).T.astype(np.float32) @ order
+    def max_sims(self, query, candidates) -> np.ndarray:
+        """MaxSim there and back, and the weights of query and candidate, of one query and its candidates [4, k]."""
+        rows, weights, places = (np.concatenate(part) for part in zip(*candidates, strict=True))
+        lengths = [len(part) for _, part, _ in candidates]
+        starts = np.cumsum([0, *lengths])[:-1]
+        alike = (query[0] @ rows.T) * (1 - self.similarity.far * np.abs(query[2][:, None] - places))
+        there = query[1] @ np.maximum.reduceat(alike, starts, axis=1)
+        back = np.add.reduceat(alike.max(axis=0) * weights, starts)
+        return np.stack([there, back, np.full(len(starts), query[1].sum()), np.add.reduceat(weights, starts)])
 
-    def words(self, ids: np.ndarray):
-        """A word is the sum of its pieces."""
-        word = np.cumsum(self.starts[ids])
-        rows = np.zeros((word[-1] - word[0] + 1, self.table.shape[1]), np.float32)
-        np.add.at(rows, word - word[0], self.table[ids])
-        return rows, np.linalg.norm(rows, axis=1)
-
-
-def max_sims(query, candidates) -> np.ndarray:
-    """MaxSim there and back, and the weights of query and candidate, of one query and its candidates [4, k]."""
-    rows, weights = zip(*candidates, strict=True)
-    starts = np.cumsum([0, *map(len, weights)])[:-1]
-    cosines = normalise_rows(query[0]) @ normalise_rows(np.concatenate(rows)).T
-    flat = np.concatenate(weights)
-    there = query[1] @ np.maximum.reduceat(cosines, starts, axis=1) / query[1].sum()
-    total = np.add.reduceat(flat, starts)
-    back = np.add.reduceat(cosines.max(axis=0) * flat, starts) / total
-    return np.stack([there, back, np.full(len(total), query[1].sum()), total])
+    def sims(self, queries: list, candidates: dict[int, np.ndarray], ids: np.ndarray) -> np.ndarray:
+        """The same of N queries and their candidates by number [4, N, k]."""
+        known = {row: self.of(pieces) for row, pieces in candidates.items()}
+        pairs = zip(map(self.of, queries), ids.tolist(), strict=True)
+        return np.stack([self.max_sims(query, [known[row] for row in near]) for query, near in pairs], axis=1)
 
 
 def other_sets(data: Path) -> Sets:
@@ -122,9 +138,8 @@ def neighbours(encoder: SentenceEncoder, sets: Sets, data: Path) -> Iterator[tup
             yield name, f"{source}-{target}", sides[source], cosines, ids, lines
 
 
-def measure(encoder: SentenceEncoder, sets: Sets, data: Path, ways: list[str]) -> dict:
-    """P@1 in percent: way of the vectors, form, weight, depth -> set and direction -> P@1."""
-    vectors = Vectors(encoder)
+def measure(encoder: SentenceEncoder, sets: Sets, data: Path) -> dict:
+    """P@1, and minimal pairs told apart, in percent: similarity, form, weight, depth -> set and direction."""
     found: dict[str, dict] = {}
     for name, direction, queries, cosines, ids, lines in neighbours(encoder, sets, data):
         where = f"{name} {direction}"
@@ -134,28 +149,45 @@ def measure(encoder: SentenceEncoder, sets: Sets, data: Path, ways: list[str]) -
             found.setdefault(f"among the first {depth}", {})[where] = percent((ids[:, :depth] == truth).any(axis=1))
         rows = np.unique(ids)
         pieces = dict(zip(rows.tolist(), encoder.tokenizer.encode([lines[row] for row in rows]), strict=True))
-        for way in ways:
-            known = {row: vectors.ways[way](some) for row, some in pieces.items()}
-            asked = map(vectors.ways[way], encoder.tokenizer.encode(queries))
-            sims = np.stack(
-                [
-                    max_sims(query, [known[row] for row in near.tolist()])
-                    for query, near in zip(asked, ids, strict=True)
-                ],
-                1,
-            )
-            for form, weight, depth in settings(way):
-                scores = cosines + weight * FORMS[form](*sims)
-                best = ids[truth[:, 0], scores[:, :depth].argmax(axis=1)]
-                found.setdefault(f"{way}; {form}; weight {weight:g}; {depth}", {})[where] = percent(best == truth[:, 0])
-    return {key: {"mean": round(fmean(values.values()), 2), **values} for key, values in found.items()}
+        for key, depth, scores in scored(encoder, queries, pieces, cosines, ids):
+            best = ids[truth[:, 0], scores[:, :depth].argmax(axis=1)]
+            found.setdefault(f"{key}; {depth}", {})[where] = percent(best == truth[:, 0])
+    result = {key: {"mean": round(fmean(values.values()), 2), **values} for key, values in found.items()}
+    for rule, triples in minimal_pairs(sets, "fr").items():
+        foreign, true, changed = (list(column) for column in zip(*triples, strict=True))
+        vectors = [normalise_rows(encoder.encode(column)) for column in (foreign, true, changed)]
+        cosines = np.stack([(vectors[0] * other).sum(axis=1) for other in vectors[1:]], axis=1)
+        result["cosine"][rule] = told_apart(cosines)
+        pieces = dict(enumerate(encoder.tokenizer.encode(true + changed)))
+        both = np.arange(len(pieces)).reshape(2, -1).T
+        for key, depth, scores in scored(encoder, foreign, pieces, cosines, both):
+            result[f"{key}; {depth}"][rule] = told_apart(scores)
+    return result
 
 
-def settings(way: str) -> Iterator[tuple[str, float, int]]:
-    """Every depth of the default form and vectors, depth 10 of the others."""
+def scored(
+    encoder: SentenceEncoder, queries: list[str], pieces: dict[int, np.ndarray], cosines: np.ndarray, ids: np.ndarray
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Similarity, form and weight; how many are scored again; and the scores [N, k]."""
+    asked = encoder.tokenizer.encode(queries)
+    for similarity in SIMILARITIES:
+        sims = Vectors(encoder.table, SIMILARITIES[similarity]).sims(asked, pieces, ids)
+        for form, weight, depth in settings(similarity):
+            yield f"{similarity}; {form}; weight {weight:g}", depth, cosines + weight * FORMS[form](*sims)
+
+
+def told_apart(scores: np.ndarray) -> float:
+    """Per cent of minimal pairs [P, 2] whose true sentence, the first, scores more; a tie counts half."""
+    return round(preferred(scores[:, 0] - scores[:, 1]).value, 2)
+
+
+def settings(similarity: str) -> Iterator[tuple[str, float, int]]:
+    """Every form of the default similarity, and every depth of the default form; two forms of other similarities."""
     for form in FORMS:
+        if similarity != "default" and form not in ("default", "over the larger weight", "over both weights"):
+            continue
         for weight in WEIGHTS:
-            for depth in DEPTHS if (way, form) == ("norm", next(iter(FORMS))) else (10,):
+            for depth in DEPTHS if (similarity, form) == ("default", "default") else (10,):
                 yield form, weight, depth
 
 
@@ -222,14 +254,8 @@ def main() -> None:
         "speed": speed(encoder, args.data, kinds["eval"]),
     }
     result["mining of other"] = mining(encoder, kinds["other"])
-    pairs = minimal_pairs(kinds["eval"], "fr")
-    result["minimal pairs"] = {"cosine": contrast(encoder.encode, pairs)} | {
-        f"weight {weight:g}": contrast(encoder.encode, pairs, Reranker(ModelFolder(encoder), 10, weight))
-        for weight in WEIGHTS
-    }
     for kind, sets in kinds.items():
-        ways = list(Vectors(encoder).ways) if kind == "eval" else ["norm", "in their places"]
-        result[kind] = measure(encoder, sets, args.data, ways)
+        result[kind] = measure(encoder, sets, args.data)
         args.output.write_text(json.dumps(result, indent=1) + "\n")  # as far as it is
 
 

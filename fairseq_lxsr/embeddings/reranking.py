@@ -11,14 +11,14 @@ from fairseq_lxsr.ranges import NOT_NEGATIVE, at_least
 from fairseq_lxsr.retrieval import Pieces, piece_scores
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-WEIGHT = 0.5  # of MaxSim beside the cosine; docs/study.md says how it was chosen
+WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md says how it was chosen
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
 
 Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number
 
 
 class Reranker:
-    """Scores candidates by cosine and MaxSim: (cosine + weight * MaxSim) / (1 + weight), from -1 to 1.
+    """Scores candidates by cosine and ordered MaxSim: (cosine + weight * MaxSim) / (1 + weight), from -1 to 1.
 
         reranker = Reranker(ModelFolder(encoder), depth=10)
         scores, ids = reranker.best(queries, lambda rows: [lines[row] for row in rows], cosines, ids)
@@ -42,8 +42,8 @@ class Reranker:
 
     @property
     def name(self) -> str:
-        """What ranks, for signatures of scores: `cosine+0.5maxsim-of-10`."""
-        return f"cosine+{self.weight:g}maxsim-of-{self.depth}"
+        """What ranks, for signatures of scores: `cosine+1ordered-maxsim-of-10`."""
+        return f"cosine+{self.weight:g}ordered-maxsim-of-{self.depth}"
 
     def check_depth(self, least: int) -> None:
         """Refuse to score fewer candidates again than are to be found, whose scores could not be compared.

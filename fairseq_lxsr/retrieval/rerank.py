@@ -1,14 +1,23 @@
-"""MaxSim of sentences by their pieces (ColBERT: Khattab and Zaharia 2020, section 3.3), untrained and over one table.
+"""Ordered MaxSim of sentences by their pieces, untrained and over one table.
 
-MaxSim from x to y is the sum, over the pieces of x, of the largest cosine of a piece to any piece of y. Here a piece
-weighs as much as its vector is long, and both directions count:
+MaxSim from x to y (ColBERT: Khattab and Zaharia 2020, section 3.3) is the sum, over the pieces of x, of the largest
+similarity of a piece to any piece of y. Here both directions count, a piece weighs as much as its vector is long, and
+the similarity of piece t of T of x and piece u of U of y is
 
-    (MaxSim(x, y) + MaxSim(y, x)) / (2 max(|x|, |y|)),    |x| the sum of the weights of x
+    cos(x[t] + (x[t-1] + x[t+1]) / 5, y[u] + (y[u-1] + y[u+1]) / 5) (1 - |(t + 1/2) / T - (u + 1/2) / U| / 2)
 
-from -1 to 1, the same for (x, y) and (y, x). The maximum keeps a candidate from winning that is only a part of the
-sentence, whose few pieces are all found; means of the two directions lose by it.
+A piece is compared together with those beside it, and what stands at the same place is preferred (the same distance of
+relative places as in fast_align: Dyer, Chahuneau and Smith 2013), so sentences lose by words that are exchanged. With
+|x|, the sum of the weights of x, the score is
 
-Notation: n sentences in a batch, k candidates of each, T and U pieces of the longest sentence and candidate, D width.
+    (MaxSim(x, y) + MaxSim(y, x)) / (2 M),    M = ((|x|^8 + |y|^8) / 2)^(1/8)
+
+from -1 to 1, the same for (x, y) and (y, x). M is nearly the larger weight, which keeps a candidate from winning that
+is only a part of the sentence, whose few pieces are all found. With the larger weight itself, more pieces in the
+lighter sentence, such as *not*, would cost nothing.
+
+Notation: N queries, k candidates of each; P pieces, of a query or of its candidates, one sentence after the other and a
+row of zeros after each; D width.
 """
 
 from dataclasses import dataclass
@@ -18,7 +27,9 @@ import numpy as np
 
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-ROWS = 1024  # rows of candidates in a batch: 2 MB where D is 512, which the cache of one core holds
+BESIDE = 0.2  # share of the pieces beside a piece in what it is compared by
+FAR = 0.5  # of a similarity is lost from one end of a sentence to the other
+POWER = 8  # of the weights in their mean; docs/study.md says how these were chosen
 SMALLEST = np.finfo(np.float32).tiny
 
 
@@ -27,7 +38,7 @@ class Pieces:
     """Pieces of N sentences, one sentence after the other; each has at least one.
 
     Args:
-        ids: rows of a table [P].
+        ids: rows of a table.
         lengths: number of pieces of each sentence [N].
     """
 
@@ -39,15 +50,9 @@ class Pieces:
         """Index of the first piece of each sentence [N]."""
         return self.lengths.cumsum() - self.lengths
 
-    def padded(self, sentences: IntArray) -> tuple[IntArray, np.ndarray]:
-        """Return the ids [..., T] of sentences [...], whose last piece is repeated, and where they are not repeated."""
-        lengths = self.lengths[sentences][..., None]
-        places = np.arange(lengths.max())
-        return self.ids[self.starts[sentences][..., None] + np.minimum(places, lengths - 1)], places < lengths
-
 
 def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray) -> FloatArray:
-    """Compute MaxSim of both directions for each query and its candidates, from -1 to 1.
+    """Compute the ordered MaxSim of each query and its candidates, from -1 to 1.
 
     Memory does not grow with the number of queries, except for the result.
 
@@ -61,35 +66,54 @@ def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: 
         float32 [N, k].
     """
     scores = np.empty(found.shape, dtype=np.float32)
-    longest = candidates.lengths[found].max(axis=1, initial=1)
-    order = np.argsort(-longest, kind="stable")  # sentences of a batch are padded to its longest
-    start = 0
-    while start < len(order):
-        here = order[start : start + max(1, ROWS // (found.shape[1] * int(longest[order[start]])))]
-        scores[here] = _score_batch(table, queries.padded(here), candidates.padded(found[here]))
-        start += len(here)
+    for row, near in enumerate(found):
+        scores[row] = _score(_Compared(table, queries, np.array([row])), _Compared(table, candidates, near))
     return scores
 
 
-def _score_batch(
-    table: FloatArray, queries: tuple[IntArray, np.ndarray], candidates: tuple[IntArray, np.ndarray]
-) -> FloatArray:
-    """Score the padded pieces of queries [n, T] and of their candidates [n, k, U], [n, k]; see `Pieces.padded`."""
-    n, k, longest = candidates[0].shape
-    left, left_norms = _rows(table, queries[0])
-    right, right_norms = _rows(table, candidates[0].reshape(n, -1))
-    cosines = left @ right.swapaxes(1, 2)  # [n, T, k * U]
-    cosines /= np.maximum(left_norms, SMALLEST)[:, :, None]
-    cosines /= np.maximum(right_norms, SMALLEST)[:, None]
-    cosines = cosines.reshape(n, -1, k, longest)
-    # a repeated piece changes no maximum, and weighs nothing
-    left_weights = (left_norms * queries[1])[:, :, None]  # [n, T, 1]
-    right_weights = right_norms.reshape(n, k, longest) * candidates[1]  # [n, k, U]
-    both = (cosines.max(axis=3) * left_weights).sum(axis=1) + (cosines.max(axis=1) * right_weights).sum(axis=2)
-    return both / (2 * np.maximum(left_weights.sum(axis=1), right_weights.sum(axis=2)) + SMALLEST)
+class _Compared:
+    """What the pieces of some sentences are compared by: vectors [P, D], weights [P] and places from 0 to 1 [P]."""
+
+    def __init__(self, table: FloatArray, pieces: Pieces, sentences: IntArray):
+        lengths = pieces.lengths[sentences]
+        self.ends = np.cumsum(lengths + 1) - 1  # the rows of zeros
+        self.starts = self.ends - lengths
+        of_sentence = np.repeat(np.arange(len(lengths)), lengths + 1)
+        places = np.arange(len(of_sentence)) - self.starts[of_sentence]
+        which = np.minimum(places, lengths[of_sentence] - 1) + pieces.starts[sentences][of_sentence]
+        self.places = ((places + 0.5) / lengths[of_sentence]).astype(np.float32)
+        self.vectors = table[pieces.ids[which]]
+        self.vectors[self.ends] = 0
+        self.weights = _lengths(self.vectors)
+        beside = BESIDE * self.vectors
+        self.vectors[1:] += beside[:-1]
+        self.vectors[:-1] += beside[1:]
+
+    @property
+    def totals(self) -> FloatArray:
+        """Weights of the sentences."""
+        return np.add.reduceat(self.weights, self.starts)
 
 
-def _rows(table: FloatArray, ids: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return rows [n, T, D] and their lengths [n, T]."""
-    rows = table[ids]
-    return rows, np.sqrt(np.einsum("ntd,ntd->nt", rows, rows))
+def _score(query: _Compared, candidates: _Compared) -> FloatArray:
+    """Score the candidates of one query [k]."""
+    similarities = query.vectors @ candidates.vectors.T
+    similarities /= np.maximum(_lengths(query.vectors), SMALLEST)[:, None]
+    similarities /= np.maximum(_lengths(candidates.vectors), SMALLEST)
+    similarities *= 1 - FAR * np.abs(query.places[:, None] - candidates.places)
+    similarities[query.ends] = similarities[:, candidates.ends] = -1  # the largest are those of pieces
+    there = query.weights @ np.maximum.reduceat(similarities, candidates.starts, axis=1)
+    back = np.add.reduceat(similarities.max(axis=0) * candidates.weights, candidates.starts)
+    return (there + back) / (2 * _mean(query.totals, candidates.totals) + SMALLEST)
+
+
+def _lengths(rows: FloatArray) -> FloatArray:
+    """Lengths of vectors [P, D], [P]."""
+    return np.sqrt(np.einsum("pd,pd->p", rows, rows))
+
+
+def _mean(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Mean of positive numbers with exponent `POWER`, which lies near the larger."""
+    larger = np.maximum(x, y)
+    share = np.minimum(x, y) / np.maximum(larger, SMALLEST)  # powers of the numbers themselves overflow
+    return larger * ((1 + share**POWER) / 2) ** (1 / POWER)

@@ -14,7 +14,7 @@ from fairseq_lxsr.embeddings import LibraryModel, ModelFolder, Reranker, Text, r
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import similarity_search, xsr
 from fairseq_lxsr.model_folder import read_model
-from fairseq_lxsr.retrieval import mine_neighbours, nearest_neighbours, normalise_rows
+from fairseq_lxsr.retrieval import Pieces, mine_neighbours, nearest_neighbours, normalise_rows, piece_scores
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
 
 ENGLISH, FRENCH = (list(dict.fromkeys(side)) for side in zip(*toy.sentences(120, seed=5), strict=True))
@@ -32,10 +32,8 @@ def read(rows):
 
 
 def max_sim(table: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
-    norms = [np.linalg.norm(table[pieces], axis=1) for pieces in (x, y)]
-    cosines = table[x] @ table[y].T / np.outer(*norms)
-    both = cosines.max(1) @ norms[0] + cosines.max(0) @ norms[1]
-    return float(both / (2 * max(norms[0].sum(), norms[1].sum())))
+    pieces = [Pieces(side, np.array([len(side)])) for side in (x, y)]
+    return float(piece_scores(table, *pieces, np.array([[0]]))[0, 0])
 
 
 @pytest.mark.parametrize("queries", [7, 1024])
@@ -106,11 +104,11 @@ def test_protocols_rank_again(encoder, order):
     alike = SimpleEncoder(encoder)
     texts = xsr.select(pairs)
     [score, _] = xsr.evaluate(texts, alike, ["nn"], Reranker(alike, 40))
-    assert score.settings["metric"] == "cosine+0.5maxsim-of-40"
+    assert score.settings["metric"] == "cosine+1ordered-maxsim-of-40"
     assert score.values["P@1"] == 100
     source, target = (Text([pair[side] for pair in pairs]) for side in (0, 1))
     for errors in similarity_search.evaluate("tatoeba", source, target, alike, Reranker(alike, 40)):
-        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+0.5maxsim-of-40")
+        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1ordered-maxsim-of-40")
     assert similarity_search.evaluate("tatoeba", source, target, alike)[0].values["error"] > 90
 
 
@@ -150,7 +148,7 @@ def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):
     table = encoder.model.embed_tokens.weight.detach().numpy()
     x, y = (encoder.tokenizer.encode([text])[0] for text in (ENGLISH[0], FRENCH[0]))
     scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]]))
-    np.testing.assert_allclose(scores, [[max_sim(table, x, y) / 3]], atol=1e-5)
+    np.testing.assert_allclose(scores, [[max_sim(table, x, y) / 2]], atol=1e-5)
 
 
 def test_a_table_on_another_device_is_the_same(encoder):
@@ -167,7 +165,7 @@ def test_commands(encoder, tmp_path):
         (tmp_path / name).write_text("\n".join(side[:60]) + "\n", encoding="utf-8")
     files = ("--model", model, "--source", tmp_path / "en", "--target", tmp_path / "fr")
     for verb in ("xsr", "tatoeba"):
-        assert "|metric:cosine+0.5maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
+        assert "|metric:cosine+1ordered-maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
     lxsr_here("index", "--model", model, "--input", tmp_path / "fr", "--output", tmp_path / "index")
     search = ("search", "--index", tmp_path / "index", ENGLISH[0], "--k", 2)
     lines = [lxsr_here(*search, *more).stdout.splitlines() for more in ((), ("--rerank", 60))]

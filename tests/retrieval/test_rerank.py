@@ -1,22 +1,26 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.retrieval import rerank
 from fairseq_lxsr.retrieval.rerank import Pieces, piece_scores
 
 
 def slowly(table: np.ndarray, x: list[int], y: list[int]) -> float:
-    """MaxSim both ways by its definition: a loop over pieces."""
+    """Ordered MaxSim by its definition: loops over pieces."""
 
-    def one_way(x: list[int], y: list[int]) -> float:
-        total = 0.0
-        for piece in x:
-            norm = np.linalg.norm(table[piece])
-            total += norm * max(table[piece] @ table[other] / norm / np.linalg.norm(table[other]) for other in y)
-        return total
+    def vectors(sentence: list[int]) -> list[np.ndarray]:
+        rows = [np.zeros(table.shape[1]), *table[sentence].astype(float), np.zeros(table.shape[1])]
+        return [row + (before + after) / 5 for before, row, after in zip(rows, rows[1:], rows[2:], strict=False)]
 
-    weights = (sum(np.linalg.norm(table[piece]) for piece in side) for side in (x, y))
-    return (one_way(x, y) + one_way(y, x)) / (2 * max(weights))
+    def similarity(t: int, u: int) -> float:
+        one, other = vectors(x)[t], vectors(y)[u]
+        distance = abs((t + 0.5) / len(x) - (u + 0.5) / len(y))
+        return one @ other / np.linalg.norm(one) / np.linalg.norm(other) * (1 - distance / 2)
+
+    similarities = np.array([[similarity(t, u) for u in range(len(y))] for t in range(len(x))])
+    weights = [[float(np.linalg.norm(table[piece])) for piece in side] for side in (x, y)]
+    both = sum(weights[0][t] * max(similarities[t]) for t in range(len(x)))
+    both += sum(weights[1][u] * max(similarities[:, u]) for u in range(len(y)))
+    return both / (2 * (sum(sum(side) ** 8 for side in weights) / 2) ** (1 / 8))
 
 
 def pieces_of(sentences: list[list[int]]) -> Pieces:
@@ -24,16 +28,28 @@ def pieces_of(sentences: list[list[int]]) -> Pieces:
 
 
 def test_a_pair_by_hand():
-    """x = (3, 0), (0, 1), which weigh 4; y = 2 (0.6, 0.8): x to y 3 * 0.6 + 0.8, y to x 2 * 0.8; 4.2 of 2 * 4."""
-    table = np.array([[3, 0], [0, 1], [1.2, 1.6]], dtype=np.float32)
+    """x = (3, 0), (0, 5): at places 1/4 and 3/4, weights 3 and 5, compared by (3, 1) and (0.6, 5). y = (2, 0): at 1/2.
+
+    The cosines 3 / sqrt(10) and 0.6 / sqrt(25.36) lose an eighth, since 1/4 lies between the places; y finds the first.
+    """
+    table = np.array([[3, 0], [0, 5], [2, 0]], dtype=np.float32)
     found = piece_scores(table, pieces_of([[0, 1]]), pieces_of([[2]]), np.array([[0]]))
-    np.testing.assert_allclose(found, [[4.2 / 8]], rtol=1e-6)
+    first, second = 0.875 * 3 / 10**0.5, 0.875 * 0.6 / 25.36**0.5
+    mean = ((8**8 + 2**8) / 2) ** (1 / 8)
+    np.testing.assert_allclose(found, [[(3 * first + 5 * second + 2 * first) / (2 * mean)]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 37, 4096])
-def test_sentences_of_any_length_as_by_definition(rows, monkeypatch):
-    """Batches of one query, of some, and of all: padding changes nothing."""
-    monkeypatch.setattr(rerank, "ROWS", rows)
+def test_exchanged_pieces_score_less_and_a_piece_more_is_not_free():
+    table = np.eye(9, dtype=np.float32) * 2
+    query = [0, 1, 2, 3, 4, 5, 6, 7]
+    others = [query, [7, 1, 2, 3, 4, 5, 6, 0], [0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 8, 4, 5, 6]]
+    same, exchanged, lighter, more = piece_scores(table, pieces_of([query]), pieces_of(others), np.arange(4)[None])[0]
+    assert same == pytest.approx(1, abs=1e-6)
+    assert exchanged < 0.9
+    assert more < lighter  # though it makes the lighter sentence as heavy as the query
+
+
+def test_sentences_of_any_length_as_by_definition():
     random = np.random.default_rng(1)
     table = (random.normal(size=(50, 8)) * random.exponential(size=(50, 1))).astype(np.float32)
     queries, candidates = (
@@ -53,7 +69,8 @@ def test_itself_scores_one_and_a_zero_row_weighs_nothing():
     table = np.array([[0, 0], [0, 2], [1, 0]], dtype=np.float32)
     sentences = pieces_of([[1, 2], [2, 0, 1], [0]])
     scores = piece_scores(table, sentences, sentences, np.array([[0, 1, 2]] * 3))
-    np.testing.assert_allclose(scores, [[1, 1, 0], [1, 1, 0], [0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(scores[np.eye(3, dtype=bool)], [1, 1, 0], atol=1e-6)
+    np.testing.assert_array_equal(scores[:, 2], 0)
 
 
 def test_no_queries():
