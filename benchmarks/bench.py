@@ -146,7 +146,7 @@ def pud(results: Any) -> float:
 
 
 def right_of_mined(results: Any) -> float:
-    """Per cent of the pairs with a margin of 1.1 or more."""
+    """Per cent of right pairs among those with a margin of 1.1 or more."""
     return next(row["right"] for row in results["rerank 10"] if row["threshold"] == 1.1)
 
 

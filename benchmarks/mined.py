@@ -15,7 +15,7 @@ import numpy as np
 from corpora import chosen_rows, lxsr
 from machine import machine
 
-from fairseq_lxsr.lines import read_parallel
+from fairseq_lxsr.lines import read_lines, read_parallel
 
 SHARE = 0.1  # of the pairs, which the model was trained on
 THRESHOLDS = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4)
@@ -24,7 +24,7 @@ THRESHOLDS = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4)
 def halves(corpus: Path) -> tuple[list[str], list[str], set[tuple[str, str]]]:
     """English and French sentences that are not aligned, each once, and the pairs among them that are translations."""
     source, target = (corpus / f"train.{language}" for language in corpus.name.split("-"))
-    pairs = list(read_parallel(source, target))
+    pairs = [tuple(" ".join(side.split()) for side in pair) for pair in read_parallel(source, target)]
     rest = np.setdiff1d(np.arange(len(pairs)), chosen_rows(len(pairs), SHARE))
     random = np.random.default_rng(2)
     sides = []
@@ -44,7 +44,7 @@ def mined(model: Path, sides: tuple[list[str], list[str]], folder: Path, rerank:
     output = folder / f"{rerank}.tsv"
     options = ("--rerank", rerank) if rerank else ()
     lxsr("mine", "--model", model, "--source", files[0], "--target", files[1], "--output", output, *options)
-    rows = (line.split("\t") for line in output.read_text(encoding="utf-8").splitlines())
+    rows = (line.split("\t") for line in read_lines(output, max_words=None))
     return [(float(margin), source, target) for margin, source, target in rows]
 
 
@@ -68,10 +68,8 @@ def main() -> None:
         for threshold in THRESHOLDS:
             kept = [(one, other) for margin, one, other in pairs if margin >= threshold]
             hits = len(right.intersection(kept))
-            shares = {"right": hits / max(1, len(kept)), "found": hits / len(right)}
-            rows.append(
-                {"threshold": threshold, "pairs": len(kept)} | {k: round(100 * v, 1) for k, v in shares.items()}
-            )
+            row = {"threshold": threshold, "pairs": len(kept)}
+            rows.append(row | {"right": percent(hits, len(kept)), "found": percent(hits, len(right))})
         result[f"rerank {depth}"] = rows
         args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

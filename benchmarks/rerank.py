@@ -43,17 +43,17 @@ Sets = dict[str, dict[str, list[str]]]
 class Similarity:
     """How two pieces are compared, see `retrieval.rerank`, and what a piece weighs: its length to a power."""
 
-    beside: float = rerank.BESIDE
-    far: float = rerank.FAR
+    adjacent: float = rerank.ADJACENT
+    distance: float = rerank.DISTANCE
     power: float = 1
 
 
 SIMILARITIES = {
     "default": Similarity(),
-    "without neighbours": Similarity(beside=0),
-    "without places": Similarity(far=0),
-    "without both": Similarity(beside=0, far=0),
-    "far pieces lose all": Similarity(far=1),
+    "without adjacent pieces": Similarity(adjacent=0),
+    "without positions": Similarity(distance=0),
+    "without both": Similarity(adjacent=0, distance=0),
+    "position factor 1 - d": Similarity(distance=1),
     "pieces weigh alike": Similarity(power=0),
     "pieces weigh the square of their length": Similarity(power=2),
 }
@@ -66,8 +66,8 @@ def _power_mean(a: np.ndarray, b: np.ndarray, power: float) -> np.ndarray:
 
 # how MaxSim there and back (sums over pieces) and the weights of both sentences make a score
 FORMS: dict[str, Callable] = {
-    "default": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, rerank.POWER)),
-    "over the mean to the power of 4": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, 4)),
+    "default": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, rerank.EXPONENT)),
+    "over the power mean with exponent 4": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, 4)),
     "over the larger weight": lambda there, back, a, b: (there + back) / (2 * np.maximum(a, b)),
     "over both weights": lambda there, back, a, b: (there + back) / (a + b),
     "mean of the two directions": lambda there, back, a, b: (there / a + back / b) / 2,
@@ -78,7 +78,7 @@ FORMS: dict[str, Callable] = {
 
 
 class Vectors:
-    """What the pieces of a sentence are compared by, their weights and their places."""
+    """What the pieces of a sentence are compared by, their weights and their positions."""
 
     def __init__(self, table: np.ndarray, similarity: Similarity):
         self.table, self.similarity = table, similarity
@@ -86,17 +86,17 @@ class Vectors:
     def of(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = self.table[ids]
         vectors = rows.copy()
-        vectors[1:] += self.similarity.beside * rows[:-1]
-        vectors[:-1] += self.similarity.beside * rows[1:]
+        vectors[1:] += self.similarity.adjacent * rows[:-1]
+        vectors[:-1] += self.similarity.adjacent * rows[1:]
         weights = np.linalg.norm(rows, axis=1) ** self.similarity.power
         return normalise_rows(vectors), weights, (np.arange(len(ids)) + 0.5) / len(ids)
 
     def max_sims(self, query, candidates) -> np.ndarray:
         """MaxSim there and back, and the weights of query and candidate, of one query and its candidates [4, k]."""
-        rows, weights, places = (np.concatenate(part) for part in zip(*candidates, strict=True))
+        rows, weights, positions = (np.concatenate(part) for part in zip(*candidates, strict=True))
         lengths = [len(part) for _, part, _ in candidates]
         starts = np.cumsum([0, *lengths])[:-1]
-        alike = (query[0] @ rows.T) * (1 - self.similarity.far * np.abs(query[2][:, None] - places))
+        alike = (query[0] @ rows.T) * (1 - self.similarity.distance * np.abs(query[2][:, None] - positions))
         there = query[1] @ np.maximum.reduceat(alike, starts, axis=1)
         back = np.add.reduceat(alike.max(axis=0) * weights, starts)
         return np.stack([there, back, np.full(len(starts), query[1].sum()), np.add.reduceat(weights, starts)])

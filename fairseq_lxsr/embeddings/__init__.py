@@ -1,7 +1,7 @@
 """One contract from text to vectors for all encoders, and the file formats of embeddings."""
 
 from fairseq_lxsr.embeddings.formats import Layout
-from fairseq_lxsr.embeddings.reranking import Reranker
+from fairseq_lxsr.embeddings.reranking import Reranker, score_name
 from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings, embedding_files, is_stored, read_embeddings
 from fairseq_lxsr.embeddings.stream import embed_lines, index_path, side_files
 from fairseq_lxsr.embeddings.systems import (
@@ -30,6 +30,7 @@ __all__ = [
     "index_path",
     "is_stored",
     "read_embeddings",
+    "score_name",
     "sentence_transformers_folder",
     "side_files",
     "width_of",

@@ -11,10 +11,15 @@ from fairseq_lxsr.ranges import NOT_NEGATIVE, at_least
 from fairseq_lxsr.retrieval import Pieces, piece_scores
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray
 
-WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md says how it was chosen
+WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md has others
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
 
 Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number
+
+
+def score_name(depth: int, weight: float = WEIGHT) -> str:
+    """Return the name of a score, for signatures and for work that is resumed: `cosine+1*ordered-maxsim-of-10`."""
+    return f"cosine+{weight:g}*ordered-maxsim-of-{depth}"
 
 
 class Reranker:
@@ -26,7 +31,7 @@ class Reranker:
     Args:
         encoder: a model folder without layers or with gated ones, see `SentenceEncoder.table`.
         depth: number of nearest candidates of a query that callers score again.
-        weight: weight of MaxSim beside the cosine, 0 or more.
+        weight: weight of ordered MaxSim beside the cosine, 0 or more.
 
     Raises:
         InputError: for another encoder, and for numbers out of range.
@@ -42,8 +47,8 @@ class Reranker:
 
     @property
     def name(self) -> str:
-        """What ranks, for signatures of scores: `cosine+1ordered-maxsim-of-10`."""
-        return f"cosine+{self.weight:g}ordered-maxsim-of-{self.depth}"
+        """What ranks, for signatures of scores, see `score_name`."""
+        return score_name(self.depth, self.weight)
 
     def check_depth(self, least: int) -> None:
         """Refuse to score fewer candidates again than are to be found, whose scores could not be compared.

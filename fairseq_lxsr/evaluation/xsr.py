@@ -121,7 +121,7 @@ def evaluate(
     """
     if reranker and list(metrics) != ["nn"]:
         raise InputError(
-            f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that MaxSim is added to"
+            f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that is averaged with MaxSim"
         )
     source, target = embed(encoder, texts.source), embed(encoder, texts.target)
     scores = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairseq_lxsr.atomic import atomic_write, check_writable
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
-from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed, width_of
+from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed, score_name, width_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import sha256
 from fairseq_lxsr.lines import is_blank, read_lines
@@ -76,10 +76,10 @@ class Mining:
         return {"precision": self.precision, "memory_mb": self.memory_mb}
 
     @property
-    def special(self) -> dict[str, str | int]:
+    def special(self) -> dict[str, str]:
         """What the neighbours depend on beside k; nothing for exact search by cosine, as in older work folders."""
         kind = {} if self.kind == "flat" else {"kind": self.kind}
-        return kind | ({"rerank": self.rerank} if self.rerank else {})
+        return kind | ({"rerank": score_name(self.rerank)} if self.rerank else {})
 
     def chosen(self, pairs: MinedPairs) -> MinedPairs:
         pairs = pairs if self.threshold is None else pairs.above(self.threshold)

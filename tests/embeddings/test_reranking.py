@@ -15,7 +15,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import similarity_search, xsr
 from fairseq_lxsr.model_folder import read_model
 from fairseq_lxsr.retrieval import Pieces, mine_neighbours, nearest_neighbours, normalise_rows, piece_scores
-from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
+from fairseq_lxsr.search import CorpusIndex, Mining, Side, bitext, mine_files, open_index
 
 ENGLISH, FRENCH = (list(dict.fromkeys(side)) for side in zip(*toy.sentences(120, seed=5), strict=True))
 FRENCH[3] = "le chien " * 50  # longer than the model reads
@@ -31,7 +31,7 @@ def read(rows):
     return [FRENCH[row] for row in rows]
 
 
-def max_sim(table: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+def ordered_max_sim(table: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     pieces = [Pieces(side, np.array([len(side)])) for side in (x, y)]
     return float(piece_scores(table, *pieces, np.array([[0]]))[0, 0])
 
@@ -44,7 +44,7 @@ def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
     scores = Reranker(encoder, 5, 0.25).scores(ENGLISH[:20], read, cosines, ids)
     tokenizer, table = encoder.encoder.tokenizer, encoder.encoder.table
     x, y = ([pieces[:64] for pieces in tokenizer.encode(side)] for side in (ENGLISH, FRENCH))
-    expected = [[max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)]
+    expected = [[ordered_max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)]
     np.testing.assert_allclose(scores, (cosines + 0.25 * np.array(expected)) / 1.25, atol=1e-5)
 
 
@@ -104,11 +104,11 @@ def test_protocols_rank_again(encoder, order):
     alike = SimpleEncoder(encoder)
     texts = xsr.select(pairs)
     [score, _] = xsr.evaluate(texts, alike, ["nn"], Reranker(alike, 40))
-    assert score.settings["metric"] == "cosine+1ordered-maxsim-of-40"
+    assert score.settings["metric"] == "cosine+1*ordered-maxsim-of-40"
     assert score.values["P@1"] == 100
     source, target = (Text([pair[side] for pair in pairs]) for side in (0, 1))
     for errors in similarity_search.evaluate("tatoeba", source, target, alike, Reranker(alike, 40)):
-        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1ordered-maxsim-of-40")
+        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1*ordered-maxsim-of-40")
     assert similarity_search.evaluate("tatoeba", source, target, alike)[0].values["error"] > 90
 
 
@@ -148,7 +148,7 @@ def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):
     table = encoder.model.embed_tokens.weight.detach().numpy()
     x, y = (encoder.tokenizer.encode([text])[0] for text in (ENGLISH[0], FRENCH[0]))
     scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]]))
-    np.testing.assert_allclose(scores, [[max_sim(table, x, y) / 2]], atol=1e-5)
+    np.testing.assert_allclose(scores, [[ordered_max_sim(table, x, y) / 2]], atol=1e-5)
 
 
 def test_a_table_on_another_device_is_the_same(encoder):
@@ -165,7 +165,7 @@ def test_commands(encoder, tmp_path):
         (tmp_path / name).write_text("\n".join(side[:60]) + "\n", encoding="utf-8")
     files = ("--model", model, "--source", tmp_path / "en", "--target", tmp_path / "fr")
     for verb in ("xsr", "tatoeba"):
-        assert "|metric:cosine+1ordered-maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
+        assert "|metric:cosine+1*ordered-maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
     lxsr_here("index", "--model", model, "--input", tmp_path / "fr", "--output", tmp_path / "index")
     search = ("search", "--index", tmp_path / "index", ENGLISH[0], "--k", 2)
     lines = [lxsr_here(*search, *more).stdout.splitlines() for more in ((), ("--rerank", 60))]
@@ -205,6 +205,18 @@ def test_what_was_mined_without_is_not_taken(encoder, tmp_path):
     lxsr = ("mine", "--model", encoder.encoder.folder, "--source", tmp_path / "a", "--target", tmp_path / "b")
     lxsr_here(*lxsr, "--output", tmp_path / "by_command.tsv", "--rerank", 9)
     assert (tmp_path / "by_command.tsv").read_bytes() == (tmp_path / "out.tsv").read_bytes()
+
+
+def test_what_was_mined_by_another_score_is_not_taken(encoder, tmp_path, monkeypatch):
+    sides, work = mining_sides(encoder, tmp_path), tmp_path / "work"
+    expected = mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=9))
+    with monkeypatch.context() as before:
+        before.setattr(bitext, "score_name", lambda depth: "that of an earlier version")
+        before.setattr(Reranker, "scores", lambda self, queries, read, cosines, ids: cosines)
+        other = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
+    assert other.scores.tolist() != expected.scores.tolist()
+    again = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
+    assert again.scores.tolist() == expected.scores.tolist()
 
 
 def test_mining_refuses_two_models_and_too_few(encoder, tmp_path):

@@ -14,7 +14,8 @@ def slowly(table: np.ndarray, x: list[int], y: list[int]) -> float:
     def similarity(t: int, u: int) -> float:
         one, other = vectors(x)[t], vectors(y)[u]
         distance = abs((t + 0.5) / len(x) - (u + 0.5) / len(y))
-        return one @ other / np.linalg.norm(one) / np.linalg.norm(other) * (1 - distance / 2)
+        norms = np.linalg.norm(one) * np.linalg.norm(other)
+        return one @ other / norms * (1 - distance / 2) if norms else 0
 
     similarities = np.array([[similarity(t, u) for u in range(len(y))] for t in range(len(x))])
     weights = [[float(np.linalg.norm(table[piece])) for piece in side] for side in (x, y)]
@@ -52,17 +53,29 @@ def test_exchanged_pieces_score_less_and_a_piece_more_is_not_free():
 def test_sentences_of_any_length_as_by_definition():
     random = np.random.default_rng(1)
     table = (random.normal(size=(50, 8)) * random.exponential(size=(50, 1))).astype(np.float32)
+    table[:9] = 0
     queries, candidates = (
         [random.integers(50, size=random.integers(1, longest)).tolist() for _ in range(count)]
         for count, longest in ((20, 9), (30, 16))
     )
     found = random.integers(30, size=(20, 4))
-    scores = piece_scores(table, pieces_of(queries), pieces_of(candidates), found)
+    with np.errstate(all="raise", under="ignore"):
+        scores = piece_scores(table, pieces_of(queries), pieces_of(candidates), found)
     expected = [[slowly(table, queries[i], candidates[j]) for j in row] for i, row in enumerate(found)]
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     back = piece_scores(table, pieces_of(candidates), pieces_of(queries), np.arange(20)[None].repeat(30, 0))
     np.testing.assert_allclose(scores, back[found, np.arange(20)[:, None]], atol=1e-6)  # a pair has one score
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_the_scale_of_the_table_changes_nothing(scale):
+    table = np.random.default_rng(2).normal(size=(9, 4)).astype(np.float32)
+    sentences = pieces_of([[0, 1, 2], [3, 4, 5, 6], [7, 8]])
+    arguments = sentences, sentences, np.array([[0, 1, 2]] * 3)
+    with np.errstate(all="raise", under="ignore"):
+        scaled = piece_scores(table * np.float32(scale), *arguments)
+    np.testing.assert_allclose(scaled, piece_scores(table, *arguments), atol=1e-6)
 
 
 def test_itself_scores_one_and_a_zero_row_weighs_nothing():
