@@ -50,9 +50,7 @@ class AlignedProtocol(Protocol):
 class SimilaritySearch(AlignedProtocol):
     """`evaluation.similarity_search`, which two protocols share."""
 
-    reranks = (
-        False  # whether the nearest may be scored again; MaxSim is averaged with a cosine, not with a margin
-    )
+    reranks = False  # whether the nearest may be scored again; MaxSim is averaged with a cosine, not with a margin
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
