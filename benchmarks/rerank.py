@@ -182,7 +182,7 @@ def told_apart(scores: np.ndarray) -> float:
 
 
 def settings(similarity: str) -> Iterator[tuple[str, float, int]]:
-    """Every form of the default similarity, and every depth of the default form; two forms of other similarities."""
+    """Every form of the default similarity, and every depth of the default form; three forms of the others."""
     for form in FORMS:
         if similarity != "default" and form not in ("default", "over the larger weight", "over both weights"):
             continue
