@@ -1,4 +1,4 @@
-"""Counts the sentences in a data folder of fairseq-preprocess, and of its sources, without importing fairseq."""
+"""Checks a data folder of fairseq-preprocess, counts its sentences and those of its sources; without fairseq."""
 
 import json
 from collections.abc import Mapping
@@ -8,6 +8,16 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.stored import is_count, parse_json
 
 INDEX_NAME = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
+
+
+def check_data_folder(folder: Path) -> None:
+    """Refuse a data folder that does not exist.
+
+    Raises:
+        InputError: naming the folder, and what makes one.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:

@@ -32,7 +32,9 @@ def add_batch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=at_least(1), default=256, metavar="N", help="sentences encoded together (default: 256)"
     )
-    parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu or cuda (default: cuda for a model with layers, where there is one)"
+    )
 
 
 def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:

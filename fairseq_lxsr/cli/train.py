@@ -5,7 +5,9 @@ import importlib.util
 import os
 import shlex
 import sys
+from pathlib import Path
 
+from fairseq_lxsr.data_folder import check_data_folder
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files import PACKAGE
 from fairseq_lxsr.ranges import FILE_NAME
@@ -49,4 +51,6 @@ def run(args: argparse.Namespace) -> None:
         return
     if importlib.util.find_spec("fairseq_cli") is None:
         raise InputError(f"fairseq is not installed: pip install 'fairseq-lxsr[train]', then {INSTALL}")
+    for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
+        check_data_folder(Path(shard))
     os.execv(sys.executable, [sys.executable, *QUIET, "-m", "fairseq_cli.train", *command])

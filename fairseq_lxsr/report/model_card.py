@@ -153,7 +153,7 @@ def _size(folder: Path, encoder: Any) -> str:
         ("width of an embedding", encoder.embed_dim),
         ("model folder", f"{size / 1e6:.1f} MB"),
         (
-            f"speed, {PIECES} pieces a sentence",
+            f"speed, {SENTENCES:,} sentences of {PIECES} random pieces, not met before",
             f"{speed:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
         ),
         ("model", encoder.fingerprint),

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_lxsr.data_folder import read_sources
+from fairseq_lxsr.data_folder import check_data_folder, read_sources
 from fairseq_lxsr.datasets.indexed import read_sentences
 from fairseq_lxsr.datasets.masking import MaskingVocabulary
 from fairseq_lxsr.datasets.pairs import PairCorpus
@@ -24,8 +24,7 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
     Raises:
         InputError: for a missing folder, a name that is no pair, or a language without a dictionary.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
+    check_data_folder(folder)
     if wanted is None:
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
         if not names:

@@ -1,6 +1,7 @@
 """Recipes: what fairseq-train reads of each, options in their place, the schedule, and `lxsr train` as users run it."""
 
 import importlib.util
+import os
 import shlex
 import signal
 import subprocess
@@ -286,6 +287,15 @@ def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fairseq_cli" else find_spec(name))
     refused(lxsr_here("train", DATA, "--recipe", "ctlaser", check=False), "not installed", "fairseq-lxsr[train]")
+
+
+def test_a_missing_data_folder_is_refused_before_fairseq_starts(tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    for data in (tmp_path / "none", f"{DATA}{os.pathsep}{tmp_path / 'none'}"):
+        done = lxsr_here("train", data, "--recipe", "best", "--save-dir", save_dir, check=False)
+        refused(done, tmp_path / "none", "no such data folder")
+        assert "INFO" not in done.stdout
+        assert not save_dir.exists()
 
 
 def test_exit_status_is_that_of_fairseq_train(tmp_path):
