@@ -19,7 +19,7 @@ from tqdm import tqdm
 from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.data_folder import write_sources
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import MAX_WORDS, SENTENCE_BYTES, read_lines
+from fairseq_lxsr.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
 from fairseq_lxsr.preparation.deduplicate import KEY
@@ -82,7 +82,7 @@ def _single_blanks(text: str) -> str:
 
 
 def _no_sentence(pair: Pair) -> str | None:
-    if not all(pair):
+    if any(map(is_blank, pair)):
         return "empty side"
     if any(side.count(" ") >= MAX_WORDS for side in pair):
         return "over 10,000 words"

@@ -59,8 +59,9 @@ def test_no_sentence_of_either_side_is_in_two_splits(tmp_path):
 def test_sides_that_are_no_sentences_are_dropped(tmp_path):
     """A word of a mebibyte would take eighty when it is split into pieces."""
     long = [("x" * 2_000_000, "mot"), ("word", "é" * 600_000), ("word " * 20_000, "mot"), ("a" * 2**20, "just one")]
-    report = make(tmp_path / "corpus", PAIRS + long, tmp_path)
-    assert report["dropped"] == {"over 1 MiB": 2, "over 10,000 words": 1}
+    no_pieces = [("\u200b\u200e", "mot"), ("word", "\ufffd \x01 \u2581")]
+    report = make(tmp_path / "corpus", PAIRS + long + no_pieces, tmp_path)
+    assert report["dropped"] == {"over 1 MiB": 2, "empty side": 2, "over 10,000 words": 1}
     assert sum(report["pairs"].values()) == len(PAIRS) + 1
 
 
