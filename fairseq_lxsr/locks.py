@@ -6,22 +6,25 @@ import fcntl
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 
 HOLDER = re.compile(rb"(process \d+ on \S+)?")  # content of a lock file; empty after a full disk
+RETRY = 0.02  # seconds between two attempts to take a lock
 
 
 @contextlib.contextmanager
-def locked(path: str | Path, of: str | Path) -> Iterator[int]:
+def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[int]:
     """Hold a lock inside the block; the system releases it when the process ends for any reason.
 
     Args:
         path: the lock file, which names the holder; it is created with its folder, and removed at the end. A file that
             is no lock is neither changed nor removed.
         of: the folder or output that only one process may write, for the message.
+        patience: seconds to wait for the end of another holder.
 
     Returns:
         File descriptor of the lock; a process that inherits it over exec holds the lock too.
@@ -31,7 +34,7 @@ def locked(path: str | Path, of: str | Path) -> Iterator[int]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = _take_lock(path, of)
+    lock = _take_lock(path, of, patience)
     _held.add(lock)
     try:
         with contextlib.suppress(OSError):  # on a full disk the file does not name the holder
@@ -45,7 +48,8 @@ def locked(path: str | Path, of: str | Path) -> Iterator[int]:
         os.close(lock)
 
 
-def _take_lock(path: Path, of: str | Path) -> int:
+def _take_lock(path: Path, of: str | Path, patience: float) -> int:
+    deadline = time.monotonic() + patience
     while True:
         lock = _open_lock(path, of)
         try:
@@ -53,6 +57,9 @@ def _take_lock(path: Path, of: str | Path) -> int:
         except BlockingIOError:
             holder = os.pread(lock, 200, 0).decode(errors="replace") or "its name is not known"
             os.close(lock)
+            if time.monotonic() < deadline:
+                time.sleep(RETRY)
+                continue
             raise InputError(f"{of}: another run works in it ({holder}); wait for its end, or end it") from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):

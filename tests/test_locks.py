@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,6 +32,21 @@ def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
     with locked(path, "the folder"), pytest.raises(InputError, match=str(os.getpid())), locked(path, "the folder"):
         pass
     assert not path.exists()
+
+
+def test_a_patient_process_waits_for_the_end_of_the_holder(tmp_path):
+    def take():
+        with locked(tmp_path / "lock", "x", patience=60):
+            return "taken"
+
+    with ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path / "lock", "x"):
+            waiting = pool.submit(take)
+            time.sleep(0.1)
+            assert not waiting.done()
+        assert waiting.result() == "taken"
+    with locked(tmp_path / "lock", "x"), pytest.raises(InputError), locked(tmp_path / "lock", "x", patience=0.05):
+        pass
 
 
 def test_a_forked_process_does_not_hold_the_lock(tmp_path):

@@ -14,10 +14,12 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.atomic import atomic_write, check_replaceable
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.locks import locked
 from fairseq_lxsr.stored import parse_json
 
 LIMIT = 2**53  # limit of numbers in a score
 SMALLEST = 1e-12  # denominator, so that nothing is divided by 0
+PATIENCE = 60  # seconds to wait for another process that adds scores
 
 
 @dataclass(frozen=True)
@@ -138,16 +140,18 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
-    """Append one JSON line per score; the file is replaced atomically.
+    """Append one JSON line per score; the file is replaced atomically, by one process after the other.
 
     Raises:
-        InputError: as `check_scores_file`.
+        InputError: as `check_scores_file`, and where another process holds the file for a minute.
     """
+    path = Path(path)
     check_scores_file(path)
-    lines = list(read_lines(path, max_words=None)) if Path(path).exists() else []
-    lines += [json.dumps(score.as_dict(), ensure_ascii=False) for score in scores]
-    with atomic_write(path) as stream:
-        stream.writelines(f"{line}\n" for line in lines)
+    with locked(path.with_name(f".{path.name}.lock"), path, PATIENCE):
+        lines = list(read_lines(path, max_words=None)) if path.exists() else []
+        lines += [json.dumps(score.as_dict(), ensure_ascii=False) for score in scores]
+        with atomic_write(path) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
 
 
 def check_scores_file(path: str | Path) -> None:

@@ -1,11 +1,15 @@
 """Scores, their files, their tables, and published ones beside them."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.published import CAUTION, published, published_table
 from fairseq_lxsr.evaluation.score import (
@@ -39,6 +43,21 @@ def test_file_of_scores_grows_and_reads_back(tmp_path):
     append_scores(path, [score("fr->en"), score(model="été")])
     assert read_scores(path) == [score(), score("fr->en"), score(model="été")]
     assert json.loads(path.read_text().splitlines()[0])["signature"] == score().signature
+
+
+def test_scores_of_several_writers_are_all_kept(tmp_path, monkeypatch):
+    @contextmanager
+    def slow_write(path):
+        time.sleep(0.01)  # in which the other writer reads the same file
+        with atomic_write(path) as stream:
+            yield stream
+
+    monkeypatch.setattr("fairseq_lxsr.evaluation.score.atomic_write", slow_write)
+    path, tasks = tmp_path / "scores.jsonl", ["en->de", "en->fr", "en->it", "en->ru"]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda task: append_scores(path, [score(task)]), tasks))
+    assert sorted(read.task for read in read_scores(path)) == tasks
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("line", ["not json", "[]", '{"protocol": "xsr"}', '{"outcomes": 3}'])
