@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import count_lines
+from fairseq_lxsr.lines import read_lines
 
 REGISTRY_FILE = Path(__file__).with_name("datasets.json")
 
@@ -76,11 +76,11 @@ class Dataset:
             language: see `code`.
 
         Raises:
-            InputError: where the file is not there or is not whole.
+            InputError: where the file is not there, is not whole or is not lines of text.
         """
         code = self.code(language)
         path = self._find(folder, self.files.get(code, self.file.format(code=code)))
-        count = count_lines(path)
+        count = sum(1 for _ in read_lines(path))
         if count != self.sentences:
             raise InputError(f"{path}: {count:,} lines; {self.name} has {self.sentences:,} sentences: unpack it again")
         return path

@@ -19,6 +19,8 @@ from fairseq_lxsr.evaluation.ranking import directions
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.similarity_search import METRICS, NEIGHBOURS
 from fairseq_lxsr.evaluation.text import check_aligned, check_pair, read_text
+from fairseq_lxsr.files import open_binary
+from fairseq_lxsr.lines import reading
 from fairseq_lxsr.retrieval import margin_neighbours
 from fairseq_lxsr.retrieval.neighbours import IntArray
 from fairseq_lxsr.stored import parse_json
@@ -57,8 +59,10 @@ def read_augmented(errors: str | Path, sentences: str | Path | None = None, lang
     Raises:
         InputError: for anything else.
     """
+    with reading(errors), open_binary(errors) as stream:
+        content = stream.read()
     try:
-        read = parse_json(Path(errors).read_text(encoding="utf-8"))
+        read = parse_json(content.decode())
         made = {sentence: (about["errtype"], about["src"]) for sentence, about in read.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(

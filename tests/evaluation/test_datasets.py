@@ -1,5 +1,7 @@
 """Named test sets: the layouts of the archives, and the names of languages."""
 
+import gzip
+
 import pytest
 import toy
 from conftest import lxsr_here, refused
@@ -108,3 +110,7 @@ def test_changed_sentences_are_found_beside_flores(tmp_path):
     (score,) = read_scores(tmp_path / "scores.jsonl")
     assert (score.task, score.settings["augmented"]) == ("fr->en", 2)
     assert "xsim++|dataset:flores200-devtest|metric:margin-ratio-k4-of-4|" in done.stdout
+    for path in [path for path in tmp_path.glob("devtest*/*") if path.is_file()]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert lxsr_here(*data, *known).stdout == done.stdout
