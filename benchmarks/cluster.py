@@ -92,7 +92,7 @@ class Bench:
 
     def in_workers(self, workers: Any, verb: str, output: Path) -> None:
         source, target = self.sides
-        rows, layout = self.args.shard_lines, Layout("raw", "float32", workers.width)
+        rows, layout = self.args.shard_lines, Layout("raw", "float32", self.encoder.width)
         if verb == "embed":
             embed_shards(read_lines(source), output, layout, {"model": workers.model}, embedder, workers, rows)
         elif verb == "index":

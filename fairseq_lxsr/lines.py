@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,6 +53,12 @@ def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[
         for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             yield _checked(raw, f"{path}, line {number}", max_words)
+
+
+def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
+    """Return the first line, in a list that is empty where there is none, and all lines."""
+    first = list(islice(lines, 1))
+    return first, chain(first, lines)
 
 
 def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON
 from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
 from fairseq_lxsr.errors import InputError, SentenceError
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.lines import peek, read_lines
 from fairseq_lxsr.ranges import FILE_NAME, at_least, output_path
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from fairseq_lxsr.embeddings import Encoder, Layout
+    from fairseq_lxsr.embeddings import Encoder, Layout, Text
 
 
 def add_parser(verbs) -> None:
@@ -72,7 +72,7 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.embeddings import Layout, embed_lines, index_path, side_files
+    from fairseq_lxsr.embeddings import embed_lines, index_path, side_files, width_of
     from fairseq_lxsr.embeddings.formats import find_format
 
     args.format = format_of_output(args)
@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> None:
     encoder = load_embedder(args)
     total = count_lines(args.input)
     lines, some, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
-    layout = Layout(args.format, args.output_dtype, args.truncate_dim or encoder.width)
+    line, lines = peek(lines)
+    layout = layout_of(args, width_of(encoder, text_of(args, line, first, total)))
     settings = describe(args, encoder.fingerprint, layout, first)
     encode = embedder(args, total, encoder, first)
     index = embed_lines(
@@ -102,15 +103,14 @@ def run(args: argparse.Namespace) -> None:
 
 def run_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import embed_shards
-    from fairseq_lxsr.embeddings import Layout
 
     if args.shard:
         raise InputError("--shard with --ray, which cuts the text itself; expected one or the other")
     refuse_overlap([args.output], [*args.input, *model_files(args.model)])
     total = count_lines(args.input)
-    lines = chain.from_iterable(map(read_lines, args.input))
+    line, lines = peek(chain.from_iterable(map(read_lines, args.input)))
     with workers(args, partial(load_embedder, args)) as those:
-        layout = Layout(args.format, args.output_dtype, args.truncate_dim or those.width)
+        layout = layout_of(args, those.width_of(text_of(args, line, 0, total)))
         settings = describe(args, those.model, layout, 0)
         embed = partial(embedder, args, total)
         done = embed_shards(lines, args.output, layout, settings, embed, those, shard_lines(args))
@@ -148,9 +148,37 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
             f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; expected a model "
             "folder of `lxsr export folder`"
         )
-    if args.truncate_dim and args.truncate_dim > encoder.width:
-        raise InputError(f"--truncate-dim {args.truncate_dim}; expected 1 to {encoder.width}, the width of the model")
     return encoder
+
+
+def layout_of(args: argparse.Namespace, width: int) -> "Layout":
+    """Return the layout of the output, given the width of the embeddings of the text.
+
+    Raises:
+        InputError: for --truncate-dim beyond it.
+    """
+    from fairseq_lxsr.embeddings import Layout
+
+    if args.truncate_dim and args.truncate_dim > width:
+        raise InputError(f"--truncate-dim {args.truncate_dim}; expected 1 to {width}, the width of the model")
+    return Layout(args.format, args.output_dtype, args.truncate_dim or width)
+
+
+def text_of(args: argparse.Namespace, lines: list[str], first: int, total: int | None) -> "Text":
+    """Return consecutive lines of the input with their origin.
+
+    Args:
+        args: options of the command line.
+        lines: the lines.
+        first: number of the first of them, from 0.
+        total: number of lines of the input; None where it is unknown.
+    """
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Text
+
+    file = args.input[0] if len(args.input) == 1 else ""
+    return Text(lines, args.lang, file, first + np.arange(len(lines)), total)
 
 
 def embedder(
@@ -164,18 +192,12 @@ def embedder(
         encoder: encoder of the lines.
         first: number of the first line, from 0.
     """
-    import numpy as np
-
-    from fairseq_lxsr.embeddings import Text
     from fairseq_lxsr.encoder import to_unit_length
 
-    file = args.input[0] if len(args.input) == 1 else ""
-
-    def encode(window: list[str], counts: Counter[str]) -> np.ndarray:
+    def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
         start = first + counts["lines"]
-        text = Text(window, args.lang, file, start + np.arange(len(window)), total)
         try:
-            embeddings = encoder.embed(text, counts)[:, : args.truncate_dim]
+            embeddings = encoder.embed(text_of(args, window, start, total), counts)[:, : args.truncate_dim]
         except SentenceError as error:
             row, sentence, why = error.args
             raise InputError(f"{place(args.input, start + row)}: {sentence!r:.60}: {why}") from None

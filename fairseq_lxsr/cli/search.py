@@ -15,7 +15,7 @@ from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, s
 from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
-from fairseq_lxsr.lines import is_blank, one_line, read_lines
+from fairseq_lxsr.lines import is_blank, one_line, peek, read_lines
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def add_language_option(parser: argparse.ArgumentParser) -> None:
 def run_index(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
+    from fairseq_lxsr.embeddings import width_of
     from fairseq_lxsr.retrieval.index import check_kind
     from fairseq_lxsr.search import CorpusIndex
 
@@ -99,10 +100,12 @@ def run_index(args: argparse.Namespace) -> None:
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False)
-    check_kind(args.kind, args.lists, encoder.width)
+    total = count(args.input)
+    line, lines = peek(read_lines(args.input))
+    check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     read: Counter[str] = Counter()
-    lines = tqdm(counted(read_lines(args.input), read), desc="index", unit=" sentences", disable=None)
-    encode = embedder(args, count(args.input), encoder)
+    lines = tqdm(counted(lines, read), desc="index", unit=" sentences", disable=None)
+    encode = embedder(args, total, encoder)
     index = CorpusIndex.build(
         args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
     )
@@ -117,13 +120,14 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.retrieval.index import check_kind
 
     with workers(args, partial(load_any, args, show_progress=False)) as those:
-        check_kind(args.kind, args.lists, those.width)
-        encode = partial(embedder, args, count(args.input))
+        total = count(args.input)
+        line, lines = peek(read_lines(args.input))
+        check_kind(args.kind, args.lists, those.width_of(first_text(args, line, total)))
+        encode = partial(embedder, args, total)
         language = args.lang if names_languages(args) else ""
         options = IndexOptions(args.kind, args.lists, model_folder(args), language)
         read: Counter[str] = Counter()
-        lines = counted(read_lines(args.input), read)
-        done = index_shards(lines, args.output, encode, those, shard_lines(args), options)
+        done = index_shards(counted(lines, read), args.output, encode, those, shard_lines(args), options)
     print(
         f"{args.output}: {args.kind} index of {done['sentences']:,} sentences{left_out(read, done['sentences'])}, "
         f"model {those.model}, {summary(done, those)}"
@@ -152,6 +156,15 @@ def model_folder(args: argparse.Namespace) -> str:
 def count(path: str | None) -> int | None:
     """Count the lines of a file; return None for what can be read only once, and without a file."""
     return sum(1 for _ in read_lines(path)) if path and Path(path).is_file() else None
+
+
+def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> "Text":
+    """Return the first line of --input with its origin, which says how wide the embeddings are."""
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Text
+
+    return Text(line, args.lang, args.input, np.arange(len(line)), total)
 
 
 def embedder(args: argparse.Namespace, total: int | None, encoder: "Encoder") -> "Callable[[Text], np.ndarray]":

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from fairseq_lxsr.embeddings import Encoder
+from fairseq_lxsr.embeddings import Encoder, Text, width_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.optional import require
 
@@ -60,11 +60,22 @@ class Loading:
     folder: Path
     name: str = "the model"
 
-    def __call__(self, encoder: Load) -> dict[str, Any]:
+    def __call__(self, encoder: Load) -> str:
         if not self.folder.is_dir():
             raise InputError(f"{self.folder}: not on {socket.gethostname()}; all machines need the same folders")
         os.chdir(self.folder)
-        return {"model": encoder().fingerprint, "width": encoder().width}
+        return encoder().fingerprint
+
+
+@dataclass(frozen=True)
+class Width:
+    """Asks for the width of the embeddings of a text."""
+
+    text: Text
+    name: str = "the first line"
+
+    def __call__(self, encoder: Load) -> int:
+        return width_of(encoder(), self.text)
 
 
 class Worker:
@@ -96,6 +107,7 @@ class Workers:
         folder: the current folder of all of them.
 
     Attributes:
+        model: fingerprint of the encoder.
         seconds: of the processor, in all tasks that ended well.
     """
 
@@ -105,7 +117,7 @@ class Workers:
         self._idle: list[Any] = []
         self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result
         self._failures: Counter[str] = Counter()
-        self._about: dict[str, Any] = {}
+        self.model = ""
         for _ in range(count):
             self._start(make(), self.loading)
 
@@ -115,7 +127,7 @@ class Workers:
         Raises:
             InputError: where none can.
         """
-        while not self._about:
+        while not self.model:
             self._wait()
 
     def end(self) -> None:
@@ -127,15 +139,10 @@ class Workers:
         self._idle.clear()
         self._running.clear()
 
-    @property
-    def model(self) -> str:
-        """Fingerprint of the encoder."""
-        return self._about["model"]
-
-    @property
-    def width(self) -> int:
-        """Width of its embeddings."""
-        return self._about["width"]
+    def width_of(self, text: Text) -> int:
+        """Return the width of the embeddings of a text, as `embeddings.width_of` finds it in a worker."""
+        ((_, width),) = self.run([Width(text)])
+        return width
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
         """Yield tasks and what they return, as they end; no more tasks are taken than there are idle workers.
@@ -193,10 +200,10 @@ class Workers:
             self._idle.append(actor)
             self.seconds += seconds
             return task, result
-        if self._about not in ({}, result):
+        if self.model not in ("", result):
             ray.kill(actor)
-            raise InputError(f"workers have models {self._about} and {result}; all machines need the same files")
-        self._about = result
+            raise InputError(f"workers have models {self.model} and {result}; all machines need the same files")
+        self.model = result
         self._idle.append(actor)
         return task, None
 

@@ -70,8 +70,8 @@ def embed_lines(
             checksum.
 
     Raises:
-        InputError: where the interrupted run had other settings or text, for input without lines, where `output` is
-            not a file, and while another process writes it.
+        InputError: where the interrupted run had other settings or text, for input without lines, embeddings of another
+            shape than [n, layout.width], where `output` is not a file, and while another process writes it.
     """
     settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
     check_replaceable(output)
@@ -150,7 +150,13 @@ def _append(
     with tqdm(total=total, initial=done.lines, unit=" sentences", disable=None if progress else True) as bar:
         remaining = _skip(lines, done.lines, text)
         while window := list(islice(remaining, WINDOW)):
-            embeddings, settings = _rounded(encode(window, counts), layout, done.settings)
+            embeddings = encode(window, counts)
+            if embeddings.shape != (len(window), layout.width):
+                raise InputError(
+                    f"embeddings of shape {list(embeddings.shape)} for {len(window):,} lines; expected "
+                    f"{[len(window), layout.width]}: give the layout the width of the encoder"
+                )
+            embeddings, settings = _rounded(embeddings, layout, done.settings)
             done = Record(settings, done.counts, done.text)
             stream.write(layout.row_bytes(embeddings))
             stream.flush()

@@ -63,6 +63,7 @@ class ByLanguage:
 
     @property
     def width(self) -> int:
+        """Width of the first encoder; `width_of` finds that of a text."""
         return next(iter(self.encoders.values())).width
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:

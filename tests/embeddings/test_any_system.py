@@ -115,6 +115,28 @@ def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
     assert np.load(folder / "o.npy")[2].tolist() == [4, 3, 2, 1]
 
 
+def test_the_width_is_that_of_the_language_and_of_the_stored_file(folder):
+    (folder / "fr.vec").write_text("red 1 2 3 4 5 6\nblue 6 5 4 3 2 1\n")
+    several = ("--model", "en=words.vec", "--model", "fr=fr.vec", "--lang", "fr", "--input", "text.en")
+    done = lxsr_here("embed", *several, "--output", "o.npy", "--truncate-dim", 5, folder=folder)
+    assert "4 embeddings of width 5" in done.stdout
+    assert np.load(folder / "o.npy")[2].tolist() == [6, 5, 4, 3, 2]
+    refused(
+        lxsr_here("embed", *several, "--output", "o.npy", "--truncate-dim", 7, check=False, folder=folder),
+        "--truncate-dim 7; expected 1 to 6",
+    )
+    refused(
+        lxsr_here("index", *several, "--output", "i", "--kind", "ivf-pq", check=False, folder=folder),
+        "ivf-pq of vectors of width 6",
+    )
+    stored = folder / "stored"
+    stored.mkdir()
+    np.save(stored / "a.npy", np.ones((4, 3), np.float32))
+    np.save(stored / "text.en.npy", np.ones((4, 8), np.float32))
+    lxsr_here("embed", "--model", "stored", "--input", "text.en", "--output", "o.npy", folder=folder)
+    assert np.load(folder / "o.npy").shape == (4, 8)
+
+
 def test_the_language_is_named_where_the_model_depends_on_it(folder):
     several = ("--model", "en=words.vec", "--model", "fr=words.vec")
     texts = ("--source", "text.en", "--target", "text.en")

@@ -197,6 +197,12 @@ def test_nothing_to_embed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_embeddings_of_another_width_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"shape \[10, 3\] for 10 lines; expected \[10, 4\]"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", Layout("npy", "float32", 4), {"model": "m"})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
     embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "m"})
     with pytest.raises(InputError, match=r"x\.npy: 5 embeddings of other text than these 95 lines"):
