@@ -166,7 +166,7 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair
         if name == "characters":
             options["find"] = foreign_letter(*languages)
         elif name == "language":
-            options |= {"languages": languages, "is_in": language_check(options.get("method", "stopwords"))}
+            options |= {"languages": languages, "is_in": language_check(options.get("method", "stopwords"), *languages)}
         filters[name] = functools.partial(FILTERS[name], **options)
     return filters
 

@@ -46,15 +46,13 @@ STOP_WORDS = {
 
 @cache
 def _words(language: str) -> frozenset[str]:
-    return frozenset(STOP_WORDS.get(language, "").split())
+    return frozenset(STOP_WORDS[language].split())
 
 
 def by_stop_words(text: str, language: str, other: str) -> bool:
     """Return whether a sentence has at least as many stop words of its language as of the other of its pair."""
     words = text.lower().split()
     own, theirs = _words(language), _words(other)
-    if not own or not theirs:
-        return True
     return sum(word in own for word in words) >= sum(word in theirs for word in words)
 
 
@@ -80,12 +78,19 @@ def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
     return found in (language, _macro_language(language))
 
 
-def language_check(method: str) -> LanguageCheck:
+def language_check(method: str, *languages: str) -> LanguageCheck:
     """Return the check (text, its language, the other language of the pair) -> whether it is in its language.
 
     Raises:
-        InputError: for an unknown method, a package that is not installed, or a file that is not a model.
+        InputError: for an unknown method, a language without stop words, a package that is not installed, or a file
+            that is not a model.
     """
+    unknown = [language for language in languages if language not in STOP_WORDS]
+    if method == "stopwords" and unknown:
+        raise InputError(
+            f"no stop words of {', '.join(unknown)}; there are those of {', '.join(STOP_WORDS)}: give the filter "
+            "`language` the method py3langid or FILE of a fastText model, or leave it out for this pair"
+        )
     package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
     if package == "fasttext" and not Path(method).is_file():
         raise InputError(f"language identification {method!r}: no such file; expected {METHOD}")

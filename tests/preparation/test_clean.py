@@ -117,15 +117,17 @@ def test_letters_of_neither_language(languages, text, foreign):
     assert (found and found[0]) == foreign
 
 
-def test_unknown_alphabet_names_the_known():
+def test_a_language_that_a_filter_does_not_know_is_refused():
     with pytest.raises(InputError, match=r"no alphabet of tlh; there are those of af, ar"):
         make_filters({"characters": {}}, ("en", "tlh"))
+    with pytest.raises(InputError, match=r"no stop words of zh; there are those of bg, ca.*: give .* py3langid"):
+        make_filters({"language": {}}, ("en", "zh"))
 
 
 def test_stop_words_tell_the_languages_of_a_pair_apart():
     assert by_stop_words("the house of the king", "en", "fr")
     assert not by_stop_words("la maison de la reine et du roi", "en", "fr")
-    assert by_stop_words("no stop word", "en", "xx")
+    assert by_stop_words("no such word", "en", "fr")
     assert all(len(words.split()) >= 12 for words in STOP_WORDS.values())
     assert len(STOP_WORDS) >= 20
 
