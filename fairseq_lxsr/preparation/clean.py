@@ -98,9 +98,9 @@ def identical(pair: Pair) -> bool:
 
 @functools.lru_cache(maxsize=16)  # filters and keys ask for the same two sentences in turn
 def comparable(text: str) -> str:
-    """Remove case, punctuation and digits, so that sentences that differ only in these compare equal.
+    """Fold case, and replace punctuation by blanks and each digit by 0: sentences are compared so.
 
-    A sentence without letters and digits is returned unchanged.
+    `Page 5` equals `page 7!`, not `page 12`. Of a sentence without letters and digits only case is folded.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()

@@ -27,8 +27,8 @@ class Cleaning:
     Args:
         filters: options by filter, see `clean.FILTERS`. None depends on the text: program messages are filtered, other
             text is not.
-        repeats: what counts as a duplicate (compared without case, punctuation and digits): a `pair`, a `side`, or
-            nothing (`keep`). None depends on the text: `side` for program messages, `pair` for other text.
+        repeats: what counts as a duplicate (compared without case, punctuation as blanks, each digit as 0): a `pair`, a
+            `side`, or nothing (`keep`). None depends on the text: `side` for program messages, `pair` for other text.
         exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is dropped.
         keep_dropped: write dropped pairs, with the reason, to `dropped.tsv.gz`.
     """

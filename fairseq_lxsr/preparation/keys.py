@@ -12,7 +12,7 @@ from fairseq_lxsr.preparation.clean import comparable
 
 
 def sentence_key(text: str) -> int:
-    """Hash a sentence to 64 bits; sentences that differ only in case, punctuation and digits have equal keys."""
+    """Hash a sentence to 64 bits; sentences that are equal by `comparable` have equal keys."""
     return int.from_bytes(
         hashlib.blake2b(comparable(text).encode("utf-8", "replace"), digest_size=8).digest(), "little"
     )

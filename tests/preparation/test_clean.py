@@ -85,6 +85,8 @@ def test_identical_but_for_case_punctuation_and_digits():
     assert comparable("  Ｆull-width, É２ ") == "full width é0"
     assert comparable("लड़की आती है!") != comparable("लड़का आता है")
     assert comparable("...") != comparable("!!!")
+    assert comparable("Page 5") == comparable("page 7!") != comparable("page 12")
+    assert comparable("e-mail") == comparable("E mail") != comparable("email")
 
 
 def test_alphabets_of_many_languages_hold_their_own_text():
