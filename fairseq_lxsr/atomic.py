@@ -114,12 +114,13 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
+def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
     """Write a folder that replaces `path` only when it is complete.
 
     Args:
         path: the final folder.
         markers: names of files that every such folder contains; an existing folder without one is not replaced.
+        sign: text in the first of them, where its name alone may be that of other programs too.
 
     Raises:
         InputError: where `path` exists and is something else.
@@ -128,9 +129,15 @@ def atomic_folder(path: str | Path, *markers: str) -> Iterator[Path]:
     if Path.cwd().is_relative_to(path.resolve()):
         raise InputError(f"{path}: is the current folder or holds it, so it is not replaced; choose another name")
     restore_folder(path)
-    missing = [name for name in markers if not (path / name).is_file()]
-    if path.exists() and missing and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name")
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        missing = [name for name in markers if not (path / name).is_file()]
+        if missing:
+            raise InputError(f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name")
+        if sign and sign not in (path / markers[0]).read_text(encoding="utf-8", errors="replace"):
+            raise InputError(
+                f"{path}: exists, and its {markers[0]} is not of this command, which has {sign}, so it is not "
+                "replaced; choose another name, or remove it"
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
     with naming(path):

@@ -187,7 +187,7 @@ def write_folder(
         description: architecture, sizes of the encoder, text options and training, as in config.json.
         save: function that serializes the weights to safetensors, with `metadata`.
     """
-    with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE) as work:
+    with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
         for name, path in zip(TEXT_FILES, texts, strict=True):
             (work / name).write_bytes(path.read_bytes())
         made_with = {name: sha256(work / name) for name in TEXT_FILES}

@@ -55,6 +55,12 @@ def test_folder_replaces_its_own_kind_only(tmp_path):
     (tmp_path / "other" / "file").write_text("mine")
     with pytest.raises(InputError, match="not replaced"), atomic_folder(tmp_path / "other", "config.json"):
         pass
+    with pytest.raises(InputError, match="its file is not of this command"):
+        atomic_folder(tmp_path / "other", "file", sign="ours").__enter__()
+    (tmp_path / "other" / "file").write_text("ours")
+    with atomic_folder(tmp_path / "other", "file", sign="ours"):
+        pass
+    assert list((tmp_path / "other").iterdir()) == []
 
 
 CHANGES = {"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "open"}

@@ -137,7 +137,7 @@ def add_output_option(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=FILE_NAME,
         metavar="FOLDER",
-        help="folder to write; an older one is replaced whole",
+        help="folder to write; an older one of this command is replaced whole",
     )
 
 

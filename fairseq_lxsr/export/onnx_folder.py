@@ -24,6 +24,7 @@ import numpy as np
 from fairseq_lxsr.atomic import atomic_folder
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export import EXPORTED_BY, SIGN
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, require_transformer, tokenizer_json
 from fairseq_lxsr.export.onnx_bag import write_bag
 from fairseq_lxsr.files import sha256
@@ -63,14 +64,15 @@ def export_onnx(
     for library in ("onnx", "onnxruntime", "tokenizers", *(() if encoder.size.is_bag else ("onnxscript",))):
         require(library, "onnx", "this export")
     sentences = [*SAMPLE, *sample]
-    with atomic_folder(output, MODEL_FILE) as work:
+    with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=SIGN) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
         write_tokenizer(encoder, work)
         found = run_folder(work, sentences)
         expected = encoder.encode(sentences, device="cpu", normalize=normalize)
         agreement = _check(found, expected, sentences, int8)
         written = [MODEL_FILE, *(path.name for path in sorted(work.glob("tokenizer*")))]
-        config = description(encoder, normalize, int8) | {"files": {name: sha256(work / name) for name in written}}
+        files = {name: sha256(work / name) for name in written}
+        config = description(encoder, normalize, int8) | EXPORTED_BY | {"files": files}
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return agreement
 

@@ -22,6 +22,7 @@ from fairseq_lxsr.atomic import atomic_folder
 from fairseq_lxsr.bag import TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export import EXPORTED_BY, SIGN
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, tokenizer_json
 from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE, ST_MODULE, TEXT_FILES, WEIGHTS_FILE, write_folder
 from fairseq_lxsr.optional import is_missing, require
@@ -64,13 +65,20 @@ def export_sentence_transformers(
     own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
     if not is_bag:
         require("sentence_transformers", "st", "this export")
-    with atomic_folder(output, MARKER) as work:
+    with atomic_folder(output, MARKER, sign=SIGN) as work:
         if is_bag:
             (write_module if own else write_static)(encoder, work)
         else:
             _quiet()
             (as_module if own else as_bert)(encoder).save(str(work))
+        _sign(work / MARKER)
         return None if is_missing("sentence_transformers") else _compare(encoder, work, [*SAMPLE, *sample])
+
+
+def _sign(path: Path) -> None:
+    """Say who exported the modules; sentence-transformers drops that where it saves over them, as after training."""
+    modules = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps([module | EXPORTED_BY for module in modules], indent=2) + "\n", encoding="utf-8")
 
 
 def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str]) -> float:

@@ -28,6 +28,7 @@ from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, UNIGRAM, read_sentencep
 from fairseq_lxsr.text import Tokenizer
 
 PAGE_FILE = "index.html"
+SIGN = '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
 PARTS = Path(__file__).parent / "web"
 UNKNOWN_PENALTY = 10  # SentencePiece's, below the lowest score of a piece
 READ = {NORMAL, 2, 3, 5}  # types of pieces: with unknown, control and unused ones; not user-defined ones and bytes
@@ -72,7 +73,7 @@ def export_web(
         "lengths": _base64(np.linalg.norm(rows.astype(np.float32), axis=1)),
         "sentences": [one_line(sentences[row]) for row in kept.tolist()],
     }
-    with atomic_folder(output, PAGE_FILE) as work:
+    with atomic_folder(output, PAGE_FILE, sign=SIGN) as work:
         (work / PAGE_FILE).write_text(_page(content, one_line(title), one_line(example)), encoding="utf-8")
     return len(kept)
 
@@ -128,6 +129,7 @@ def _base64(array: np.ndarray) -> str:
 def _page(content: dict[str, Any], title: str, example: str) -> str:
     script, style = ((PARTS / name).read_text(encoding="utf-8") for name in ("search.js", "page.css"))
     return Template((PARTS / "page.html").read_text(encoding="utf-8")).substitute(
+        sign=SIGN,
         title=escape(title),
         example=escape(example, quote=True),
         script=script,

@@ -95,7 +95,7 @@ class CorpusIndex:
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
-        with atomic_folder(folder, CONFIG_FILE) as work:
+        with atomic_folder(folder, CONFIG_FILE, sign='"model_folder"') as work:
             lines, offsets, width = _write_blocks(work, enumerate(sentences, first), encode)
             count = len(lines)
             vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))

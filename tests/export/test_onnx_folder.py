@@ -80,6 +80,15 @@ def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
         export_onnx(encoder, other)
 
 
+def test_a_folder_of_another_program_is_not_replaced(tmp_path):
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", gated=True, num_layers=0), "cpu")
+    for _ in range(2):  # our own is
+        export_onnx(encoder, tmp_path / "onnx")
+    (tmp_path / "onnx" / "config.json").write_text('{"model_type": "bert", "transformers.js_config": {}}')
+    with pytest.raises(InputError, match=r"its config\.json is not of this command"):
+        export_onnx(encoder, tmp_path / "onnx")
+
+
 def test_int8_and_normalised(toy_model, tmp_path):
     options = ("--int8", "--normalize", "--output", tmp_path / "onnx")
     done = lxsr("export", "onnx", "--model", toy_model, *options)

@@ -13,6 +13,7 @@ from conftest import lxsr_here as lxsr
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.st_module import load_sentence_transformer
 from fairseq_lxsr.model_files import ST_MODULE
@@ -109,6 +110,17 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
     loaded = load_sentence_transformer(tmp_path / "again", "cpu")
     np.testing.assert_allclose(loaded.encode(SENTENCES), model.encode(SENTENCES), atol=1e-6)
     assert np.abs(model.encode(SENTENCES[:9]) - encoder.encode(SENTENCES[:9])).max() > 1e-3
+
+
+def test_a_folder_that_another_program_saved_is_not_replaced(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", gated=True, num_layers=0), "cpu")
+    for _ in range(2):  # our own is
+        export_sentence_transformers(encoder, tmp_path / "st")
+    SentenceTransformer(str(tmp_path / "st"), device="cpu").save(str(tmp_path / "st"))
+    with pytest.raises(InputError, match=r"its modules\.json is not of this command"):
+        export_sentence_transformers(encoder, tmp_path / "st")
 
 
 def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):

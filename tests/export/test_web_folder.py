@@ -91,6 +91,17 @@ def test_the_browser_forbids_requests(browser, tmp_path):
     tab.close()
 
 
+def test_a_website_is_not_replaced(tmp_path):
+    model = write_model(tmp_path / "random", **BAG)
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "index.html").write_text("<title>mine</title>")
+    refused(export(tmp_path, model), "its index.html is not of this command")
+    assert (tmp_path / "web" / "index.html").read_text() == "<title>mine</title>"
+    (tmp_path / "web" / "index.html").unlink()
+    for _ in range(2):  # an older page is
+        assert export(tmp_path, model).returncode == 0
+
+
 def test_letters_that_are_normalized_otherwise(tmp_path):
     encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
     letters = letters_of(encoder.tokenizer)
