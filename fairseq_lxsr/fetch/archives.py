@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fairseq_lxsr.fetch.download import download
 from fairseq_lxsr.fetch.unpack import unpack
+from fairseq_lxsr.locks import locked
 
 
 def get_archive(
@@ -24,11 +25,12 @@ def get_archive(
         keep_archive: keep the downloaded archive.
 
     Raises:
-        InputError: where the download differs from what is expected, or lacks a file.
+        InputError: where the archive differs from what is expected or lacks a file, and while another process has it.
     """
-    if all(path.is_file() for path in wanted.values()):
-        return
-    download(url, archive, *expected)
-    unpack(archive, wanted)
-    if not keep_archive:
-        archive.unlink()
+    with locked(archive.with_name(f".{archive.name}.lock"), archive):
+        if all(path.is_file() for path in wanted.values()):
+            return
+        download(url, archive, *expected)
+        unpack(archive, wanted)
+        if not keep_archive:
+            archive.unlink()

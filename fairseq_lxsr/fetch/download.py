@@ -26,7 +26,7 @@ class InterruptedDownloadError(Exception):
 
 
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
-    """Download a file unless it exists; a partial file PATH.part of an earlier run is resumed.
+    """Download a file, or check the one that is there; a partial file PATH.part of an earlier run is resumed.
 
     Args:
         url: address of the file.
@@ -38,6 +38,8 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
         InputError: for an address that does not exist, no answer to several attempts, or another size or checksum.
     """
     if path.is_file():
+        if wrong := _difference(path, size, checksum):
+            raise InputError(f"{path}: {wrong}, as {url} has; remove it, and it is fetched again")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.part")
@@ -89,19 +91,19 @@ def _fetch(url: str, partial: Path) -> None:
             raise
         if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(have):
             return
-        partial.unlink()
+        partial.unlink(missing_ok=True)
         raise InterruptedDownloadError(CHANGED) from None
     with answer:
         if answer.status == 200:
             have = 0
-            partial.unlink(missing_ok=True)  # removed before the validator of the new version is written
+            partial.write_bytes(b"")  # emptied before the validator of the new version is written
             tag_file.unlink(missing_ok=True)
             tag = answer.headers.get("ETag", "")
             mark = answer.headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
             if mark:
                 tag_file.write_text(mark, encoding="ascii", errors="ignore")
         elif (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0] != str(have):
-            partial.unlink()
+            partial.unlink(missing_ok=True)
             raise InterruptedDownloadError("the server gave another part than the one asked for")
         announced = answer.headers.get("Content-Length") or ""
         total = have + int(announced) if announced.isdecimal() else None
@@ -123,14 +125,17 @@ def _blocks(answer) -> Iterator[bytes]:
         yield block
 
 
+def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
+    """Say how a file differs from the size and the SHA-256 that are expected; None where it does not."""
+    if size is not None and _length(path) != size:
+        return f"{_length(path):,} bytes, expected {size:,}"
+    if checksum is not None and (found := sha256(path)) != checksum.lower():
+        return f"SHA-256 {found}, expected {checksum}"
+    return None
+
+
 def _check(url: str, partial: Path, size: int | None, checksum: str | None) -> None:
-    found = _length(partial)
-    wrong = None
-    if size is not None and found != size:
-        wrong = f"{found:,} bytes, expected {size:,}"
-    elif checksum is not None and sha256(partial) != checksum.lower():
-        wrong = f"SHA-256 {sha256(partial)}, expected {checksum}"
-    if wrong:
+    if wrong := _difference(partial, size, checksum):
         partial.unlink()
         _tag_file(partial).unlink(missing_ok=True)
         raise InputError(f"{url}: {wrong}; the file has changed or was spoilt on its way, it was not kept")

@@ -7,8 +7,8 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -34,7 +34,9 @@ DESCRIBING = (
 
 
 def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Extract files to names of our choice; each appears when it is complete.
+    """Extract files to names of our choice, except those that are there.
+
+    They appear when the whole archive is read, because checksums at its end may show that they are wrong.
 
     Args:
         archive: the .zip or .tgz.
@@ -43,26 +45,16 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
     Raises:
         InputError: where a file is missing, or the archive is corrupt or decompresses to more than text would.
     """
-    missing = dict(wanted)
-    with _removed_unless_whole(wanted.values()), _opening(archive) as members:
-        for name, open_member in members:
-            output = missing.pop(PurePosixPath(name).name, None)
-            if output is not None:
-                _copy(open_member(), output)
-    if missing:
-        names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
-        raise InputError(f"{archive}: no {names} in it; check what it is an archive of")
-
-
-@contextmanager
-def _removed_unless_whole(outputs: Iterable[Path]) -> Iterator[None]:
-    """Remove outputs where the block fails, because checksums at the end of an archive may show that they are wrong."""
-    try:
-        yield
-    except BaseException:
-        for output in outputs:
-            output.unlink(missing_ok=True)
-        raise
+    missing = {name: output for name, output in wanted.items() if not output.is_file()}
+    with ExitStack() as outputs:
+        with _opening(archive) as members:
+            for name, open_member in members:
+                output = missing.pop(PurePosixPath(name).name, None)
+                if output is not None:
+                    _copy(open_member(), outputs.enter_context(atomic_write(output, "wb")), output.name)
+        if missing:
+            names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
+            raise InputError(f"{archive}: no {names} in it; check what it is an archive of")
 
 
 class _Member(tarfile.TarInfo):
@@ -76,8 +68,8 @@ class _Member(tarfile.TarInfo):
         return member
 
 
-def _copy(stream: IO[bytes], output: Path) -> None:
-    with atomic_write(output, "wb") as target, tqdm(desc=output.name, unit="B", unit_scale=True, disable=None) as bar:
+def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
+    with tqdm(desc=name, unit="B", unit_scale=True, disable=None) as bar:
         while block := stream.read(BLOCK):
             target.write(block)
             bar.update(len(block))

@@ -6,6 +6,7 @@ import stat
 import tarfile
 import tracemalloc
 import zipfile
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -127,6 +128,21 @@ def test_bombs(tmp_path, name, content, message):
     tracemalloc.stop()
     assert os.listdir(tmp_path) == [name]
     assert peak < 12_000_000
+
+
+@pytest.mark.parametrize("left", [None, -200])
+def test_files_that_were_there_are_kept_and_all_others_come_at_once(tmp_path, left):
+    content = tar_of((member("a"), TEXT), (member("b"), TEXT), (member("c"), os.urandom(2000)))
+    (tmp_path / "x.tgz").write_bytes(content[:left])
+    (tmp_path / "a").write_text("ours")
+    unpacking = partial(unpack, tmp_path / "x.tgz", {name: tmp_path / name for name in "abc"})
+    if left:
+        with pytest.raises(InputError, match="not a whole archive"):
+            unpacking()
+    else:
+        unpacking()
+    assert sorted(os.listdir(tmp_path)) == (["a", "x.tgz"] if left else ["a", "b", "c", "x.tgz"])
+    assert (tmp_path / "a").read_text() == "ours"
 
 
 def test_members_that_are_not_wanted_are_not_looked_at(tmp_path):

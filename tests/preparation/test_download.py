@@ -17,8 +17,10 @@ from fairseq_lxsr import files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import datasets
 from fairseq_lxsr.fetch import unpack as unpacking
+from fairseq_lxsr.fetch.archives import get_archive
 from fairseq_lxsr.fetch.download import download
 from fairseq_lxsr.fetch.unpack import unpack
+from fairseq_lxsr.locks import locked
 from fairseq_lxsr.preparation.sources import Corpus, find_corpus, get_corpus, registry
 
 NOISE = random.Random(1).randbytes(50_000)  # does not pack
@@ -92,6 +94,19 @@ def test_another_size_or_checksum_is_not_kept(server, tmp_path, expected, messag
     with pytest.raises(InputError, match=message):
         download(server.url, tmp_path / "x", **expected)
     assert not any(path.name == "x" or path.suffix == ".part" for path in tmp_path.iterdir())
+    (tmp_path / "x").write_bytes(CONTENT)  # of another place, so it is not removed
+    with pytest.raises(InputError, match=rf"x: {message}.*remove it"):
+        download(server.url, tmp_path / "x", **expected)
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
+def test_an_empty_answer(server, tmp_path):
+    server.content = b""
+    with pytest.raises(InputError, match=r"/corpus: 0 bytes, expected 7; the file has changed"):
+        download(server.url, tmp_path / "x", 7)
+    assert not list(tmp_path.glob("x*"))
+    download(server.url, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == b""
 
 
 def test_an_address_that_does_not_exist(server, tmp_path):
@@ -158,6 +173,13 @@ def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
     asked = len(server.requests)
     assert get_corpus(corpus, "fr", "en", tmp_path / "out") == files
     assert len(server.requests) == asked
+
+
+def test_an_archive_is_fetched_by_one_process(server, tmp_path):
+    archive = tmp_path / "x.zip"
+    with locked(tmp_path / ".x.zip.lock", archive), pytest.raises(InputError, match=r"x.zip: another run works in it"):
+        get_archive(server.url, archive, {"a": tmp_path / "a"})
+    assert not server.requests
 
 
 @pytest.mark.parametrize(
