@@ -158,9 +158,10 @@ def check_resumable(
                 f"{path}: trained with other sizes, {name} is {shapes[name]} and now {ours[name]}; give the same "
                 f"options, or another {instead}"
             )
+    if exact or any(".layers." in name for name in shapes.keys() & ours.keys()):
+        _check_options(path, state["cfg"]["model"], options_without_shape)
     if not exact:
         return
-    _check_options(path, state["cfg"]["model"], options_without_shape)
     if state.get("last_optimizer_state") is not None and shapes.keys() != ours.keys():
         raise InputError(
             f"{path}: trained with other losses or layers, only one of the two has {min(shapes.keys() ^ ours.keys())}; "
@@ -191,6 +192,6 @@ def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, 
     for name, value in options.items():
         if stored.get(name, value) != value:  # older checkpoints lack newer options
             raise InputError(
-                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now {value}; give the same "
-                "options, or begin with --finetune-from-model in another --save-dir"
+                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now {value}, with which its "
+                "weights mean something else; give the same options, or another checkpoint"
             )

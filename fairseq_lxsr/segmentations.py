@@ -53,12 +53,13 @@ def split_probability(
             text only has learnt its row from the other.
 
     Returns:
-        [V] float32, 1 - (1 - P) (1 - r) with r = K / (K + n), at most `before`; r is 0 where K is.
+        [V] float32, 1 - (1 - P) (1 - r) with r = K / (K + n), or 0 where K is; at most P or `before`, whichever is
+        more. With the result as `before` it is the same again: training that is resumed splits as it did.
     """
-    split = rare / (rare + counts) if rare else np.zeros(len(counts))
+    split = 1 - (1 - everywhere) * (1 - (rare / (rare + counts) if rare else np.zeros(len(counts))))
     if before is not None:
-        split = np.minimum(split, before)
-    return (1 - (1 - everywhere) * (1 - split)).astype(np.float32)
+        split = np.minimum(split, np.maximum(before, everywhere))
+    return split.astype(np.float32)
 
 
 def expected_rows(table: FloatArray, halves: IntArray, probability: FloatArray) -> FloatArray:

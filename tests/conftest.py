@@ -124,12 +124,15 @@ def train(data: Path, save_dir: Path, *flags, check: bool = True, module: str = 
 
 
 def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.CompletedProcess:
-    """As `train` without check, in this process; for runs that are refused, or end without validation."""
+    """As `train` without check, in this process; for runs that are refused, or end without validation.
+
+    An option None is left out.
+    """
     import fairseq_cli.train
 
     import_plugin()
     named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-    words = [word for item in named.items() for word in item]
+    words = [word for item in named.items() if item[1] is not None for word in item]
     command = ["fairseq-train", *map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags))]
     output, errors, status = io.StringIO(), io.StringIO(), 0
     with (

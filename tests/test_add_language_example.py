@@ -199,5 +199,7 @@ def test_old_pieces_that_the_new_text_lacks_keep_their_rows(work, tmp_path):
     assert not any(state["task_state"][SPLIT_PROBABILITY])
 
 
-def test_more_frozen_pieces_than_there_are_is_refused(work, tmp_path):
-    refused(go_on(work, tmp_path, frozen_pieces=100_000), "--frozen-pieces 100,000: the dictionary has")
+@pytest.mark.parametrize("more", [0, 1, 90_000])
+def test_all_pieces_frozen_is_refused(work, tmp_path, more):
+    count = len(read_dictionary(work / "data-bin" / "dict.en.txt")) + more
+    refused(go_on(work, tmp_path, frozen_pieces=count), f"--frozen-pieces {count:,}: the dictionary has")

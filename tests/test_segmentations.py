@@ -29,7 +29,14 @@ def test_the_rarer_a_piece_the_more_often_it_is_split():
 def test_what_another_text_has_taught_is_not_split_more_often():
     counts, before = np.array([0, 0, 1, 9_997]), np.array([0, 0.2, 1, 1], np.float32)
     assert split_probability(counts, 0, 3, before).tolist() == pytest.approx([0, 0.2, 0.75, 0.0003])
-    assert split_probability(counts, 0.5, 3, before).tolist() == pytest.approx([0.5, 0.6, 0.875, 0.50015])
+    assert split_probability(counts, 0.5, 3, before).tolist() == pytest.approx([0.5, 0.5, 0.875, 0.50015])
+
+
+@pytest.mark.parametrize("options", [(0, 3), (0.1, 3), (0.1, 0)])
+def test_training_that_is_resumed_splits_as_before(options):
+    counts, before = np.array([0, 1, 100, 10_000]), np.array([0.05, 0.3, 0.6, 0], np.float32)
+    once = split_probability(counts, *options, before)
+    assert split_probability(counts, *options, once).tolist() == once.tolist()
 
 
 def test_expected_rows_are_those_of_the_recursion():

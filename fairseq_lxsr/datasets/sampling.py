@@ -27,7 +27,7 @@ def samples_per_corpus(sizes: Sequence[int], temperature: float, total: int | No
     if temperature <= 0:
         raise InputError(f"temperature is {temperature}; expected more than 0")
     counts = np.asarray(sizes, dtype=np.float64)
-    shares = np.where(counts > 0, (counts / max(1, counts.sum())) ** (1 / temperature), 0)
+    shares = np.where(counts > 0, (counts / max(1, counts.max(initial=0))) ** (1 / temperature), 0)
     total = counts.sum() if total is None else total
     return np.round(total * shares / (shares.sum() or 1)).astype(np.int64)
 

@@ -23,7 +23,7 @@ def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
 
     @functools.wraps(loss)
     def run(*args: P.args, **kwargs: P.kwargs) -> Losses:
-        device = next(value.device.type for value in args if isinstance(value, Tensor))
+        device = next(value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         with torch.autocast(device, enabled=False):
             return loss(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})
 

@@ -61,7 +61,7 @@ class TorchAdam(FairseqOptimizer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Load the state of a checkpoint.
+        """Load the state of a checkpoint: moments and learning rate; all else is as the options say now.
 
         Raises:
             InputError: for a state with AMSGrad where the options are without, or the other way around.
@@ -73,7 +73,8 @@ class TorchAdam(FairseqOptimizer):
                 f"--optimizer torch_adam of the checkpoint: {with_or_without[kept]} --amsgrad, and now "
                 f"{with_or_without[not kept]}; give the same options, or --reset-optimizer, or another --save-dir"
             )
-        super().load_state_dict(state_dict, optimizer_overrides)
+        now = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
+        super().load_state_dict(state_dict, now | (optimizer_overrides or {}))
 
     @property
     def supports_flat_params(self) -> bool:

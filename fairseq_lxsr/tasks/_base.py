@@ -20,13 +20,13 @@ from fairseq_lxsr.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_parts, 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
-from fairseq_lxsr.optim import torch_adam  # noqa: F401  --user-dir imports tasks and models only
+from fairseq_lxsr.optim import amp, torch_adam  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.tasks import _loading  # noqa: F401  ends loading threads at exit
 from fairseq_lxsr.tasks._checks import check_run, spelling
 from fairseq_lxsr.tasks._foreign import report_in_one_line
 from fairseq_lxsr.tasks._memory import check_memory
 from fairseq_lxsr.tasks._saving import check_space, hold, reached
-from fairseq_lxsr.text import hash_symbols
+from fairseq_lxsr.text import hash_symbols, read_dictionary
 from fairseq_lxsr.text_folder import keep_text
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
@@ -74,6 +74,20 @@ class LxsrTask(FairseqTask):
         self.dictionary = self.read_dictionary(self.shards[0])
         self.num_symbols = len(self.dictionary)  # symbols that the data was made with; a task may add <mask>
         self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols)})
+        self.check_shards()
+
+    def check_shards(self) -> None:
+        """Refuse shards with another dictionary than the first, whose ids mean other pieces.
+
+        Raises:
+            InputError: naming the dictionary.
+        """
+        for path in (path for shard in self.shards[1:] for path in sorted(shard.glob("dict*.txt"))):
+            if read_dictionary(path) != self.dictionary.symbols:
+                raise InputError(
+                    f"{path}: another dictionary than that of {self.shards[0]}; expected shards of one dictionary "
+                    "(fairseq-preprocess --srcdict)"
+                )
 
     def read_dictionary(self, folder: Path) -> Dictionary:
         """Read the dictionary, which all languages share."""
@@ -186,5 +200,9 @@ class LxsrTask(FairseqTask):
 
     def get_checkpoint_dict(self) -> dict:
         """Check the disk space; fairseq calls this before every checkpoint to ask what the task adds to it: nothing."""
-        check_space(Path(self.cfg.save_dir), self.num_parameters)
+        options = self.cfg._get_parent()
+        copies = 3  # the parameters and two moments
+        if options is not None:
+            copies += bool(getattr(options.optimizer, "amsgrad", False)) + options.ema.store_ema
+        check_space(Path(self.cfg.save_dir), copies * self.num_parameters)
         return {}

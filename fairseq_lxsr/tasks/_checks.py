@@ -24,6 +24,7 @@ OF_TASK = {
 
 COUNT, SIZE = at_least(0), at_least(1)
 OR_OFF = at_least(-1)  # -1 means never, or all
+ONE_RATE = ("inverse_sqrt", "cosine", "tri_stage", "triangular", "reduce_lr_on_plateau")  # schedules of one --lr
 LEARNING_RATE = Range(0, 1_000)
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
@@ -140,6 +141,9 @@ def check_options(cfg: DictConfig) -> None:
     }
     for group, registry in registries.items():
         check_group(cfg[group], registry.get(cfg[group]._name), group)
+    if cfg.task._name in OF_TASK and cfg.dataset.train_subset != "train":  # what shuffles, drops and samples is by name
+        option = spelling("dataset", "train_subset")
+        raise InputError(f"{option} {cfg.dataset.train_subset}; expected train, and the text under that name")
     _check_precision(cfg.common)
     _check_schedule(cfg)
     _check_literal("optimizer", "adam_betas", getattr(cfg.optimizer, "adam_betas", (0, 0)), _are_betas, "(0.9, 0.999)")
@@ -184,8 +188,9 @@ def _check_precision(common: DictConfig) -> None:
     """
     no_gpu = common.cpu or not torch.cuda.is_available()
     half = (common.fp16 and not common.memory_efficient_fp16) or (common.bf16 and not common.memory_efficient_bf16)
+    half = half or common.amp
     no_tpu = common.tpu and importlib.util.find_spec("torch_xla") is None
-    option = "--fp16" if common.fp16 else ("--bf16" if common.bf16 else "--tpu")
+    option = next((f"--{name}" for name in ("fp16", "bf16", "amp") if common[name]), "--tpu")
     if no_gpu and (half or no_tpu):
         raise InputError(f"{option} without a GPU; on a CPU expected --cpu-precision bfloat16")
     if no_tpu:
@@ -193,12 +198,19 @@ def _check_precision(common: DictConfig) -> None:
 
 
 def _check_schedule(cfg: DictConfig) -> None:
-    """Check the schedule that divides by the number of warm-up updates, and those that take only one learning rate."""
+    """Check schedules that divide by a number of updates, and those that take only one learning rate."""
     name = cfg.lr_scheduler._name
     if name == "inverse_sqrt" and not cfg.lr_scheduler.warmup_updates:
         option = spelling("lr_scheduler", "warmup_updates")
         raise InputError(f"{option} 0 with --lr-scheduler inverse_sqrt; expected {SIZE}")
-    if len(cfg.optimization.lr) > 1 and name in ("inverse_sqrt", "cosine", "tri_stage"):
+    most, warm_up = cfg.optimization.max_update, getattr(cfg.lr_scheduler, "warmup_updates", 0)
+    if name == "cosine" and cfg.lr_scheduler.lr_period_updates <= 0 and most <= warm_up:
+        option = spelling("optimization", "max_update")
+        raise InputError(
+            f"{option} {most} with --lr-scheduler cosine and {warm_up} updates of warm-up; expected more than "
+            f"{warm_up}, or --lr-period-updates"
+        )
+    if len(cfg.optimization.lr) > 1 and name in ONE_RATE:
         rates = ", ".join(f"{rate:g}" for rate in cfg.optimization.lr)
         raise InputError(f"{spelling('optimization', 'lr')} {rates} with --lr-scheduler {name}; expected one, or fixed")
 

@@ -4,6 +4,7 @@ import os
 import re
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
 from omegaconf.errors import InterpolationKeyError
 from torch.multiprocessing.spawn import ProcessException
 
@@ -16,6 +17,8 @@ OF_DEAD = (
     "another worker of this training has ended; look at its messages (a killed one has none: often too little memory), "
     "then give the same command on all workers, it goes on from the last checkpoint"
 )
+# what constructors of fairseq's schedules ask for
+SCHEDULE = r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|Pass-through schedule can .*)"
 # type of the error, pattern of its message, replacement (with the groups of the pattern)
 EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
     # these are raised before a task is built
@@ -38,6 +41,17 @@ EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
             f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
         ),
     ),
+    (
+        ConfigCompositionException,
+        r"Error merging override lr_scheduler\.total_num_update=null",
+        "--lr-scheduler polynomial_decay without --total-num-update; expected the updates of the run, as --max-update",
+    ),
+    (
+        AssertionError,
+        SCHEDULE,
+        "--lr-scheduler: {0}; expected options of the schedule that fit it, or polynomial_decay",
+    ),
+    (ValueError, r"(--finetune-from-model [^:]* not [^:]*together[^:]*)", "{0}; leave one of them out"),
     (ImportError, r"(?s).*(pip install \w+)", "an option asks for what is not installed; leave it out, or {0}"),
     (
         AssertionError,

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 
 
@@ -15,19 +14,11 @@ class FrozenPieces:
     Args:
         model: the model, or what wraps it for several workers.
         count: number N of the pieces that are kept, the first of the dictionary.
-
-    Raises:
-        InputError: for more pieces than the table has rows.
     """
 
     def __init__(self, model: nn.Module, count: int):
         network = next(module for module in model.modules() if isinstance(module, SentenceNetwork))
         table = network.embed_tokens.weight
-        if count >= len(table):
-            raise InputError(
-                f"--frozen-pieces {count:,}: the dictionary has {len(table):,} entries, so nothing would learn; "
-                "expected the number of old entries"
-            )
         weights = [weight for weight in network.parameters() if weight is not table]
         places = [table.detach()[:count], *(weight.detach() for weight in weights)]
         self._kept: list[tuple[Tensor, Tensor]] = [(place, place.clone()) for place in places]

@@ -55,15 +55,19 @@ def reached(state: dict[str, Any], cfg: DictConfig) -> str | None:
     return None
 
 
-def check_space(save_dir: Path, num_parameters: int) -> None:
-    """Check that the next checkpoint fits on the disk: parameters and two moments, three times (epoch, best, last).
+def check_space(save_dir: Path, num_values: int) -> None:
+    """Check that the next checkpoint fits on the disk, three times (epoch, best, last).
+
+    Args:
+        save_dir: the folder of checkpoints.
+        num_values: numbers in a checkpoint, of four bytes each: parameters, and what the optimizer keeps of each.
 
     Raises:
         InputError: where there is too little space.
     """
     if not save_dir.is_dir():
         return  # fairseq creates it on the node that saves
-    needed, free = 3 * (3 * 4 * num_parameters + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
+    needed, free = 3 * (4 * num_values + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
     if free < needed:
         raise InputError(
             f"{save_dir}: No space left on device for a checkpoint, {free / 1e6:,.1f} MB free; this model needs "

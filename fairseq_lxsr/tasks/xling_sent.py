@@ -15,6 +15,7 @@ from fairseq_lxsr.datasets.lsi import lsi_embeddings
 from fairseq_lxsr.datasets.masking import WordDropout
 from fairseq_lxsr.datasets.pairs import BATCHES, PairCorpus
 from fairseq_lxsr.datasets.sentence_pairs import SentencePairDataset
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.ranges import at_least, below
 from fairseq_lxsr.segmentations import FloatArray
 from fairseq_lxsr.tasks._corpora import add_mask
@@ -27,6 +28,7 @@ from fairseq_lxsr.terms import Setting, Split, all_terms, build_terms
 
 logger = logging.getLogger(__name__)
 
+CRITERION = "xling_sent_loss"
 DEFAULT_BATCH_SIZE = 128
 
 
@@ -103,7 +105,27 @@ class XlingSentTask(PairTask):
         if self._frozen is not None:
             self._frozen.put_back()
 
+    def check_frozen(self) -> None:
+        """Refuse to keep random embeddings, and to keep all of them.
+
+        Raises:
+            InputError: naming the number of pieces and what was expected.
+        """
+        count = self.cfg.frozen_pieces
+        if count >= self.num_symbols:
+            raise InputError(
+                f"--frozen-pieces {count:,}: the dictionary has {self.num_symbols:,} entries, so nothing would learn; "
+                "expected the number of old entries"
+            )
+        if count and self.starting_checkpoint() is None:
+            raise InputError(
+                f"--frozen-pieces {count:,} without a checkpoint to go on from, whose pieces it keeps; expected "
+                "--finetune-from-model too"
+            )
+
     def build_model(self, cfg, from_checkpoint: bool = False):
+        if not from_checkpoint:
+            self.check_frozen()
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.init_embeddings == "lsi" and not from_checkpoint and self.starting_checkpoint() is None:
             weight, start = model.encoder.embed_tokens.weight, time.perf_counter()
@@ -115,7 +137,9 @@ class XlingSentTask(PairTask):
             logger.info(f"latent semantic indexing of the training text: {time.perf_counter() - start:.0f} seconds")
         return model
 
-    def build_criterion(self, cfg, from_checkpoint: bool = False) -> XlingSentLoss:
+    def build_criterion(self, cfg, from_checkpoint: bool = False):
+        if cfg._name != CRITERION:  # of another plugin
+            return super().build_criterion(cfg, from_checkpoint)
         older = {name: value for name, value in cfg.items() if name in self.cfg and name != "_name"}
         if older:  # checkpoints of version 0.1 keep the options of the loss with the criterion
             self.terms = build_terms(OmegaConf.merge(self.cfg, older), self.setting)

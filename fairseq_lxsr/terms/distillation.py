@@ -74,7 +74,8 @@ class DistillationTerm(Term):
         if not cfg.distill_weight:
             return None
         folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
-        teacher = read_teacher(folders[0], "train", setting.pairs[0])
+        opened = (read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders)
+        teacher = next((found for found in opened if found is not None), None)  # a shard may lack a pair
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])
             raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")

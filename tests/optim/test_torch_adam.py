@@ -71,6 +71,17 @@ def test_a_state_without_amsgrad_is_not_taken_with_it():
     assert other.param_groups[0]["weight_decay"] == 0.5
 
 
+def test_options_of_now_replace_those_of_a_checkpoint():
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    then = optimizer("torch_adam", weights, weight_decay=0.1, adam_eps=1e-6, adam_betas="(0.8, 0.9)")
+    now = optimizer("torch_adam", weights, weight_decay=0.2, decoupled_weight_decay=True)
+    then.set_lr(0.5)
+    now.load_state_dict(then.state_dict(), {"eps": 1e-4})
+    [group] = now.param_groups
+    assert (group["lr"], group["weight_decay"], group["betas"], group["eps"]) == (0.5, 0.2, (0.9, 0.999), 1e-4)
+    assert group["decoupled_weight_decay"]
+
+
 def test_training_stops_and_goes_on(tmp_path, toy_work):
     data, flags = toy_work / "data-bin", ("--disable-validation", "--no-epoch-checkpoints", "--amsgrad")
     options = {"optimizer": "torch_adam", "weight_decay": "1e-5", "cpu_precision": "bfloat16"}

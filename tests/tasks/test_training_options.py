@@ -148,6 +148,9 @@ OF_FAIRSEQ = [
     ((), {"criterion": "sent_context_loss"}, "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or "),
     (("--fp16", "--bf16"), {}, "--fp16 with --bf16; expected one of them"),
     (("--bf16",), {}, "--bf16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
+    (("--amp",), {}, "--amp without a GPU; on a CPU expected --cpu-precision bfloat16"),
+    (("--train-subset", "train1"), {}, "--train-subset train1; expected train"),
+    (("--frozen-pieces", "9"), {}, "--frozen-pieces 9 without a checkpoint to go on from"),
     ((), {"encoder_embed_dim": "65536"}, "numbers needs"),
     ((), {"encoder_layers": "40", "encoder_embed_dim": "16384"}, "numbers needs"),
 ]
@@ -178,3 +181,26 @@ def test_what_fairseq_says_of_mendable_errors_is_one_line():
     assert explain(RuntimeError(relayed)) == "--lr -1; expected more"
     assert "with TorchAdam, which" in explain(ValueError("Unsupported optimizer: TorchAdam"))
     assert explain(AssertionError("of another kind")) is None
+
+
+# -- schedules of fairseq, which say what they need by assertions and a division by zero
+SCHEDULES = [
+    (("--lr-scheduler", "polynomial_decay"), "polynomial_decay without --total-num-update; expected"),
+    (("--lr-scheduler", "tri_stage"), "--lr-scheduler: please specify steps or phase_ratio; expected"),
+    (("--lr-scheduler", "tri_stage", "--phase-ratio", "(1,2,3)"), "--lr-scheduler: phase ratios must add up to 1"),
+    (("--lr-scheduler", "pass_through"), "--lr-scheduler: Pass-through schedule can only"),
+    (("--lr-scheduler", "triangular", "--max-lr", "1e-9"), "--lr-scheduler: max_lr must be more than lr"),
+    (("--lr-scheduler", "cosine", "--warmup-updates", "9"), "--max-update 9 with --lr-scheduler cosine and 9 updates"),
+    (("--lr-scheduler", "reduce_lr_on_plateau", "--lr", "0.1,0.2"), "with --lr-scheduler reduce_lr_on_plateau; exp"),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), SCHEDULES, ids=[" ".join(flags[1:]) for flags, _ in SCHEDULES])
+def test_a_schedule_that_lacks_something_ends_in_one_line(tmp_path, toy_work, flags, expected):
+    refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, max_update="9", warmup_updates=None), expected)
+
+
+def test_a_start_that_fairseq_refuses_is_one_line():
+    assert explain(ValueError("--finetune-from-model can not be set together with either --reset-optimizer")).endswith(
+        "--reset-optimizer; leave one of them out"
+    )
