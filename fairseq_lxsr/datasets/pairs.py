@@ -184,13 +184,15 @@ class PairDataset(EpochDataset):
         it.
 
         Raises:
-            InputError: where `drop_last` leaves no batch.
+            InputError: where `drop_last` leaves no batch, or there is no number of pairs that a batch should have.
         """
         number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
         starts = np.flatnonzero(np.diff(number * len(self.offsets) + corpus)) + 1
         parts = np.split(indices, starts)
         cut = [sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens) for part in parts]
+        if self.drop_last and max_sentences is None:
+            raise InputError("--drop-last without --batch-size, which says when a batch is full; expected both")
         if self.drop_last:  # in the last round of a language pair only: a small one has a rest in each of many
             last = {name: place for place, name in enumerate(corpus[[0, *starts]].tolist())}
             for place in last.values():

@@ -112,6 +112,8 @@ def test_the_last_batch_is_dropped_unless_it_is_full(batches):
         InputError, match="--drop-last: 164 pairs of training text make no full batch of --batch-size 200"
     ):
         batches_of(data, max_sentences=200)
+    with pytest.raises(InputError, match="--drop-last without --batch-size"):
+        batches_of(data, max_tokens=60)
 
 
 def test_of_many_rounds_of_a_small_corpus_only_the_last_batch_is_dropped():

@@ -14,6 +14,11 @@ def test_temperature_evens_out():
     assert samples_per_corpus([500, 0, 500], 5).tolist() == [500, 0, 500]
 
 
+def test_a_temperature_near_zero_leaves_the_largest():
+    assert samples_per_corpus([10, 10, 10], 0.001).tolist() == [10, 10, 10]
+    assert samples_per_corpus([10, 9, 0], 0.001).tolist() == [19, 0, 0]
+
+
 def test_impossible_temperature_is_refused():
     with pytest.raises(ValueError, match="temperature is 0"):
         samples_per_corpus([1, 2], 0)

@@ -31,6 +31,11 @@ def test_value_worked_out_by_hand():
     assert alignment_loss(u, v).item() == pytest.approx(expected)
 
 
+def test_arguments_may_have_names():
+    u, v = torch.randn(2, 5, 4)
+    assert alignment_loss(u=u, v=v) == alignment_loss(u, v)
+
+
 def test_one_pair_has_nothing_to_tell_apart():
     assert alignment_loss(torch.randn(1, 4), torch.randn(1, 4)).item() == 0
 
