@@ -21,15 +21,15 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import mteb_bitext
-from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.score import LIMIT, Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.text import find_file, rows_of
 from fairseq_lxsr.languages import split_pair
 from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.retrieval import MinedPairs, mine
 
 Gold = set[tuple[int, int]]  # pairs of a source row and a target row
-PARTS = ("training", "test")
 CURVE_POINTS = 200
+LARGEST = LIMIT / 2  # stands for a score of infinity, which no file of scores holds
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,14 @@ def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
 
 
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
-    """Find the threshold of largest F1, half-way between the last pair to keep and the next one.
+    """Find the finite threshold of largest F1, half-way between the last pair to keep and the next one.
 
-    Pairs of equal score are kept or dropped together.
+    Pairs of equal score are kept or dropped together, those of minus infinity are dropped.
+
+    Raises:
+        InputError: where there is no other pair.
     """
+    mined = mined.above(-LARGEST)
     if not len(mined):
         raise InputError("no pair was mined, so no threshold can be learnt; give more text")
     found = correct(mined, gold).cumsum()
@@ -123,9 +127,8 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     following = np.append(mined.scores[1:], -np.inf)
     f1[mined.scores == following] = -1
     best = int(f1.argmax())
-    if not np.isfinite(following[best]) or not np.isfinite(mined.scores[best]):
-        return float(mined.scores[best])
-    return (float(mined.scores[best]) + float(following[best])) / 2
+    last = min(float(mined.scores[best]), LARGEST)
+    return (last + float(following[best])) / 2 if np.isfinite(following[best]) else last
 
 
 def threshold_curve(mined: MinedPairs, gold: Gold) -> dict[str, list[float]]:

@@ -149,7 +149,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     check_scores_file(path)
     with locked(path.with_name(f".{path.name}.lock"), path, PATIENCE):
         lines = list(read_lines(path, max_words=None)) if path.exists() else []
-        lines += [json.dumps(score.as_dict(), ensure_ascii=False) for score in scores]
+        lines += [json.dumps(score.as_dict(), ensure_ascii=False, allow_nan=False) for score in scores]
         with atomic_write(path) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 

@@ -14,7 +14,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import bucc
 from fairseq_lxsr.evaluation.bucc import Mining
 from fairseq_lxsr.evaluation.compare import compare
-from fairseq_lxsr.evaluation.score import append_scores, read_scores
+from fairseq_lxsr.evaluation.score import Score, append_scores, read_scores
 from fairseq_lxsr.retrieval import MinedPairs
 
 TEMPLATE = str(GOLDEN / "bucc" / "{pair}")
@@ -118,7 +118,7 @@ def test_two_systems_that_mined_different_sentences_are_compared():
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_other_gold_pairs_are_measured_differently(part):
-    parts = [bucc.read_set(TEMPLATE, "fr-en", name) for name in bucc.PARTS]
+    parts = [bucc.read_set(TEMPLATE, "fr-en", name) for name in ("training", "test")]
     score, _ = bucc.evaluate(*parts, Vectors(), Mining(margin="absolute"))
     (first, *others) = sorted(parts[part].gold)
     parts[part] = replace(parts[part], gold={(first[0], first[1] + 1), *others})
@@ -131,6 +131,29 @@ def test_a_threshold_between_neighbouring_numbers():
     high = np.float32(1.0000001)
     mined = pairs([high, np.nextafter(high, np.float32(0))], [(0, 0), (1, 1)])
     assert len(mined.above(bucc.best_threshold(mined, {(0, 0)}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([np.inf, 2, 1], 1),
+        ([np.inf, np.inf], 2),
+        ([np.inf, -np.inf], 1),
+        ([2, 1, -np.inf], 2),
+    ],
+)
+def test_a_threshold_is_finite_and_below_infinite_margins(tmp_path, scores, kept):
+    rows = [(row, row) for row in range(len(scores))]
+    mined = pairs(scores, rows)
+    threshold = bucc.best_threshold(mined, set(rows[:kept]))
+    assert len(mined.above(threshold)) == kept
+    append_scores(tmp_path / "scores.jsonl", [Score("bucc", "fr-en", {"threshold": threshold}, {})])
+    assert read_scores(tmp_path / "scores.jsonl")[0].values == {"threshold": threshold}
+
+
+def test_pairs_without_a_margin_give_no_threshold():
+    with pytest.raises(InputError, match="no pair was mined"):
+        bucc.best_threshold(pairs([-np.inf], [(0, 0)]), {(0, 0)})
 
 
 def repeated(name="test") -> bucc.MiningSet:

@@ -95,6 +95,12 @@ def test_a_table_of_tasks_with_different_values():
     ]
 
 
+def test_what_could_not_be_read_back_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": float("nan")}, {})])
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "scores.jsonl").write_text("")
     with pytest.raises(InputError, match="no score in it"):
