@@ -134,7 +134,7 @@ def contestants(
     }
 
 
-def main() -> None:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="model folder")
     parser.add_argument("text", nargs="+", help="files, one sentence a line")
@@ -148,52 +148,64 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=OUR_DTYPES, choices=OUR_DTYPES, help="of ours (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
     parser.add_argument("--output", type=Path, help="write the results here as JSON")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def time_in_turns(runs: dict[str, Callable], sentences: list[str], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each run, one after the other in every repeat, after a short one of each."""
+    for run in runs.values():
+        run(sentences[:500])
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run(sentences)
+            seconds[name].append(time.perf_counter() - start)
+            print(f"{name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
+    return seconds
+
+
+def show(results: dict) -> None:
+    """Print the speeds beside sentence-transformers and beside the matrix products of the layers alone."""
+    sentences, pieces = results["sentences"], results["pieces"]
+    print(f"{sentences:,} sentences, {pieces:,} pieces, width {results['width']}, {results['layers']} layers")
+    print(f"{'':24}{'sentences/s':>12}{'pieces/s':>12}{'of st':>8}{'of products':>13}")
+    medians = {name: statistics.median(found) for name, found in results["seconds"].items()}
+    for name, median in medians.items():
+        peak = results["product flops per second"]["bfloat16" if "bfloat16" in name else "float32"]
+        share = "" if "int8" in name else f"{100 * results['layer flops'] / median / peak:.0f} %"
+        row = f"{sentences / median:12.0f}{pieces / median:12.0f}{medians['sentence-transformers'] / median:8.2f}"
+        print(f"{name:24}{row}{share:>13}")
+    memory = [f"{dtype} {size / 2**20:.0f} MiB" for dtype, size in results["peak bytes beyond torch"].items()]
+    print("peak memory beyond torch:", ", ".join(memory))
+
+
+def main() -> None:
+    args = parse_options()
     lines = [line for line in chain.from_iterable(map(read_lines, args.text)) if line.strip()]
     sentences = [lines[i] for i in np.linspace(0, len(lines) - 1, min(len(lines), args.sentences)).astype(int)]
-    seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = sized(args.model, args.width, args.layers, args.vocabulary, Path(temporary) / "model")
         memory = {} if args.no_memory else peak_memory(folder, sentences, args.dtypes)
         encoder = SentenceEncoder.from_pretrained(folder, "cpu")
         config = encoder.model.config
         lengths = encoder.tokenizer.encode_flat(sentences)[1].clip(max=config.max_positions)
-        flops = layer_flops(config, lengths)
-        runs = contestants(encoder, Path(temporary), args.dtypes)
-        for run in runs.values():
-            run(sentences[:500])
-        for _ in range(args.repeats):
-            for name, run in runs.items():
-                start = time.perf_counter()
-                run(sentences)
-                seconds.setdefault(name, []).append(time.perf_counter() - start)
-                print(f"{name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
+        seconds = time_in_turns(contestants(encoder, Path(temporary), args.dtypes), sentences, args.repeats)
     peak = {dtype: product_speed(config, getattr(torch, dtype)) for dtype in ("float32", "bfloat16")}
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
-    theirs = medians["sentence-transformers"]
-    print(
-        f"{len(sentences):,} sentences, {lengths.sum():,} pieces, width {config.embed_dim}, {config.num_layers} layers"
-    )
-    print(f"{'':24}{'sentences/s':>12}{'pieces/s':>12}{'of st':>8}{'of products':>13}")
-    for name, median in medians.items():
-        dtype = "bfloat16" if "bfloat16" in name else "float32"
-        share = "" if "int8" in name else f"{100 * flops / median / peak[dtype]:.0f} %"
-        row = f"{len(sentences) / median:12.0f}{lengths.sum() / median:12.0f}{theirs / median:8.2f}{share:>13}"
-        print(f"{name:24}{row}")
-    print("peak memory beyond torch:", ", ".join(f"{dtype} {size / 2**20:.0f} MiB" for dtype, size in memory.items()))
+    results = {
+        "machine": machine(),
+        "sentences": len(sentences),
+        "pieces": int(lengths.sum()),
+        "width": config.embed_dim,
+        "layers": config.num_layers,
+        "layer flops": layer_flops(config, lengths),
+        "product flops per second": peak,
+        "seconds": seconds,
+        "peak bytes beyond torch": memory,
+    }
+    show(results)
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        results = {
-            "machine": machine(),
-            "sentences": len(sentences),
-            "pieces": int(lengths.sum()),
-            "width": config.embed_dim,
-            "layers": config.num_layers,
-            "layer flops": flops,
-            "product flops per second": peak,
-            "seconds": seconds,
-            "peak bytes beyond torch": memory,
-        }
         args.output.write_text(json.dumps(results, indent=2) + "\n")
 
 

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,7 @@ def fairseq_train(
         return budget.updates
     plan = folder / "plan.json"  # of a run that was interrupted and goes on
     if not plan.exists():
-        trial = run(baselines.TRIAL, 10**6, "--no-save")
+        trial = run(max(baselines.TRIAL, 60 * budget.minutes / 50), 10**6, "--no-save")  # the first updates are fast
         # both come before the first update and count; fairseq's clock sees only the second
         indexing, cells = (seconds_of(what, trial) for what in ("latent semantic indexing", "cells of near pairs"))
         seconds = 60 * budget.minutes - indexing
@@ -282,7 +282,7 @@ def show(result: dict) -> None:
     print(result["name"], result["pair"], result["updates"], "|", *scores, "|", result["contrast"], flush=True)
 
 
-def main() -> None:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
@@ -302,6 +302,30 @@ def main() -> None:
     parser.add_argument("--classify", action="store_true", help="zero-shot classification too; takes a minute more")
     args = parser.parse_args()
     args.work = args.work.absolute()
+    return args
+
+
+def measured(
+    config: dict, pairs: list[str], folder: Path, seed: int, measures: Mapping[str, Measure], args: argparse.Namespace
+) -> Iterator[dict]:
+    """Train one run in a folder beside the data, and yield what it finds on each language pair."""
+    start, budget = time.perf_counter(), Budget(args.minutes, args.updates, args.curve)
+    encode, updates, model = train(config, pairs, folder.parent / "data-bin", folder, budget, seed)
+    result = {"updates": updates, "seconds": round(time.perf_counter() - start)}
+    result["pairs"] = round(count_pairs(folder.parent, pairs) * config.get("corpus", 1))
+    result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+    for pair, measure in measures.items():
+        found = result | {"pair": pair, **measure(encode, args.classify), "machine": machine()}
+        found |= measure.truncated(encode, config.get("truncate_dims", ()))
+        found |= measure.reranked(encode, model, config.get("rerank", ()))
+        if args.curve and "phases" in config:
+            last = folder / str(len(config["phases"]) - 1)
+            found |= measure.curve(last, config.get("dtype", "float32"))
+        yield found
+
+
+def main() -> None:
+    args = parse_options()
     args.output.parent.mkdir(parents=True, exist_ok=True)
     configs = yaml.safe_load(args.config.read_text())
     lines = args.output.read_text().splitlines() if args.output.exists() else []
@@ -309,7 +333,7 @@ def main() -> None:
     for pairs in [args.pairs] if args.joint else [[pair] for pair in args.pairs]:
         group, text = "+".join(pairs), None if args.text == ["train"] else "+".join(args.text)
         work = args.work / ".".join(filter(None, (group, text)))
-        data_bin = prepare(args.data, work, pairs, args.vocab_size, args.text)
+        prepare(args.data, work, pairs, args.vocab_size, args.text)
         measures = {pair: Measure(args.data, work, pair, args.text, args.tune) for pair in [*pairs, *args.zero_shot]}
         for name, seed in itertools.product(args.only or configs, args.seeds):
             key = (name, group, None if args.updates else args.minutes, seed, args.vocab_size, args.updates, text)
@@ -317,24 +341,11 @@ def main() -> None:
                 continue
             length = f"{args.updates}u" if args.updates else f"{args.minutes:g}"
             folder = work / f"{name}.{length}.{seed}.{args.vocab_size}"
-            start = time.perf_counter()
-            budget = Budget(args.minutes, args.updates, args.curve)
-            config = resolve(configs, name)
-            encode, updates, model = train(config, pairs, data_bin, folder, budget, seed)
-            result = dict(zip(KEY, key, strict=True))
-            result |= {"updates": updates, "seconds": round(time.perf_counter() - start)}
-            result["pairs"] = round(count_pairs(work, pairs) * config.get("corpus", 1))
-            result["bytes"] = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
-            for pair, measure in measures.items():
-                found = result | {"pair": pair, **measure(encode, args.classify), "machine": machine()}
-                found |= measure.truncated(encode, config.get("truncate_dims", ()))
-                found |= measure.reranked(encode, model, config.get("rerank", ()))
-                if args.curve and "phases" in config:
-                    last = folder / str(len(config["phases"]) - 1)
-                    found |= measure.curve(last, config.get("dtype", "float32"))
-                show(found)
+            for found in measured(resolve(configs, name), pairs, folder, seed, measures, args):
+                row = dict(zip(KEY, key, strict=True)) | found
+                show(row)
                 with args.output.open("a") as output:
-                    output.write(json.dumps(found) + "\n")
+                    output.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
