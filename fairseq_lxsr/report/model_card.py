@@ -13,6 +13,7 @@ from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.evaluation.table import NOT_PERCENT
 from fairseq_lxsr.report.text_sources import TextSources
 from fairseq_lxsr.text import DICTIONARY_FILE, SPECIAL, read_dictionary
 from fairseq_lxsr.threads import usable_threads
@@ -109,14 +110,14 @@ def _training(training: dict[str, Any], size: Any) -> str:
     rows = {
         "text": text or training.get("lang_pairs"),
         "objective": training.get("objective"),
-        **{name.replace("_", " "): value for name, value in options.items()},
+        **{name.replace("_", " "): value for name, value in options.items() if value},  # 0 is off
         "layers": f"{size.num_layers or 'none'}{', gated' if gated else ''}",
         "updates": training.get("updates"),
         "went on from": "another checkpoint, not counted above" if training.get("finetuned") else None,
         "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),
     }
-    return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value])
+    return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value is not None])
 
 
 def _scores(scores: Sequence[Score]) -> str:
@@ -124,11 +125,15 @@ def _scores(scores: Sequence[Score]) -> str:
     if not scores:
         return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
     rows = [
-        (name, ", ".join(f"{value} {percent:.1f}" for value, percent in score.values.items()))
+        (name, ", ".join(_written(value, number) for value, number in score.values.items()))
         for name, score in zip(_names(scores), scores, strict=True)
     ]
     signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
     return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
+
+
+def _written(name: str, value: float) -> str:
+    return f"{name} {value:.4f} (not percent)" if name in NOT_PERCENT else f"{name} {value:.1f}"
 
 
 def _names(scores: Sequence[Score]) -> list[str]:

@@ -12,6 +12,7 @@ from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.published import CAUTION, published
 from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.evaluation.table import NOT_PERCENT
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.report.markup import drawing, named, table
 from fairseq_lxsr.report.sample import Sample
@@ -125,7 +126,7 @@ def _scores(scores: Sequence[Score]) -> list[str]:
             rows[_row_name(score, own)] = score.values
         models = sorted({named(str(score.settings["model"])) for score in own if "model" in score.settings})
         caption = f"{protocol}, measured with the model {models[0]}" if len(models) == 1 else f"{protocol}, measured"
-        parts += [f"<h3>{escape(protocol)}</h3>", _values_table(caption, "task", rows)]
+        parts += [f"<h3>{escape(protocol)}</h3>", _values_tables(caption, "task", rows)]
         signatures = dict.fromkeys(score.signature for score in own)
         parts.append('<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>")
         curves = {_row_name(score, own): score.curve for score in own if score.curve.keys() >= THRESHOLD_CURVE}
@@ -160,15 +161,21 @@ def _published(protocol: str) -> list[str]:
         sources = "; ".join(dict.fromkeys(row.source for row in rows if row.value == value))
         parts.append(
             f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})</p>'
-            f"{_values_table(f'{protocol}, published: {value}', 'system', values)}</div>"
+            f"{_values_tables(f'{protocol}, published: {value}', 'system', values)}</div>"
         )
     return parts
 
 
-def _values_table(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    cells = [(name, *(row.get(column) for column in columns)) for name, row in rows.items()]
-    return table(f"{caption} (percent)", (kind, *columns), cells)
+def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Format the values in percent as a table, and those that are not as another with more digits."""
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    percent, others = ([name for name in names if (name in NOT_PERCENT) == apart] for apart in (False, True))
+    captions = ((percent, f"{caption} (percent)", 1), (others, f"{caption}: {', '.join(others)}", 4))
+    return "".join(
+        table(title, (kind, *columns), [(name, *map(row.get, columns)) for name, row in rows.items()], digits)
+        for columns, title, digits in captions
+        if columns
+    )
 
 
 def _sample(sample: Sample) -> list[str]:

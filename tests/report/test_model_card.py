@@ -1,6 +1,7 @@
 """The card of a model folder: written at export, with scores when there are some, never with another model's."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import small_model
@@ -38,7 +39,7 @@ def test_export_writes_what_is_known(folder):
 @pytest.mark.parametrize(
     ("sizes", "training", "rows"),
     [
-        ({"num_layers": 2}, {}, ["| layers | 2 |"]),
+        ({"num_layers": 2}, {"seed": 0}, ["| layers | 2 |", "| seed | 0 |"]),
         ({"num_layers": 2, "gated": True}, {}, ["| layers | 2, gated |"]),
         ({"num_layers": 0, "gated": True}, {"updates": 7}, ["| layers | none |", "| updates | 7 |"]),
         (
@@ -159,6 +160,13 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
         "| xsr en->fr, csls-k10 | P@1 93.0 |",
         "| xsr en->de | P@1 94.0 |",
     ]
+
+
+def test_a_threshold_is_not_percent(bag, tmp_path):
+    score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
+    append_scores(tmp_path / "scores.jsonl", [replace(score, values={"F1": 78.8, "threshold": 1.07234})])
+    lxsr_here("export", "card", "--model", bag, "--scores", tmp_path / "scores.jsonl")
+    assert "| xsr en->fr | F1 78.8, threshold 1.0723 (not percent) |" in (bag / "README.md").read_text()
 
 
 def test_scores_of_another_model_are_refused(tmp_path, folder):

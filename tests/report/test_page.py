@@ -35,7 +35,7 @@ def contents():
     tasks = [(task, settings) for task in ("en->fr", "fr->en")] + [("en->fr", settings | {"model": "abc-untrained"})]
     scores = [from_hits("xsr", task, {"P@1": Outcomes([1, 1, 0, 1])}, settings) for task, settings in tasks]
     curve = {"threshold": [1.4, 1.2, 1.0], "precision": [100.0, 90.0, 60.0], "recall": [20.0, 70.0, 90.0]}
-    scores.append(Score("bucc", "fr-en", {"F1": 78.8}, settings, curve=curve))
+    scores.append(Score("bucc", "fr-en", {"F1": 78.8, "threshold": 1.07234}, settings, curve=curve))
     return [curves], scores, [sample]
 
 
@@ -106,6 +106,9 @@ def test_landmarks_tables_and_text_beside_every_chart(page):
         assert words in text
     assert '<td class="text">phrase 59</td>' in text  # text of the map, not by hover alone
     assert "loss (logarithmic scale)" in text
+    assert "<caption>bucc, measured with the model trained (abc): threshold</caption>" in text
+    assert "<td>78.8</td></tr>" in text
+    assert "<td>1.0723</td></tr>" in text
     for words in (
         "en → fr, trained (abc)",
         "en → fr, untrained (abc)",
