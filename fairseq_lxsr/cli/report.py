@@ -96,18 +96,21 @@ def printable(path: Path) -> str:
     return str(path).encode("utf-8", "replace").decode()
 
 
+def names_text(args: argparse.Namespace) -> bool:
+    return any((args.source, args.target, args.data, args.dataset, args.lang_pairs))
+
+
 def aligned_texts(args: argparse.Namespace) -> list[Files]:
     """Return the text that was named, or the held-out text beside the model; empty where there is no model."""
     from fairseq_lxsr.model_files import CONFIG_FILE
 
-    named = args.source or args.target or args.data
     if args.model is None:
         if not (args.folder / "model" / CONFIG_FILE).is_file():
-            if named:
+            if names_text(args):
                 raise InputError(f"{args.folder} has no model folder, to look at that text with; name one, --model")
             return []
         args.model = [str(args.folder / "model")]
-    return aligned_files(args) if named else list(held_out(args.folder))
+    return aligned_files(args) if names_text(args) else list(held_out(args.folder))
 
 
 def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Sample"]:
@@ -117,7 +120,6 @@ def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Samp
     from fairseq_lxsr.embeddings import Text, embed
     from fairseq_lxsr.report import look_at
 
-    named = args.source or args.target or args.data
     encoder = load_any(args) if files else None
     for first, second, source, target in files:
         assert encoder is not None
@@ -127,7 +129,7 @@ def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Samp
             Text([pairs[row][side] for row in rows], language, path, np.array(rows), len(pairs))
             for side, (language, path) in enumerate(((first, source), (second, target)))
         ]
-        with contextlib.nullcontext() if named else skipped_if_unfit():
+        with contextlib.nullcontext() if names_text(args) else skipped_if_unfit():
             embeddings = [embed(encoder, text) for text in texts]
             languages = first or "source", second or "target"
             yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages, encoder.fingerprint)

@@ -3,6 +3,8 @@
 import os
 
 from conftest import lxsr_here as lxsr
+from conftest import refused
+from golden_vectors import GOLDEN
 
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
 from fairseq_lxsr.lines import RECORD_BYTES
@@ -31,3 +33,10 @@ def test_files_of_another_kind_are_named_and_left_out(tmp_path):
     assert sorted(
         line.partition(f"left out: {tmp_path}/")[2].split(",")[0].split(":")[0] for line in done.stderr.splitlines()
     ) == sorted(bad)
+
+
+def test_text_that_is_named_by_halves_is_refused(tmp_path):
+    model = ("--model", GOLDEN / "compatibility" / "best.model")
+    for half in (("--lang-pairs", "en-fr"), ("--dataset", "flores200-dev")):
+        refused(lxsr("report", tmp_path, *half, check=False), "has no model folder, to look at that text with")
+        refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "and --lang-pairs")
