@@ -23,16 +23,19 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
     Args:
         recipe: the recipe.
         data: the data folder, or several shards joined by ':'.
-        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` removes its `--X`.
+        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` removes its `--X`,
+            and never theirs.
 
     Raises:
         InputError: where the learning rate depends on the length of training, and no option states it.
     """
     base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
     given = _parse(own)
-    left_out = {name.removeprefix("no-") for name in given if name.startswith("no-")} & base.keys()
-    given = {name: words for name, words in given.items() if name.removeprefix("no-") not in left_out}
-    options = override({name: words for name, words in base.items() if name not in left_out}, given)
+    removing = {f"no-{name}" for name in base} & given.keys()
+    options = override(
+        {name: words for name, words in base.items() if f"no-{name}" not in removing},
+        {name: words for name, words in given.items() if name not in removing},
+    )
     if options.get("lr-scheduler") == ["polynomial_decay"]:
         schedule = _schedule(options, recipe.warmup or 0, data)
         options |= {name: words for name, words in schedule.items() if name not in options}

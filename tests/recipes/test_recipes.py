@@ -130,6 +130,7 @@ def test_settings_of_the_code_of_li_and_mak():
         (["--clip-norm", "-1"], ["--clip-norm -1"], []),
         (["--no-word-dropout"], [], ["--word-dropout"]),
         (["--no-no-epoch-checkpoints"], [], ["epoch-checkpoints"]),
+        (["--no-word-dropout", "--word-dropout", "0.2"], ["--word-dropout 0.2"], ["--no-word-dropout", "dropout 0.1"]),
         (["--no-save"], ["--no-save"], []),
         (["--max-sentences", "64"], ["--batch-size 64"], ["1024", "max-sentences"]),
         (["--max-epoch", "3"], ["--max-epoch 3"], ["--max-update"]),
