@@ -129,9 +129,10 @@ def read_tsv(path: Path) -> Iterator[Pair]:
 
 
 def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator[Pair]:
-    """Yield the pairs of a TMX file (ISO 639 codes; en also matches en-US) one at a time; inline mark-up is text.
+    """Yield the pairs of a TMX file one at a time; inline mark-up is text.
 
-    Units without both languages are counted as dropped.
+    Languages are ISO 639 codes: `en` also matches en-US where there is no en, and `zh_TW` matches zh-TW alone. Units
+    without both languages are counted as dropped.
 
     Raises:
         InputError: for a file that is not XML, or that defines entities, which could exhaust memory.
@@ -141,6 +142,7 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
     units = 0
+    first, second = _code(source), _code(target)
     parser = DefusedXMLParser()
     parser.parser.AttlistDeclHandler = _refuse_attributes
     try:
@@ -149,8 +151,8 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
                 units += 1
                 measured.since = 0
                 sides = _languages(unit)
-                if source in sides and target in sides:
-                    yield sides[source], sides[target]
+                if first in sides and second in sides:
+                    yield sides[first], sides[second]
                 else:
                     dropped["language missing"] += 1
     except DefusedXmlException as error:
@@ -209,12 +211,17 @@ def _name(element) -> str:
     return element.tag.rpartition("}")[2]
 
 
+def _code(language: str) -> str:
+    return language.lower().replace("_", "-")
+
+
 def _languages(unit) -> dict[str, str]:
+    """Return the sentences of a unit by language; the first of a region is also that of the language without region."""
     sides: dict[str, str] = {}
     for variant in unit:
         if _name(variant) == "tuv":
-            code = (variant.get(XML_LANGUAGE) or variant.get("lang") or "").lower().replace("_", "-").partition("-")[0]
+            code = _code(variant.get(XML_LANGUAGE) or variant.get("lang") or "")
             segment = next((child for child in variant if _name(child) == "seg"), None)
             if segment is not None:
                 sides.setdefault(code, " ".join("".join(segment.itertext()).split()))
-    return sides
+    return {code.partition("-")[0]: text for code, text in reversed(sides.items())} | sides

@@ -38,6 +38,15 @@ def test_tmx(tmp_path, packed):
     assert next(read_tmx(path, "fr", "en", Counter())) == ("Le chien", "The b dog & cat")
 
 
+def test_regions_of_tmx(tmp_path):
+    codes = ("en-GB", "en-US", "en", "zh-CN", "zh-TW")
+    variants = "".join(f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>' for code in codes)
+    (tmp_path / "x.tmx").write_text(f"<tmx><tu>{variants}</tu></tmx>")
+    for wanted, found in (("zh_TW", "zh-TW"), ("zh-tw", "zh-TW"), ("zh", "zh-CN"), ("en_GB", "en-GB")):
+        assert list(read_tmx(tmp_path / "x.tmx", "en", wanted, Counter())) == [("en", found)]
+    assert not list(read_tmx(tmp_path / "x.tmx", "en", "zh_HK", Counter()))
+
+
 def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
     unit = '<tu><tuv xml:lang="en"><seg>{0} words</seg></tuv><tuv xml:lang="fr"><seg>{0} mots</seg></tuv></tu>\n'
     units = "".join(unit.format(i) for i in range(3000))
