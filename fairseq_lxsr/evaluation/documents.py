@@ -4,7 +4,7 @@ A language has the files train (train.1000), dev (or val) and test, with lines `
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,6 +88,20 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
     return {part: found for part, found in parts.items() if found is not None}
 
 
+def read_languages(
+    data: str, train_languages: Sequence[str], test_languages: Sequence[str]
+) -> dict[str, dict[str, Labelled]]:
+    """Read the parts of every language, by language, see `read_language`.
+
+    Raises:
+        InputError: for a part that is missing or has a line without a label or a text.
+    """
+    return {
+        language: read_language(data, language, language in train_languages, language in test_languages)
+        for language in dict.fromkeys([*test_languages, *train_languages])
+    }
+
+
 def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
     rows = chosen.nonzero()[0]
     lines = [whole.text.lines[row] for row in rows.tolist()]
@@ -110,9 +124,8 @@ def without_copyright(found: Labelled) -> Labelled:
 
 def evaluate(
     protocol: str,
-    data: str,
+    texts: Mapping[str, Mapping[str, Labelled]],
     train_languages: Sequence[str],
-    test_languages: Sequence[str],
     encoder: Encoder,
     config: ClassifierConfig,
     show_progress: bool = False,
@@ -122,19 +135,13 @@ def evaluate(
 
     Args:
         protocol: name of the protocol.
-        data: folder of the data.
+        texts: parts by language, see `read_languages`; a language with a test part is tested.
         train_languages: languages to learn from.
-        test_languages: languages to test.
         encoder: encoder of the documents.
         config: options of the classifier.
         show_progress: show a progress bar.
         strip_copyright: read the documents through `without_copyright`.
     """
-    order = list(dict.fromkeys([*test_languages, *train_languages]))
-    texts = {
-        language: read_language(data, language, language in train_languages, language in test_languages)
-        for language in order
-    }
     read = without_copyright if strip_copyright else lambda found: found
     languages = {
         language: Language(**{part: _embed(encoder, read(found)) for part, found in parts.items()})

@@ -4,7 +4,7 @@ Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.t
 from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ PRESETS = {
     "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
 }
 NORMALISED = {"laser"}  # presets that scale each sentence embedding to length one
+LEARNT = ("train", "dev")  # parts that are read in the train language
 TRAIN_FILES = ("multinli.train.{lang}.tsv",)
 ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # a file name without a language
 LABELS = {"contradictory": "contradiction"}  # spelling of the translated training set
@@ -42,6 +43,7 @@ class Pairs:
     premises: Text
     hypotheses: Text
     labels: list[str]
+    file: Path
 
 
 def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
@@ -110,7 +112,19 @@ def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> 
         Text(premises, language, f"{path}.premise", where, total),
         Text(hypotheses, language, f"{path}.hypothesis", where, total),
         [LABELS.get(label.strip(), label.strip()) for label in labels],
+        path,
     )
+
+
+def read_languages(data: str, train_language: str, test_languages: Sequence[str]) -> dict[str, dict[str, Pairs]]:
+    """Read test in every test language, and train and dev in the train language, by language and part.
+
+    Raises:
+        InputError: as `read_pairs`.
+    """
+    texts = {language: {"test": read_pairs(data, language, "test")} for language in test_languages}
+    texts.setdefault(train_language, {}).update((part, read_pairs(data, train_language, part)) for part in LEARNT)
+    return texts
 
 
 def _embed(encoder: Encoder, pairs: Pairs, normalise: bool) -> Part:
@@ -122,9 +136,8 @@ def _embed(encoder: Encoder, pairs: Pairs, normalise: bool) -> Part:
 
 
 def evaluate(
-    data: str,
+    texts: Mapping[str, Mapping[str, Pairs]],
     train_language: str,
-    test_languages: Sequence[str],
     encoder: Encoder,
     preset: str = "laser",
     config: ClassifierConfig | None = None,
@@ -133,9 +146,8 @@ def evaluate(
     """Measure accuracy in every test language of a classifier that is trained and selected in one language.
 
     Args:
-        data: folder of the data.
+        texts: parts by language, see `read_languages`; a language with a test part is tested.
         train_language: language to learn from.
-        test_languages: languages to test.
         encoder: encoder of the sentences.
         preset: name of a preset of classifier options.
         config: classifier options that replace those of the preset.
@@ -143,12 +155,10 @@ def evaluate(
     """
     config = config or PRESETS[preset]
     normalise = preset in NORMALISED
-    train, dev = (_embed(encoder, read_pairs(data, train_language, part), normalise) for part in ("train", "dev"))
     languages = {
-        language: Language(_embed(encoder, read_pairs(data, language, "test"), normalise))
-        for language in test_languages
+        language: Language(**{part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()})
+        for language, parts in texts.items()
     }
-    languages[train_language] = Language(languages.get(train_language, Language()).test, train, dev)
     scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint, show_progress)
     for score in scores:
         score.settings["norm"] = "l2-sentence" if normalise else "none"

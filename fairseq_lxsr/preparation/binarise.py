@@ -22,6 +22,7 @@ from fairseq_lxsr.preparation.workers import blocks, ordered_map
 from fairseq_lxsr.text import (
     DICTIONARY_FILE,
     EOS,
+    FILLER,
     MASK,
     SENTENCEPIECE_FILE,
     SPECIAL,
@@ -32,7 +33,6 @@ from fairseq_lxsr.text import (
 )
 
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
-FAIRSEQ_FILLER = "madeupword"  # fairseq-preprocess pads its dictionaries with these
 Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -152,9 +152,7 @@ def check_subwords(subwords: Path) -> None:
     check_untouched(subwords, SUBWORD_FILES, "lxsr subwords")
     tokenizer = _load_tokenizer(subwords)
     known = {*tokenizer.all_pieces(), *SPECIAL, MASK}
-    strangers = [
-        symbol for symbol in tokenizer.symbols if symbol not in known and not symbol.startswith(FAIRSEQ_FILLER)
-    ]
+    strangers = [symbol for symbol in tokenizer.symbols if symbol not in known and not symbol.startswith(FILLER)]
     if strangers:
         raise InputError(
             f"{subwords / DICTIONARY_FILE}: {len(strangers):,} entries, the first {strangers[0]!r}, are no pieces of "

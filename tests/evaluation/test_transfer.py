@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import lxsr_here, refused
 from golden_vectors import GOLDEN, Vectors
 from sklearn.metrics import f1_score
 
@@ -15,11 +16,15 @@ from fairseq_lxsr.evaluation.table import report_scores
 from fairseq_lxsr.evaluation.transfer import macro_f1, transfer_means
 
 
+def mldoc(learnt, tested):
+    return documents.read_languages(str(GOLDEN / "mldoc"), learnt, tested)
+
+
 @pytest.mark.parametrize(("protocol", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")])
 def test_golden_documents(protocol, classifier):
     config = replace(documents.PRESETS[protocol][classifier], epochs=150, seeds=2, learning_rate=0.05)
     config = replace(config, dropout=0, input_dropout=0, l2=config.l2[:2])
-    scores = documents.evaluate(protocol, str(GOLDEN / "mldoc"), ["en", "fr"], ["en", "fr"], Vectors(), config)
+    scores = documents.evaluate(protocol, mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
     assert {score.task: score.values["accuracy"] for score in scores} == {
         "en->en": 100,
         "en->fr": 75,
@@ -36,9 +41,8 @@ def test_golden_documents(protocol, classifier):
 
 def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
     config = replace(documents.PRESETS["mldoc"]["linear"], epochs=2, seeds=1)
-    data = str(GOLDEN / "mldoc")
-    both = documents.evaluate("mldoc", data, ["en", "fr"], ["en", "fr"], Vectors(), config)
-    one = documents.evaluate("mldoc", data, ["en"], ["fr"], Vectors(), config)
+    both = documents.evaluate("mldoc", mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
+    one = documents.evaluate("mldoc", mldoc(["en"], ["fr"]), ["en"], Vectors(), config)
     assert [score.task for score in one] == ["en->fr"]
     assert one[0].comparable == next(score for score in both if score.task == "en->fr").comparable
     assert one[0].comparable != both[0].comparable
@@ -66,11 +70,12 @@ def test_documents_without_copyright_are_another_text(tmp_path):
         (tmp_path / name).write_text("a\tx(c) Reuters Limited 1996.\nb\ty\n")
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})  # and none of what was to be stripped
     config = replace(documents.PRESETS["mldoc"]["linear"], epochs=2, seeds=1, ties="last")
-    [score] = documents.evaluate("mldoc", str(tmp_path), ["en"], ["en"], vectors, config, strip_copyright=True)
+    texts = documents.read_languages(str(tmp_path), ["en"], ["en"])
+    [score] = documents.evaluate("mldoc", texts, ["en"], vectors, config, strip_copyright=True)
     assert score.signature.startswith("mldoc|copyright:stripped|classes:2|")
     assert "|seeds:1|ties:last|" in score.signature
     vectors.vectors["x(c) Reuters Limited 1996."] = [1.0, 0.0]
-    [plain] = documents.evaluate("mldoc", str(tmp_path), ["en"], ["en"], vectors, replace(config, ties="first"))
+    [plain] = documents.evaluate("mldoc", texts, ["en"], vectors, replace(config, ties="first"))
     assert "copyright" not in plain.signature
     assert "ties" not in plain.signature
     assert plain.settings["text"] != score.settings["text"]
@@ -79,7 +84,8 @@ def test_documents_without_copyright_are_another_text(tmp_path):
 @pytest.mark.parametrize("preset", ["laser", "wang"])
 def test_golden_xnli(preset):
     config = replace(xnli.PRESETS[preset], epochs=40, batch_size=8)
-    scores = xnli.evaluate(str(GOLDEN / "xnli"), "en", ["en", "fr"], Vectors(), preset, config)
+    texts = xnli.read_languages(str(GOLDEN / "xnli"), "en", ["en", "fr"])
+    scores = xnli.evaluate(texts, "en", Vectors(), preset, config)
     assert {score.task: score.values["accuracy"] for score in scores} == {
         "en->en": 100,
         "en->fr": pytest.approx(100 * 11 / 12),
@@ -138,7 +144,8 @@ def test_a_language_that_is_not_tested_needs_no_test(tmp_path):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
     config = documents.PRESETS["mldoc"]["linear"]
-    scores = documents.evaluate("mldoc", str(tmp_path), ["en"], ["fr"], vectors, config)
+    texts = documents.read_languages(str(tmp_path), ["en"], ["fr"])
+    scores = documents.evaluate("mldoc", texts, ["en"], vectors, config)
     assert [score.task for score in scores] == ["en->fr"]
 
 
@@ -167,4 +174,15 @@ def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
         (tmp_path / name).write_text(content)
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
     with pytest.raises(InputError, match=message):
-        documents.evaluate("mldoc", str(tmp_path), ["en"], ["en"], vectors, documents.PRESETS["mldoc"]["linear"])
+        texts = documents.read_languages(str(tmp_path), ["en"], ["en"])
+        documents.evaluate("mldoc", texts, ["en"], vectors, documents.PRESETS["mldoc"]["linear"])
+
+
+@pytest.mark.parametrize("protocol", ["mldoc", "titles", "xnli"])
+def test_text_is_found_before_the_encoder_is_loaded(tmp_path, protocol):
+    data = GOLDEN / ("xnli" if protocol == "xnli" else "mldoc")
+    command = ("eval", protocol, "--model", tmp_path / "none", "--langs", "en")
+    refused(lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: n", "check --data and")
+    (read,) = data.glob("en.test*")
+    refused(lxsr_here(*command, "--data", data, "--output", read, check=False), "would be written over")
+    refused(lxsr_here(*command, "--data", data, check=False), "no such model folder")

@@ -39,12 +39,13 @@ class DocumentClassification(Protocol):
 
         config = with_options(documents.PRESETS[self.name][args.classifier], args)
         learnt = args.train_langs or args.langs
+        texts = documents.read_languages(args.data, learnt, args.langs)
 
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
             options = {"show_progress": True, **self.text_options(args)}
-            yield documents.evaluate(self.name, args.data, learnt, args.langs, encoder, config, **options)
+            yield documents.evaluate(self.name, texts, learnt, encoder, config, **options)
 
-        return Plan(measure)
+        return Plan(measure, [found.text.file for parts in texts.values() for found in parts.values()])
 
     def text_options(self, args: argparse.Namespace) -> dict[str, bool]:
         """Options of `documents.evaluate` that change the text."""

@@ -34,12 +34,12 @@ class Xnli(Protocol):
         from fairseq_lxsr.evaluation import xnli
 
         config = with_options(xnli.PRESETS[args.preset], args)
+        texts = xnli.read_languages(args.data, args.train_lang, args.langs)
 
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            learnt, tested = args.train_lang, args.langs
-            yield xnli.evaluate(args.data, learnt, tested, encoder, args.preset, config, show_progress=True)
+            yield xnli.evaluate(texts, args.train_lang, encoder, args.preset, config, show_progress=True)
 
-        return Plan(measure)
+        return Plan(measure, [pairs.file for parts in texts.values() for pairs in parts.values()])
 
 
 PROTOCOL = Xnli()
