@@ -50,6 +50,8 @@ def inputs(tmp_path_factory) -> Path:
     for part in ("training", "test"):
         for ending in ("fr", "en", "gold"):
             shutil.copy(GOLDEN / "bucc" / f"fr-en.{part}.{ending}", folder / "bucc")
+    for name in ("mldoc", "xnli"):
+        shutil.copytree(GOLDEN / name, folder / name)
     append_scores(folder / "pages" / "t.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
     (folder / "link").symlink_to(folder / "s")
     os.link(folder / "s", folder / "hard")
@@ -136,9 +138,9 @@ CASES = {
         *("eval", "xsim++", *M, *TEXTS, "--error-types", "{d}/errors.json", "--augmented", "{s}"),
         *("--output", "{d}/errors.json"),
     ),
-    "eval mldoc": ("eval", "mldoc", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
-    "eval titles": ("eval", "titles", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
-    "eval xnli": ("eval", "xnli", *M, "--data", "{d}", "--langs", "en", "--output", "{s}"),
+    "eval mldoc": ("eval", "mldoc", *M, "--data", "{d}/mldoc", "--langs", "en", "--output", "{d}/mldoc/en.test"),
+    "eval titles": ("eval", "titles", *M, "--data", "{d}/mldoc", "--langs", "en", "--output", "{d}/mldoc/en.dev"),
+    "eval xnli": ("eval", "xnli", *M, "--data", "{d}/xnli", "--langs", "en", "--output", "{d}/xnli/en.test.tsv"),
     "prepare, the corpus": ("prepare", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
     "prepare, its configuration": ("prepare", "{d}/work/prepare.json"),
     "train-context, its record": ("train-context", "{d}/record.yaml"),
