@@ -173,12 +173,13 @@ def test_bertalign_gets_our_model_and_asks_no_server(tool, documents, tmp_path, 
 
 def test_what_is_missing_is_told(monkeypatch, capsys):
     loaded = module("align")
-    for tool, found, message in (
-        ("vecalign", None, "vecalign is not installed"),
-        ("vecalign", "vecalign", "different numbers of files"),
-        ("bertalign", "bertalign", "m has no modules.json"),
+    for tool, found, texts, message in (
+        ("vecalign", None, "--source a b --target c", "vecalign is not installed"),
+        ("vecalign", "vecalign", "--source a b --target c", "different numbers of files"),
+        ("vecalign", "vecalign", "--source x/a y/a --target b c", "two of --source have the same file name"),
+        ("bertalign", "bertalign", "--source a b --target c", "m has no modules.json"),
     ):
-        monkeypatch.setattr(sys, "argv", f"align.py {tool} --model m --source a b --target c --output found".split())
+        monkeypatch.setattr(sys, "argv", f"align.py {tool} --model m {texts} --output found".split())
         monkeypatch.setattr(loaded, "find_spec", lambda name, found=found: found)
         with pytest.raises(SystemExit):
             loaded.main()

@@ -104,9 +104,11 @@ def main() -> None:
         parser.error(f"{args.model} has no modules.json; expected a folder of `lxsr export sentence-transformers`")
     if len({len(files) for files in (args.source, args.target, args.gold or args.source)}) != 1:
         parser.error("--source, --target and --gold name different numbers of files")
+    outputs = [args.output / f"{source.name}.align" for source in args.source]
+    if len(set(outputs)) != len(outputs):
+        parser.error("two of --source have the same file name, and would have one output; rename one of them")
     args.max_size = args.max_size or max_size
     args.output.mkdir(parents=True, exist_ok=True)
-    outputs = [args.output / f"{source.name}.align" for source in args.source]
     align(args, outputs)
     print("\n".join(map(str, outputs)))
     if args.gold:

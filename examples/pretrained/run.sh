@@ -25,8 +25,8 @@ fi
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
-[ -e "$WORK/text/pairs.yaml" ] ||
-    python examples/pretrained/collect.py --data "$DATA" --sources "$SOURCES" --output "$WORK/text"
+# every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same
+python examples/pretrained/collect.py --data "$DATA" --sources "$SOURCES" --output "$WORK/text"
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
 work: $WORK
 cleaning: {filters: {identical: }, exclude: [$(printf '"%s", ' "$DATA"/eval/*.txt.gz)]}

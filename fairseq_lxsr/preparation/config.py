@@ -62,8 +62,8 @@ class SubwordOptions:
         vocab_size: entries of the dictionary, including fairseq's four special symbols and <mask>.
         lowercase: lower-case all text, here and in encoding.
         character_coverage: share of characters that have a piece.
-        max_sentences: largest number of lines that SentencePiece learns from, drawn evenly, the same number of every
-            language where available.
+        max_sentences: largest number of lines that SentencePiece learns from, on average, because each line is drawn by
+            itself; the same number of every language where available.
         model_type: `bpe` or `unigram`.
         byte_fallback: split characters without a piece into bytes instead of <unk>.
         normalisation: normalization rule of SentencePiece, stored in its model.

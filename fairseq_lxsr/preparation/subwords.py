@@ -51,7 +51,10 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
 
 
 def sample(files: Sequence[Path], most: int) -> Iterator[str]:
-    """Yield at most `most` lines of files LINES.LANGUAGE, equally many per language; the choice is deterministic."""
+    """Yield lines of files LINES.LANGUAGE, equally many per language; the choice is deterministic.
+
+    Each line is drawn by itself, so that `most` is the largest number on average.
+    """
     languages = Counter[str]()
     for path in files:
         languages[path.suffix] += count_lines(path)

@@ -203,7 +203,7 @@ def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
         (("tatoeba", "--source", "{gap}", "--target", "{gap}"), ("line 2", "zero vector")),
         (("mldoc", "--data", "{folder}", "--langs", "en"), ("en.train",)),
         (("mldoc", "--data", "{folder}", "--langs", "en", "--seeds", "0"), ("--seeds: '0'",)),
-        (("xnli", "--data", "{folder}", "--langs", "en"), ("en.train.tsv",)),
+        (("xnli", "--data", "{folder}", "--langs", "en"), ("en.test.tsv",)),
         (("bucc", "--data", "{folder}/{{pair}}", "--lang-pairs", "fr-en"), ("fr-en.training.fr",)),
     ],
 )
