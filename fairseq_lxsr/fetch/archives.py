@@ -27,9 +27,9 @@ def get_archive(
     Raises:
         InputError: where the archive differs from what is expected or lacks a file, and while another process has it.
     """
+    if all(path.is_file() for path in wanted.values()):  # before the lock: the folder may be read-only
+        return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):
-        if all(path.is_file() for path in wanted.values()):
-            return
         download(url, archive, *expected)
         unpack(archive, wanted)
         if not keep_archive:
