@@ -24,12 +24,22 @@ SAMPLE = (
     "aaaaaaaa bbbb abababab 1234567890 1,000,000.00",
     "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. ΔΡΟ\u0301Σ λΣ\u0301λ 中Σ σας it\x92s here e\u0302\u0301 a\u0323\u0302 محم\u0651\u064eد",
     "the <mask> of <pad> and <unk> in <s> </s>",
+    "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 か\u3099っこう ハ\u309aン",
 )
 # Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
 # Vietnamese letters with two marks: the library composes one mark, SentencePiece composes both
 TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
+# kana and their voicing marks, of which the library composes none; the marks of half width become these first
+KANA = range(0x3041, 0x30FF)
+VOICING = {"\uff9e": "\u3099", "\uff9f": "\u309a"}
+VOICED = {
+    text: letter
+    for kana in map(chr, (*KANA, *range(0xFF66, 0xFF9E)))
+    for text in (kana + mark for mark in VOICING.values())
+    if len(letter := unicodedata.normalize("NFKC", text)) == 1
+}
 
 
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
@@ -114,6 +124,9 @@ def _normalizers(file: SentencePieceFile, lowercase: bool) -> list[dict[str, Any
     if file.charsmap:
         written = [letter for letter in TWO_MARKS if letter.islower() or not lowercase]
         steps += [_replace({"String": unicodedata.normalize("NFD", letter)}, letter) for letter in written]
+        # each step costs time, and without kana among the pieces their letters are unknown in either form
+        if file.byte_fallback or any(ord(letter) in KANA for piece in file.pieces for letter in piece.text):
+            steps += [_replace({"String": text}, letter) for text, letter in (VOICING | VOICED).items()]
         steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(file.charsmap).decode()})
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
 

@@ -15,6 +15,7 @@ from random_model import write_model
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.st_module import load_sentence_transformer
 from fairseq_lxsr.model_files import ST_MODULE
 
@@ -49,6 +50,14 @@ def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path)
     kind, _, of_bytes = pieces.partition(" of ")
     encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", kind, bool(of_bytes)), "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
+
+
+def test_kana_with_voicing_marks_have_the_same_pieces():
+    tokenizer = SentenceEncoder.from_pretrained("lxsr-nine", "cpu").tokenizer
+    fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
+    texts = [SAMPLE[-1], *(f"\uff71{text}" for text in VOICED)]
+    texts += [text.replace("\u3099", "\uff9e").replace("\u309a", "\uff9f") for text in texts]
+    assert [encoding.ids for encoding in fast.encode_batch(texts)] == [row.tolist() for row in tokenizer.encode(texts)]
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])
