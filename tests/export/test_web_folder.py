@@ -12,6 +12,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.web_folder import letters_of
 from fairseq_lxsr.model_files import to_int8
+from fairseq_lxsr.text import normalise
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
@@ -80,6 +81,23 @@ def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order):
     assert len(asked) == 1, asked  # the page itself
     assert messages == []
     context.close()
+
+
+def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
+    """Letters with marks in any order, some composed already, jamo and kana."""
+    model = write_model(tmp_path / "random", **BAG)
+    assert export(tmp_path, model).returncode == 0
+    letters = "aeouAÂơạ\uff21\u03b1\u1f00\u0645\u064a\u05e9\u0915\u1100\u1161\u11a8\u3131\uff76か ~\uff5e"
+    marks = "\u0300\u0301\u0302\u0303\u0308\u0323\u031b\u0344\u0345\u0651\u0650\u0654\u05c1\u05bc\u093c\u3099\uff9e"
+    every = letters + marks * 2
+    drawn = np.random.default_rng(1).choice(list(every), (500, 12))
+    texts = [*SAMPLE, *("".join(row).strip() for row in drawn)]
+    tab = browser.new_page()
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
+    expected = tokenizer.normalized([normalise(text, tokenizer.options) for text in texts])
+    assert tab.evaluate("texts => texts.map(normalize)", texts) == expected
+    tab.close()
 
 
 def test_the_browser_forbids_requests(browser, tmp_path):

@@ -8,21 +8,29 @@ const lengths = new Float32Array(bytes(data.lengths)); // [N], of the rows of `c
 const width = data.width;
 const pieces = new Map(data.pieces.map((piece, number) => [piece, number]));
 const UNKNOWN = -1;
+const LONGEST = 4; // a letter with three marks
 const HAN = /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]/gu;
+
+/** Whether SentencePiece composes letters to one: undivided ones in the canonical order, for it exchanges no marks. */
+function isOne(letters) {
+  const text = letters.join(""), parts = letters.map((letter) => letter.normalize("NFKD"));
+  const ordered = parts.join("") === text.normalize("NFKD") && parts.every((part) => [...part].length === 1);
+  return ordered && [...text.normalize("NFKC")].length === 1;
+}
 
 /** What is done to text before it is split: as in training. */
 function normalize(text) {
   if (data.splitHan) text = text.replace(HAN, " $& ");
   text = text.replace(new RegExp(data.blanks, "gu"), " ").trim();
   if (data.lowercase) text = text.toLowerCase();
-  let result = "", run = "";
-  for (const letter of text) {
-    if (letter in data.letters) {
-      result += run.normalize("NFKC") + data.letters[letter];
-      run = "";
-    } else run += letter;
+  const letters = [...text];
+  let result = "";
+  for (let start = 0, length; start < letters.length; start += length) {
+    length = LONGEST;
+    while (length > 1 && !isOne(letters.slice(start, start + length))) length--;
+    const part = letters.slice(start, start + length).join("");
+    result += part in data.letters ? data.letters[part] : part.normalize("NFKC");
   }
-  result += run.normalize("NFKC");
   return result.replace(/ +/g, " ").trim().replace(/^(?=.)| /gu, "\u2581");
 }
 
