@@ -8,6 +8,10 @@ output [B, T, D], so the graph has such an output whose mean over the pieces is 
     const embeddings = await embed(["A dog.", "Un chien."], { pooling: "mean" });
 
 A sentence without pieces, such as an empty one, has no mean: the pipeline gives NaN, `sentence_embedding` zeros.
+
+transformers.js has a normalization of its own, so some text has other pieces there: U+200D (in emoji and Indic words)
+and U+061C become blanks, U+0344 is taken apart, and marks get their canonical order (an Arabic shadda goes after the
+vowel). The library tokenizers has other pieces for a full-width or mathematical letter with a combining mark.
 """
 
 import contextlib
