@@ -10,6 +10,7 @@ from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.lines import is_blank
+from fairseq_lxsr.retrieval.index import least_rows
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search.corpus_index import Encode
 from fairseq_lxsr.search.resumable import work_folder
@@ -20,7 +21,7 @@ class IndexOptions:
     """How indexes are made.
 
     Args:
-        kind: as of `CorpusIndex.build`.
+        kind: as of `CorpusIndex.build`; a shard of fewer sentences than it is learnt from, as the last may be, is flat.
         lists: as of `CorpusIndex.build`.
         model_folder: as of `CorpusIndex.build`.
         language: language of the text, where the vectors depend on it.
@@ -52,8 +53,11 @@ class IndexShard:
 
     def __call__(self, encoder: Load) -> int:
         encode, fingerprint = self.embedder(encoder()), encoder().fingerprint
-        options = self.options.kind, self.options.lists, self.options.model_folder, self.shard.first
-        return len(CorpusIndex.build(self.shard.stem, self.shard.lines(), encode, fingerprint, *options))
+        kind, lists, lines = self.options.kind, self.options.lists, self.shard.lines()
+        if sum(not is_blank(line) for line in lines) < least_rows(kind, lists):
+            kind, lists = "flat", None
+        about = kind, lists, self.options.model_folder, self.shard.first
+        return len(CorpusIndex.build(self.shard.stem, lines, encode, fingerprint, *about))
 
 
 def index_shards(
@@ -78,8 +82,10 @@ def index_shards(
         Numbers of `sentences`, of `shards` and of those that were there (`kept`).
 
     Raises:
-        InputError: as `CorpusIndex.build`, naming the shard.
+        InputError: as `CorpusIndex.build`, naming the shard, and for shards that are all too short for their kind.
     """
+    if rows < (least := least_rows(options.kind, options.lists)):
+        raise InputError(f"shards of {rows:,} lines, too few for {options.kind}; expected at least {least:,} a shard")
     shards: list[Shard] = []
 
     def missing() -> Iterator[IndexShard]:

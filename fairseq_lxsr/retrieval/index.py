@@ -33,6 +33,11 @@ def default_lists(count: int) -> int:
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
 
 
+def least_rows(kind: str, lists: int | None = None) -> int:
+    """Return the least number of vectors that lists and codes of an index can be learnt from."""
+    return max(lists or 1, MIN_PQ_ROWS if kind == "ivf-pq" else 1)
+
+
 def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
     """Check that `build_index` can build this index for `count` vectors (None: not known yet) of a width.
 

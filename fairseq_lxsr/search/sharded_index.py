@@ -24,7 +24,8 @@ class ShardedIndex(CorpusIndex):
     """
 
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
-        self.folder, self.shards, self.config = folder, shards, shards[0].config
+        self.folder, self.shards = folder, shards
+        self.config = max(shards, key=len).config  # a short one may be flat beside others with lists
         self.starts = np.cumsum([0, *map(len, shards)]).tolist()  # number of the first row of each shard
 
     def __len__(self) -> int:

@@ -153,6 +153,17 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
 
 
 @pytest.mark.usefixtures("shared")
+def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
+    made = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--output", tmp_path / "o", *RAY
+    lxsr_here(*made, "--kind", "ivf", "--lists", 20)
+    shards = [json.loads((tmp_path / "o" / name / "index.json").read_text()) for name in names(tmp_path / "o")]
+    assert [shard["kind"] for shard in shards] == ["ivf"] * 3 + ["flat"]
+    lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
+    done = lxsr_here(*made, "--kind", "ivf", "--lists", 31, check=False)
+    refused(done, "shards of 30 lines, too few for ivf; expected at least 31 a shard")
+
+
+@pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "binary"])
 def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
     options = "--retrieval", "all", "--kind", kind, "--k", 3
