@@ -74,7 +74,10 @@ def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Ite
 
 
 class Lines(Sequence[str]):
-    """Gives the lines of an uncompressed UTF-8 file by number; only their offsets are kept in memory."""
+    """Gives the lines of an uncompressed UTF-8 file by number.
+
+    Only their offsets are kept in memory, and the file is open while it is read alone, because there may be thousands.
+    """
 
     def __init__(self, path: str | Path):
         import numpy as np  # imported here because every verb of the command line imports this module
@@ -82,17 +85,22 @@ class Lines(Sequence[str]):
         with open(path, "rb") as stream:
             lengths = np.fromiter(map(len, _raw_lines(stream, path, None)), dtype=np.int64)
         self._starts = np.concatenate(([0], lengths.cumsum()))
-        self._stream = open(path, "rb")  # noqa: SIM115 (open for the lifetime of this object)
+        self._path = path
 
     def __len__(self) -> int:
         return len(self._starts) - 1
 
     def __getitem__(self, number):
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        start, end = self._starts[number], self._starts[number + 1]
-        self._stream.seek(start)
-        return self._stream.read(end - start).decode("utf-8").rstrip("\n")
+        chosen = range(len(self))[number]
+        with open(self._path, "rb") as stream:
+            return (
+                self._read(stream, chosen) if isinstance(chosen, int) else [self._read(stream, row) for row in chosen]
+            )
+
+    def _read(self, stream: BinaryIO, row: int) -> str:
+        start, end = self._starts[row], self._starts[row + 1]
+        stream.seek(start)
+        return stream.read(end - start).decode("utf-8").rstrip("\n")
 
 
 @contextlib.contextmanager

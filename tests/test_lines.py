@@ -1,4 +1,5 @@
 import gzip
+import os
 import sys
 import tracemalloc
 from functools import partial
@@ -69,6 +70,13 @@ def test_lines_by_number(tmp_path):
     assert len(lines) == 4
     assert [lines[number] for number in (3, 0, 2, 1)] == ["last without an end", "one", "deux é", ""]
     assert lines[1:3] == ["", "deux é"]
+    assert (lines[-1], lines[-2:]) == ("last without an end", ["deux é", "last without an end"])
+    with pytest.raises(IndexError):
+        lines[4]
+    before = len(os.listdir("/proc/self/fd"))
+    many = [Lines(path) for _ in range(9)]
+    assert [some[0] for some in many] == ["one"] * 9
+    assert len(os.listdir("/proc/self/fd")) == before  # of thousands of shards none may stay open
 
 
 @pytest.mark.parametrize("packed", ["", ".gz", ".xz"])

@@ -17,7 +17,7 @@ import random_model
 import toy
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.cluster import Cluster, Corpus, connect, mine_shards
+from fairseq_lxsr.cluster import Cluster, Corpus, IndexOptions, connect, index_shards, mine_shards
 from fairseq_lxsr.cluster.workers import Workers
 from fairseq_lxsr.embeddings import index_path
 from fairseq_lxsr.errors import InputError
@@ -230,11 +230,9 @@ def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2  # what is done stays
 
 
-@pytest.mark.usefixtures("shared")
-def test_bad_input_is_named_with_its_shard(work, tmp_path):
-    options = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "i", *RAY
-    done = lxsr_here("index", *options, "--kind", "ivf-pq", check=False)
-    refused(done, "error: shard 0000", ", lines ", "ivf-pq of ", " vectors of width 32; expected at least 256")
+def test_bad_input_is_named_with_its_shard(workers, tmp_path):
+    with pytest.raises(InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: index 'ball'; expected one of"):
+        index_shards(["a dog"] * 60, tmp_path / "i", lambda encoder: encoder.embed, workers, 30, IndexOptions("ball"))
     assert not (tmp_path / "i" / "shards.json").exists()
 
 
