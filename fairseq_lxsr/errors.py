@@ -38,6 +38,11 @@ def shown(value: Any, most: int = 60) -> str:
         return f"<{type(value).__name__}>"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, of any library; the name of its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def one_line(error: BaseException) -> str | None:
     """Return the message for an `InputError`, an error of the file system or a missing extra; None for any other."""
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 
 from fairseq_lxsr.atomic import atomic_folder, restore_folder
 from fairseq_lxsr.choices import WEIGHT_TYPES
-from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.files import sha256
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
 from fairseq_lxsr.ranges import describe, fits
@@ -128,7 +128,7 @@ def read_weights(folder: Path, config: Mapping[str, Any], library: str = "pt") -
         if library == "np":
             weights = {name: _array(**about) for name, about in deserialize(path.read_bytes())}
     except (SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path}: not a file of weights ({str(error).splitlines()[0]}); {AGAIN}") from None
+        raise InputError(f"{path}: not a file of weights ({first_line(error)}); {AGAIN}") from None
     for name in TEXT_FILES:
         if made_with.get(name, files[name]) != files[name]:
             raise InputError(f"{folder / name}: another one than that of {path}; {AGAIN}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairseq_lxsr.embeddings import Encoder, Text, width_of
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.optional import require
 
 ATTEMPTS = 3  # at one shard, by any workers
@@ -279,8 +279,8 @@ def _initialise(cluster: Cluster) -> None:
     try:
         ray.init(cluster.address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"no Ray cluster at {cluster.address} ({reason:.200}); start one with `ray start`") from None
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"no Ray cluster at {cluster.address} ({reason}); start one with `ray start`") from None
 
 
 def check_address(address: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.choices import INDEX_KINDS
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.retrieval.flat_index import FlatIndex, is_flat
 from fairseq_lxsr.retrieval.neighbours import FloatArray, IntArray, nearest_neighbours, normalise_rows
@@ -172,8 +172,9 @@ def write_index(index: Any, path: Path) -> None:
     try:
         _faiss().write_index(index, str(path))
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: cannot be written ({reason}); check the path and the free space") from None
+        raise InputError(
+            f"{path}: cannot be written ({first_line(error)}); check the path and the free space"
+        ) from None
 
 
 @contextlib.contextmanager

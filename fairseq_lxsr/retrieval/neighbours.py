@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.optional import require
 
 FloatArray = NDArray[np.floating[Any]]
@@ -147,8 +147,8 @@ def _matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
     try:
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths, a tensor on a GPU
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{name} are no array of numbers ({reason:.150}); expected rows of one length") from None
+        reason = f"{first_line(error):.150}"
+        raise InputError(f"{name} are no array of numbers ({reason}); expected rows of one length") from None
     if matrix.dtype.kind in NO_NUMBERS:
         raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
     if matrix.ndim != 2 or not len(matrix):

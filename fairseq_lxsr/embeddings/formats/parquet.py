@@ -7,7 +7,7 @@ import numpy as np
 
 from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.embeddings.formats.format import DTYPES, WINDOW, Format, Layout, check_stored
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.optional import require
 
 NAME = "embeddings"  # of the column
@@ -43,12 +43,27 @@ class Parquet(Format):
         from pyarrow import parquet
 
         try:
-            column = parquet.read_table(path, columns=[NAME])[NAME].combine_chunks()
-            stored = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+            stored = _rows(parquet.read_table(path, columns=[NAME])[NAME].combine_chunks())
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"{path}: has no column {NAME!r} of lists of one length ({reason:.150})") from None
+            raise InputError(
+                f"{path}: has no column {NAME!r} of lists of one length ({first_line(error):.150})"
+            ) from None
         return check_stored(path, stored, about)
+
+
+def _rows(column: Any) -> np.ndarray:
+    """Return a column of N lists of D numbers [N, D]; flattened, lists of other lengths would be other rows.
+
+    Raises: ValueError for any other column.
+    """
+    from pyarrow import compute, types
+
+    if not any(is_of(column.type) for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
+        raise ValueError(f"its type is {column.type}")
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()  # None for a list that is null
+    if len(lengths) != 1 or None in lengths or column.flatten().null_count:
+        raise ValueError(f"lengths {lengths}, or null in a list")
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
 
 
 FORMAT = Parquet()
