@@ -13,14 +13,13 @@ from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError, naming_option
 from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, search_options
 from fairseq_lxsr.languages import split_pair
-from fairseq_lxsr.lines import MAX_WORDS, read_lines, read_parallel
+from fairseq_lxsr.lines import MAX_WORDS, one_line, read_lines, read_parallel
 from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import PairEncoder
     from fairseq_lxsr.search.scoring import Pair, Scored
 
-TAB = "\t"
 NEIGHBOURS = 4
 
 
@@ -167,7 +166,7 @@ def read_pairs(args: argparse.Namespace) -> Iterator["Pair"]:
     """
     if args.source:
         for source, target in read_parallel(args.source, args.target):
-            yield source, target, f"{source.replace(TAB, ' ')}\t{target.replace(TAB, ' ')}"
+            yield source, target, f"{one_line(source)}\t{one_line(target)}"
         return
     name = args.input or "-"
     first, second = args.columns or (1, 2)

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,22 @@ import numpy as np
 from fairseq_lxsr.atomic import check_writable
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
-from fairseq_lxsr.embeddings import Text, width_of
+from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.lines import Lines, is_blank, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
 from fairseq_lxsr.retrieval.index import search_index
 from fairseq_lxsr.search import Mining, Side
-from fairseq_lxsr.search.bitext import Distinct, check_k, embed_distinct, find_neighbours, searcher, write_pairs
+from fairseq_lxsr.search.bitext import (
+    Distinct,
+    check_choices,
+    check_k,
+    embed_distinct,
+    find_neighbours,
+    searcher,
+    write_pairs,
+)
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.stored import open_array
 
@@ -174,24 +183,39 @@ def mine_shards(
     options = options or Mining()
     if options.rerank:
         raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
+    check_choices(options)
+    for corpus in (source, target):
+        _check_count(corpus, options.k)
+    check_same_width(*(workers.width_of(_first(corpus)) for corpus in (source, target)), (source.path, target.path))
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, keep=work is not None):
         sides: list[list[EmbedDistinct]] = [[], []]
         done = sum(1 for _ in workers.run(_embeddings(folder, (source, target), sides, options, workers.model, rows)))
-        for corpus, side in zip((source, target), sides, strict=True):
-            if not side:
-                raise InputError(f"{corpus.path}: no text in it; expected one sentence a line")
-            check_k(options.k, sum(len(task.shard.numbers) for task in side), corpus.path)
         ways = [_searches(one, other, options) for one, other in (sides, sides[::-1])]
         missing = [task for way in ways for task in way if not task.output.exists()]
         done += sum(1 for _ in workers.run(missing))
-        forward, backward = (np.concatenate([open_array(task.output) for task in way]) for way in ways)
+        # copied, because a mapped array keeps its file open, and there may be thousands
+        forward, backward = (np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways)
         found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
         pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
         write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in sides))
     count = sum(map(len, sides))
     return pairs, {"shards": count, "kept": 2 * count - done}
+
+
+def _check_count(corpus: Corpus, k: int) -> None:
+    """Check early that a text has enough different lines, of which no more are read than that takes."""
+    count = sum(1 for _ in islice(distinct(corpus.path), max(k, 1)))
+    if not count:
+        raise InputError(f"{corpus.path}: no text in it; expected one sentence a line")
+    check_k(k, count, corpus.path)
+
+
+def _first(corpus: Corpus) -> Text:
+    """Return the first sentence of a text, which says how wide the embeddings are."""
+    number, line = next(distinct(corpus.path))
+    return Text([line], corpus.language, str(corpus.path), np.array([number]), corpus.total)
 
 
 def _embeddings(

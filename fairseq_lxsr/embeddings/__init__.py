@@ -8,6 +8,7 @@ from fairseq_lxsr.embeddings.systems import (
     ByLanguage,
     LibraryModel,
     ModelFolder,
+    check_same_width,
     sentence_transformers_folder,
     width_of,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "StoredEmbeddings",
     "Text",
     "WordVectors",
+    "check_same_width",
     "embed",
     "embed_lines",
     "embedding_files",

@@ -9,7 +9,7 @@ from fairseq_lxsr.embeddings.fingerprint import short_hash
 from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings
 from fairseq_lxsr.embeddings.text import Encoder, Text, count_zeros
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.files import sha256
 from fairseq_lxsr.optional import require
 from fairseq_lxsr.retrieval.neighbours import FloatArray
@@ -98,15 +98,30 @@ def width_of(encoder: Encoder, text: Text) -> int:
     return encoder.embed(text).shape[1] if isinstance(encoder, StoredEmbeddings) else encoder.width
 
 
+def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
+    """Check that the embeddings of two texts can be compared, given their widths and what to call the texts.
+
+    Raises:
+        InputError: for two widths.
+    """
+    if source != target:
+        raise InputError(
+            f"embeddings of {names[0]} are {source} wide and those of {names[1]} {target}; expected the same model for "
+            "both"
+        )
+
+
 def sentence_transformers_folder(
     folder: str | Path, batch_size: int = 64, device: str | None = None, show_progress: bool = False
 ) -> LibraryModel:
     """Load a local folder of sentence-transformers, or of a Hugging Face encoder (then with mean pooling).
 
     Weights are read from safetensors, and code in the folder is not run.
+
+    Raises:
+        InputError: without the library, and for a folder that it cannot load or that embeds nothing.
     """
     require("sentence_transformers", "st", f"{folder}:")
-    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
     try:
@@ -117,10 +132,11 @@ def sentence_transformers_folder(
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True},
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, AssertionError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{folder}: sentence-transformers cannot load it ({reason:.150})") from None
+    except Exception as error:  # a damaged folder raises errors of many kinds
+        raise InputError(f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})") from None
+    width = model.get_sentence_embedding_dimension()
+    if width is None:
+        raise InputError(f"{folder}: none of its modules embeds; expected a whole folder of sentence-transformers")
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     fingerprint = short_hash(*(f"{path.relative_to(folder)}={sha256(path)}" for path in files))
-    width = model.get_sentence_embedding_dimension()
     return LibraryModel(model, fingerprint, width, batch_size=batch_size, show_progress_bar=show_progress)

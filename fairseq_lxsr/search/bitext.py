@@ -10,10 +10,10 @@ import numpy as np
 
 from fairseq_lxsr.atomic import atomic_write, check_writable
 from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
-from fairseq_lxsr.embeddings import Encoder, Reranker, Text, embed, score_name, width_of
+from fairseq_lxsr.embeddings import Encoder, Reranker, Text, check_same_width, embed, score_name, width_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import sha256
-from fairseq_lxsr.lines import is_blank, read_lines
+from fairseq_lxsr.lines import is_blank, one_line, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
 from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
 
@@ -154,25 +154,30 @@ def mine_files(
 
 
 def write_pairs(output: Path, pairs: MinedPairs, source: Sequence[str], target: Sequence[str]) -> None:
-    """Write `score<TAB>source<TAB>target` for each pair."""
+    """Write `score<TAB>source<TAB>target` for each pair, sentences with single blanks alone."""
     with atomic_write(output) as stream:
         for score, i, j in zip(pairs.scores.tolist(), pairs.source.tolist(), pairs.target.tolist(), strict=True):
-            stream.write(f"{score:.6f}\t{_cell(source[i])}\t{_cell(target[j])}\n")
+            stream.write(f"{score:.6f}\t{one_line(source[i])}\t{one_line(target[j])}\n")
 
 
 def _check(source: Distinct, target: Distinct, options: Mining) -> None:
     """Check early what would otherwise be refused after hours of work."""
-    if source.width != target.width:
-        raise InputError(
-            f"embeddings of {source.side.path} are {source.width} wide and those of {target.side.path} {target.width}; "
-            "expected the same model for both"
-        )
+    check_same_width(source.width, target.width, (source.side.path, target.side.path))
+    check_choices(options)
     for texts in (source, target):
         check_k(options.k, len(texts.lines), texts.side.path)
     if options.rerank:
         if source.side.encoder.fingerprint != target.side.encoder.fingerprint:
             raise InputError("rerank with a model for each language; expected one, whose pieces share a table")
         Reranker(source.side.encoder, options.rerank).check_depth(options.k)
+
+
+def check_choices(options: Mining) -> None:
+    """Check the options that have a few values.
+
+    Raises:
+        InputError: for a value that is none of them.
+    """
     choices = (
         ("retrieval", options.retrieval, RETRIEVALS),
         ("margin", options.margin, MARGINS),
@@ -207,10 +212,6 @@ def distinct_lines(side: Side) -> Distinct:
     lines, numbers = list(first), np.array(list(first.values()))
     width = width_of(side.encoder, Text(lines[:1], side.language, str(side.path), numbers[:1], total))
     return Distinct(side, lines, numbers, total, width, settings)
-
-
-def _cell(sentence: str) -> str:
-    return sentence.replace("\t", " ")
 
 
 def embed_distinct(path: Path, texts: Distinct, show_progress: bool = False) -> np.ndarray:

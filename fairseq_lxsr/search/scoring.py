@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Encoder, Text
+from fairseq_lxsr.embeddings import Encoder, Text, check_same_width
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.retrieval import margin_scores, nearest_neighbours, neighbourhood
 from fairseq_lxsr.retrieval.neighbours import FloatArray
@@ -52,8 +52,13 @@ class PairEncoder:
         return rows / np.where(norms > 0, norms, 1)
 
     def score(self, vectors: Two, means: Two, margin: str) -> FloatArray:
-        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a zero row scores 0."""
+        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a zero row scores 0.
+
+        Raises:
+            InputError: for sides of two widths.
+        """
         source, target = vectors
+        check_same_width(source.shape[1], target.shape[1], ("the sources", "the targets"))
         scores = margin_scores(np.einsum("nd,nd->n", source, target), *means, margin)
         lost = ~(source.any(axis=1) & target.any(axis=1))
         self.lost += int(lost.sum())

@@ -53,6 +53,12 @@ def test_the_text_beside_the_scores(folder, output):
     assert all(re.fullmatch(r"-?[01]\.\d{6}", one) for one in scores)
 
 
+def test_a_sentence_of_a_file_is_one_cell(folder):
+    (folder / "odd").write_text("a\tb\u2028c\rd\n", encoding="utf-8")
+    done = score(folder, "--source", folder / "odd", "--target", folder / "odd", "--output", "-")
+    assert done.stdout.splitlines() == ["1.000000\ta b c d\ta b c d"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,9 +9,11 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import random_model
 import toy
@@ -19,7 +21,7 @@ from conftest import lxsr_here, refused
 
 from fairseq_lxsr.cluster import Cluster, Corpus, IndexOptions, connect, index_shards, mine_shards
 from fairseq_lxsr.cluster.workers import Workers
-from fairseq_lxsr.embeddings import index_path
+from fairseq_lxsr.embeddings import StoredEmbeddings, index_path, width_of
 from fairseq_lxsr.errors import InputError
 
 ray = pytest.importorskip("ray")
@@ -177,6 +179,22 @@ def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
     assert "8 shards (16 were there)" in again
     again = mine(work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work").stdout
     assert "8 shards (8 were there)" in again  # another k takes other neighbours of the same embeddings
+
+
+@pytest.mark.usefixtures("shared")
+def test_what_cannot_be_mined_is_refused_before_any_work(work, tmp_path):
+    refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9")
+    (tmp_path / "empty").write_text("\n")
+    refused(mine(work, tmp_path / "o", *RAY, "--source", tmp_path / "empty", check=False), "empty: no text in it")
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    for name, width in (("en", 3), ("fr", 4)):
+        np.save(stored / f"text.{name}.npy", np.ones((LINES, width), np.float32))
+    corpora = [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
+    here = SimpleNamespace(model="m", width_of=partial(width_of, StoredEmbeddings(stored)))
+    with pytest.raises(InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"):
+        mine_shards(*corpora, tmp_path / "o", here, 30)
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
 
 
 @pytest.mark.usefixtures("shared")

@@ -138,6 +138,20 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         read_embeddings(tmp_path / name, raw_width=0)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [[[1.0, 2], [3]], [[1.0, 2], None, [3, 4, 5, 6]], [[1.0, 2], [None, 3]], [1.0, 2], [], [[], []], [["a"]]],
+    ids=str,
+)
+def test_a_column_of_other_than_lists_of_one_length_is_refused(tmp_path, column):
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"embeddings": column}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"x\.parquet: "):
+        read_embeddings(tmp_path / "x.parquet")
+
+
 @pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8"])
 def test_embeddings_of_another_byte_order_are_converted(tmp_path, dtype):
     rows = np.arange(12).reshape(4, 3) / 4
@@ -193,6 +207,34 @@ def test_folders_that_do_not_load_are_refused(bert, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'fairseq-lxsr\[st\]'"):
         sentence_transformers_folder(bert)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("modules.json", "5"),
+        ("modules.json", "[1]"),
+        ("config.json", '{"model_type": "bert", "hidden_size": "x"}'),
+        ("config_sentence_transformers.json", "[]"),
+        ("1_Pooling/config.json", '{"what": 3}'),
+    ],
+)
+def test_damaged_folders_are_refused(bert, tmp_path, name, content):
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(str(bert), device="cpu").save(str(tmp_path / "st"))
+    (tmp_path / "st" / name).write_text(content)
+    with pytest.raises(InputError, match=r"st: sentence-transformers cannot load it \(."):
+        sentence_transformers_folder(tmp_path / "st", device="cpu")
+
+
+def test_a_folder_that_embeds_nothing_is_refused(tmp_path):
+    modules = pytest.importorskip("sentence_transformers.models")
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(modules=[modules.Normalize()], device="cpu").save(str(tmp_path / "st"))
+    with pytest.raises(InputError, match="st: none of its modules embeds"):
+        sentence_transformers_folder(tmp_path / "st", device="cpu")
 
 
 def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):

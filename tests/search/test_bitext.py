@@ -10,8 +10,9 @@ from kills import every_kill
 from fairseq_lxsr.embeddings import ByLanguage, StoredEmbeddings
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.retrieval import mine, nearest_neighbours
+from fairseq_lxsr.retrieval import MinedPairs, mine, nearest_neighbours
 from fairseq_lxsr.search import Mining, Side, mine_files
+from fairseq_lxsr.search.bitext import write_pairs
 
 WORK = {f"{name}.npy{end}" for name in ("source", "target", "forward", "backward") for end in ("", ".json")} | {
     ".lxsr-work"
@@ -74,6 +75,12 @@ def test_pairs_are_those_of_mine(sides, tmp_path):
     ]
     np.testing.assert_allclose([float(score) for score, *_ in rows], expected.scores, atol=1e-5)
     assert sum(a[2:] == b[2:] for _, a, b in rows) > 0.9 * len(rows) > 40
+
+
+def test_a_sentence_is_one_cell(tmp_path):
+    pairs = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
+    write_pairs(tmp_path / "out.tsv", pairs, ["a\rb\u2028c"], ["d\te\x85 f"])
+    assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 
 @pytest.mark.parametrize("crash_at", range(1, 8))

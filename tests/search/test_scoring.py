@@ -82,6 +82,19 @@ def test_empty_sides_score_nothing(among):
     assert encode.lost == 2
 
 
+@pytest.mark.parametrize("among", [False, True])
+def test_sides_of_two_widths_are_refused(among):
+    class ByLanguage(Numbers):
+        def embed(self, text, counts=None):
+            return super().embed(text)[:, : 5 if text.language == "fr" else 8]
+
+    encode = PairEncoder(ByLanguage(), ("en", "fr"))
+    with pytest.raises(
+        InputError, match=r"sources are 8 wide and those of the targets 5|queries are 8 wide and candidates 5"
+    ):
+        next(score_pairs_among_themselves(lambda: PAIRS, encode) if among else score_pairs(PAIRS, encode))
+
+
 def test_too_few_neighbours():
     with pytest.raises(InputError, match="k is 4; expected 1 to 2"):
         next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))
