@@ -87,7 +87,7 @@ def embed_shards(
                 yield tasks[-1]
 
     done = 0
-    with work_folder(folder):
+    with work_folder(folder, "embed"):
         numbered = enumerate(blocks(enumerate(lines), rows))
         if layout.dtype == "int8":
             done += len(list(workers.run(missing(islice(numbered, 1), settings))))

@@ -97,7 +97,7 @@ def index_shards(
             if not shards[-1].stem.is_dir():
                 yield IndexShard(shards[-1], options, embedder)
 
-    with work_folder(folder):
+    with work_folder(folder, "index"):
         done = sum(1 for _ in workers.run(missing()))
         if not shards:
             raise InputError("no text to index; expected one sentence a line")

@@ -186,10 +186,11 @@ def mine_shards(
     check_choices(options)
     for corpus in (source, target):
         _check_count(corpus, options.k)
-    check_same_width(*(workers.width_of(_first(corpus)) for corpus in (source, target)), (source.path, target.path))
+    width, other = (workers.width_of(_first(corpus)) for corpus in (source, target))
+    check_same_width(width, other, (source.path, target.path))
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
-    with work_folder(folder, keep=work is not None):
+    with work_folder(folder, "mine", keep=work is not None):
         sides: list[list[EmbedDistinct]] = [[], []]
         done = sum(1 for _ in workers.run(_embeddings(folder, (source, target), sides, options, workers.model, rows)))
         ways = [_searches(one, other, options) for one, other in (sides, sides[::-1])]

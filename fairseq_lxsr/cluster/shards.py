@@ -91,7 +91,7 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], done: str = "
 
 
 def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]) -> None:
-    """Write the list of the shards, and remove shards of earlier runs and the text of all.
+    """Write the list of the shards, and remove shards of earlier runs, the text of all, and what killed workers left.
 
     Args:
         folder: folder of the output.
@@ -103,8 +103,9 @@ def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, di
         stream.write(json.dumps({"version": MANIFEST_VERSION, **about, "shards": rows}, indent=2) + "\n")
     kept = {shard.stem.name for shard, _ in shards}
     for path in folder.iterdir():
-        found = NAME.match(path.name)
-        if found and (found[0] not in kept or path.name == f"{found[0]}.txt"):
+        found = NAME.match(path.name.removeprefix("."))
+        is_hidden = path.name.startswith(".")  # until it is complete
+        if found and (is_hidden or found[0] not in kept or path.name == f"{found[0]}.txt"):
             if path.is_dir():
                 shutil.rmtree(path)
             else:

@@ -131,7 +131,7 @@ def mine_files(
     _check(left, right, options)
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
-    with work_folder(folder, keep=work is not None):
+    with work_folder(folder, "mine", keep=work is not None):
         one = embed_distinct(folder / "source.npy", left, show_progress)
         other = embed_distinct(folder / "target.npy", right, show_progress)
         settings = {"k": options.k, "source": left.settings, "target": right.settings, **options.special}

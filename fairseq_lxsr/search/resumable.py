@@ -103,11 +103,12 @@ def _opened(path: Path, mode: str, rows: Rows) -> np.memmap | None:
 
 
 @contextlib.contextmanager
-def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
+def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     """Lock a work folder inside the block; the folder is new or from an earlier run.
 
     Args:
         folder: the work folder.
+        verb: of the command; a folder of another one is refused, because a run removes what it does not need.
         keep: keep the folder when the work is done. Where the work fails, the folder is kept if anything is in it that
             another run can resume from.
 
@@ -115,10 +116,10 @@ def work_folder(folder: Path, keep: bool = True) -> Iterator[None]:
         InputError: for a folder with other content, and while another process works in it.
     """
     there, over = folder.exists(), False
-    if there and not _is_ours(folder):
+    if there and not _is_of(folder, verb):
         raise InputError(f"{folder}: exists and is no folder of this command; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).touch()  # an empty file is never half-written
+    (folder / MARKER).write_text(verb, encoding="utf-8")  # where it is interrupted, the file is empty
     try:
         with locked(folder / LOCK, folder):
             try:
@@ -147,8 +148,9 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_of(folder: Path, verb: str) -> bool:
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}
-    return not names - {LOCK} or MARKER in names
+    marker = folder / MARKER  # empty in a folder of an older version
+    return not names - {LOCK} or (MARKER in names and marker.read_text("utf-8", "replace") in ("", verb))

@@ -20,6 +20,7 @@ import toy
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr.cluster import Cluster, Corpus, IndexOptions, connect, index_shards, mine_shards
+from fairseq_lxsr.cluster.shards import finish, make_shard
 from fairseq_lxsr.cluster.workers import Workers
 from fairseq_lxsr.embeddings import StoredEmbeddings, index_path, width_of
 from fairseq_lxsr.errors import InputError
@@ -195,6 +196,24 @@ def test_what_cannot_be_mined_is_refused_before_any_work(work, tmp_path):
     with pytest.raises(InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"):
         mine_shards(*corpora, tmp_path / "o", here, 30)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_output_of_another_verb_is_not_replaced(work, tmp_path):
+    embed(work, tmp_path / "o", *RAY)
+    there = sorted(tmp_path.rglob("*"))
+    index = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--output", tmp_path / "o", *RAY
+    refused(lxsr_here(*index, check=False), "o: exists and is no folder of this command")
+    assert sorted(tmp_path.rglob("*")) == there
+
+
+def test_what_killed_workers_left_is_removed(tmp_path):
+    shard = make_shard(tmp_path / "00000", (range(1), ["a dog"]), {})
+    shard.stem.mkdir()
+    (tmp_path / f".{shard.stem.name}.another-host.77.abc.tmp").mkdir()
+    (tmp_path / ".mine").touch()
+    finish(tmp_path, {}, [(shard, {})])
+    assert {path.name for path in tmp_path.iterdir()} == {shard.stem.name, "shards.json", ".mine"}
 
 
 @pytest.mark.usefixtures("shared")

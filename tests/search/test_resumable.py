@@ -88,19 +88,30 @@ def test_what_is_no_work_of_ours_is_computed_anew(tmp_path, spoilt, content):
 
 def test_a_folder_belongs_to_one_command(tmp_path):
     for keep in (True, True, False):  # also a second time
-        with work_folder(tmp_path / "work", keep):
+        with work_folder(tmp_path / "work", "mine", keep):
             (tmp_path / "work" / "rows").touch()
             with pytest.raises(InputError, match=rf"work: another run works in it \(process {os.getpid()} on"):
-                work_folder(tmp_path / "work").__enter__()
+                work_folder(tmp_path / "work", "mine").__enter__()
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("mine")
     for folder in (tmp_path, tmp_path / "mine.txt"):
         with (
             pytest.raises(InputError, match="exists and is no folder of"),
-            work_folder(folder, keep=False),
+            work_folder(folder, "mine", keep=False),
         ):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_folder_of_another_verb_is_refused(tmp_path):
+    with work_folder(tmp_path / "work", "embed"):
+        (tmp_path / "work" / "rows").touch()
+    with pytest.raises(InputError, match="work: exists and is no folder of this command"):
+        work_folder(tmp_path / "work", "index").__enter__()
+    assert (tmp_path / "work" / "rows").exists()
+    (tmp_path / "work" / ".lxsr-work").write_text("")  # of an older version, or interrupted
+    with work_folder(tmp_path / "work", "index"):
+        pass
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -113,12 +124,12 @@ def test_a_failure_leaves_what_can_be_resumed_and_nothing_else(tmp_path, keep, c
             raise ZeroDivisionError
         return 1
 
-    with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "work", keep):
+    with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "work", "mine", keep):
         resumable_array(tmp_path / "work" / "x.npy", ROWS, fail, block=10)
     assert {path.name for path in tmp_path.rglob("*")} == left
 
 
 def test_a_folder_that_was_there_stays_after_a_failure(tmp_path):
-    with pytest.raises(ZeroDivisionError), work_folder(tmp_path):
+    with pytest.raises(ZeroDivisionError), work_folder(tmp_path, "mine"):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
