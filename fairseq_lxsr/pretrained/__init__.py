@@ -11,6 +11,7 @@ from fairseq_lxsr.model_files import CONFIG_FILE, FILES, read_config
 
 MODELS = Path(__file__).parent  # each folder in it is a model
 CARD_FILE = "README.md"  # it has the licences of the training text
+PATIENCE = 3_600  # seconds to wait for another process that fetches the same archive
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ADDRESS = re.compile(
     r"(?P<url>https?://[^#\s]+/(?P<name>[\w-][\w.-]*)(?P<ending>\.tar\.gz|\.tgz|\.zip)(\?[^#\s]*)?)"
@@ -62,9 +63,10 @@ def _fetched(address: str) -> Path:
     folder, archive = cache / parts["name"], cache / f"archive{parts['ending'].lower()}"
     restore_folder(folder)
     if not folder.is_dir():
-        with locked(cache / "lock", cache):
-            download(parts["url"], archive, checksum=parts["checksum"])
-            _unpack(archive, folder, parts["url"])
+        with locked(cache / ".lock", cache, PATIENCE):  # hidden, because an archive has any other name
+            if not folder.is_dir():  # another process may have fetched it meanwhile
+                download(parts["url"], archive, checksum=parts["checksum"])
+                _unpack(archive, folder, parts["url"])
     return folder
 
 
@@ -74,11 +76,12 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
 
     try:
         with atomic_folder(folder, CONFIG_FILE) as work:
-            unpack(archive, {name: work / name for name in (*FILES, CARD_FILE)})
-            read_config(work)
-    except InputError as error:
-        reason = str(error).removeprefix(f"{archive}: ").replace(f"{work}{os.sep}", "")
-        raise InputError(f"{url}: not a model folder ({reason})") from None
+            try:
+                unpack(archive, {name: work / name for name in (*FILES, CARD_FILE)})
+                read_config(work)
+            except InputError as error:
+                reason = str(error).removeprefix(f"{archive}: ").replace(f"{work}{os.sep}", "")
+                raise InputError(f"{url}: not a model folder ({reason})") from None
     finally:
         archive.unlink(missing_ok=True)
 

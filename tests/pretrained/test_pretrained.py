@@ -4,6 +4,7 @@ import hashlib
 import io
 import shutil
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,21 @@ def test_an_archive_is_fetched_once(made, server, tmp_path):
     lxsr_here("index", "--model", model, *options, "--output", tmp_path / "index")
     lxsr_here("index", "--model", f"en={model}", "--lang", "en", *options, "--output", tmp_path / "other")
     assert len(server.requests) == 2
+
+
+def test_two_that_need_an_archive_at_once_fetch_it_once(made, server):
+    model = address(server, packed(made))
+    with ThreadPoolExecutor(2) as threads:
+        folders = set(threads.map(pretrained.find_model, [model] * 2))
+    assert len(folders) == len(server.requests) == 1
+
+
+def test_names_that_the_cache_has_already(made, server, tmp_path):
+    assert pretrained.find_model(address(server, packed(made), "lock.tar.gz")).name == "lock"
+    model = address(server, packed(made), "taken.tar.gz")
+    (tmp_path / "cache" / "fairseq-lxsr" / "models" / model[-64:] / "taken").touch()
+    with pytest.raises(InputError, match=r"taken: exists and has no config\.json"):
+        pretrained.find_model(model)
 
 
 @pytest.mark.parametrize(
