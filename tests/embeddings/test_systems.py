@@ -228,6 +228,15 @@ def test_damaged_folders_are_refused(bert, tmp_path, name, content):
         sentence_transformers_folder(tmp_path / "st", device="cpu")
 
 
+def test_an_error_without_a_message_is_named_by_its_type(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError
+
+    monkeypatch.setattr(pytest.importorskip("sentence_transformers"), "SentenceTransformer", refuse)
+    with pytest.raises(InputError, match=r"cannot load it \(AssertionError\)"):
+        sentence_transformers_folder(tmp_path)
+
+
 def test_a_folder_that_embeds_nothing_is_refused(tmp_path):
     modules = pytest.importorskip("sentence_transformers.models")
     from sentence_transformers import SentenceTransformer
