@@ -40,6 +40,18 @@ def check_writable(path: Path) -> None:
         raise _NothingWrittenError
 
 
+def reserve(stream: IO, size: int) -> None:
+    """Give an open file its size in bytes, because writing to a mapped file on a full disk would kill the process.
+
+    Raises:
+        OSError: for a full disk, where the system can say so.
+    """
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        os.posix_fallocate(stream.fileno(), 0, size)
+    else:
+        stream.truncate(size)
+
+
 class _NothingWrittenError(Exception):
     """Ends a write before the file has its name."""
 

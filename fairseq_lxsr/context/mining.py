@@ -1,7 +1,6 @@
 """Mining of similar sentences of two languages from random draws (Wang et al., stage 2a)."""
 
 import itertools
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.atomic import naming
+from fairseq_lxsr.atomic import naming, reserve
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.lines import Lines
@@ -41,8 +40,8 @@ class Embedded:
 
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
         self.encoder, self.sentences, self.dtype = encoder, sentences, dtype
-        with naming(file), open(file, "wb") as stream:  # a full disk fails here; later it would kill the process
-            os.posix_fallocate(stream.fileno(), 0, len(sentences) * encoder.embed_dim * np.dtype(np.float32).itemsize)
+        with naming(file), open(file, "wb") as stream:
+            reserve(stream, len(sentences) * encoder.embed_dim * np.dtype(np.float32).itemsize)
         self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.embed_dim))
         self.known = np.zeros(len(sentences), dtype=bool)
 

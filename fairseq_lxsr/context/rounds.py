@@ -124,9 +124,11 @@ class Rounds:
             for language, lines in texts.items()
         }
         seed = config.seed * 1000 + int(name.removeprefix("round"))
-        pairs, seconds = mine_draws(embedded, config.draw, config.best, config.pairs, seed)
-        for file in files.values():
-            file.unlink()
+        try:
+            pairs, seconds = mine_draws(embedded, config.draw, config.best, config.pairs, seed)
+        finally:
+            for file in files.values():
+                file.unlink()
         report = {
             "round": name,
             "model": str(model),
@@ -211,7 +213,7 @@ class Rounds:
                 raise InputError(f"{path}: not the options of an earlier run ({error!r}); take another work") from None
             may_change = MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
             for name in sorted(now.keys() - may_change):
-                if before.get(name) != now[name]:
+                if not _same(before.get(name), now[name]):
                     raise InputError(
                         f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
                         "another work"
@@ -224,6 +226,11 @@ class Rounds:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
             read_config(find_model(self.config.start_model))
+
+
+def _same(before: Any, now: Any) -> bool:
+    """Whether an option is as before; the order of the languages, which take turns, is a part of it."""
+    return before == now and (not isinstance(now, dict) or list(before) == list(now))
 
 
 def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from math import isfinite
 
 import numpy as np
 import plotly.graph_objects as go
 
 from fairseq_lxsr.report.markup import Cell, Chart, named
-from fairseq_lxsr.report.sample import Sample
+from fairseq_lxsr.report.sample import BUCKETS, Sample
 from fairseq_lxsr.report.training_log import Curves
 
 COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
-LOSSES = ("loss", "gen", "align", "sim")
+# of all criterions: the whole, then its parts
+LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negative")
 LAYOUT = {
     "template": "plotly_white",
     "margin": {"l": 65, "r": 15, "t": 10, "b": 45},
@@ -31,8 +33,8 @@ def short(text: str) -> str:
 
 
 def loss_chart(logs: Sequence[Curves]) -> Chart:
-    """Draw the loss terms over updates, dashed on validation text."""
-    return _curves("Loss per pair", logs, LOSSES, is_loss=True)
+    """Draw the loss and its terms over updates, dashed on validation text."""
+    return _curves("Loss", logs, LOSSES, is_loss=True)
 
 
 def accuracy_chart(logs: Sequence[Curves]) -> Chart:
@@ -44,10 +46,13 @@ def accuracy_chart(logs: Sequence[Curves]) -> Chart:
 def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: bool) -> Chart:
     figure = go.Figure(layout=LAYOUT)
     rows: list[tuple[Cell, ...]] = []
+    left_out = 0
     for number, (log, name) in enumerate((log, name) for log in logs for name in names):
         colour = COLOURS[number % len(COLOURS)]
         for kind, curves, dash in (("training", log.train, "solid"), ("validation", log.valid, "dash")):
-            points = [(update, value) for update, value in curves.get(name, {}).items() if value > 0 or not is_loss]
+            found = sorted(curves.get(name, {}).items())  # a log of several runs goes back
+            points = [(update, value) for update, value in found if isfinite(value) and (value > 0 or not is_loss)]
+            left_out += sum(not isfinite(value) for _, value in found)
             if not points:
                 continue
             label = f"{name} ({kind})" if len(logs) == 1 else f"{log.name}: {name} ({kind})"
@@ -61,8 +66,9 @@ def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: b
     figure.update_yaxes(type="log" if is_loss else "linear", title="loss (logarithmic scale)" if is_loss else "share")
     spoken = [f"{row[0]} goes from {row[3]:.3g} to {row[5]:.3g}" for row in rows[:SPOKEN_CURVES]]
     more = f"; {len(rows) - len(spoken)} more in the table" if len(rows) > len(spoken) else ""
+    diverged = f" {left_out} values are not finite and not drawn: the training diverged." if left_out else ""
     head = ("curve", "points", "last update", "first", "lowest" if is_loss else "highest", "last")
-    return Chart(title, figure, f"{'; '.join(spoken)}{more}.", head, rows, digits=3)
+    return Chart(title, figure, f"{'; '.join(spoken)}{more}.{diverged}", head, rows, digits=3)
 
 
 def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart:
@@ -104,7 +110,7 @@ def length_chart(sample: Sample) -> Chart:
         rows += [(name, bucket, count, accuracy) for bucket, count, accuracy in measured]
         worst, best = min(measured, key=lambda row: row[2]), max(measured, key=lambda row: row[2])
         spoken.append(f"{name}: from {worst[2]:.1f} percent ({worst[0]} words) to {best[2]:.1f} ({best[0]} words)")
-    figure.update_xaxes(title="words", type="category")
+    figure.update_xaxes(title="words", type="category", categoryorder="array", categoryarray=BUCKETS)
     figure.update_yaxes(title="percent", range=[0, 100])
     title = "Queries whose nearest neighbour is the translation, by words"
     return Chart(title, figure, "; ".join(spoken) + ".", ("direction", "words", "queries", "percent"), rows)

@@ -82,13 +82,14 @@ def _metadata(training: dict[str, Any]) -> str:
 
 
 def _head(folder: str | Path) -> str:
-    return f"""# {Path(folder).name}
+    name = Path(folder).resolve().name  # of `.` too
+    return f"""# {name}
 
 Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
 
     from fairseq_lxsr import SentenceEncoder
 
-    encoder = SentenceEncoder.from_pretrained("{Path(folder).name}")
+    encoder = SentenceEncoder.from_pretrained("{name}")
     embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
 """
 

@@ -12,6 +12,7 @@ from fairseq_lxsr.retrieval import nearest_neighbours, normalise_rows
 from fairseq_lxsr.retrieval.neighbours import FloatArray
 
 LENGTHS = (1, 4, 8, 12, 16, 24, 32)  # smallest number of words of a bucket
+BUCKETS = [*(f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1]}+"]
 HEATMAP_PAIRS, MAP_PAIRS, ERRORS = 40, 150, 25
 MIN_PAIRS = 10
 
@@ -103,11 +104,10 @@ def _direction(name: str, queries, candidates, query_rows: FloatArray, candidate
     hits = same[found[:, 0]] == same
     words = np.array([len(query.split()) for query in queries])
     bucket = np.searchsorted(LENGTHS, words, side="right") - 1
-    names = [f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)] + [f"{LENGTHS[-1]}+"]
     used = [b for b in range(len(LENGTHS)) if (bucket == b).any()]
     return Direction(
         name,
-        [names[b] for b in used],
+        [BUCKETS[b] for b in used],
         [int((bucket == b).sum()) for b in used],
         [float(100 * hits[bucket == b].mean()) for b in used],
     )

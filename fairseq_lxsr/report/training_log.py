@@ -11,7 +11,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.lines import read_lines
 from fairseq_lxsr.stored import parse_json
 
-VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?[0-9.]+(?:e-?[0-9]+)?)(?=[,\s|]|$)")
+VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?(?:[0-9.]+(?:e-?[0-9]+)?|inf|nan))(?=[,\s|]|$)")
 VALID_PREFIX = "valid_"
 LIMIT = 2**53  # limit of the number of updates
 

@@ -1,7 +1,6 @@
 """Arrays that are computed block by block on disk; after an interruption finished blocks are not computed again."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tqdm import tqdm
 
-from fairseq_lxsr.atomic import naming
+from fairseq_lxsr.atomic import naming, reserve
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.locks import locked
 from fairseq_lxsr.stored import Record, difference, open_array
@@ -74,8 +73,7 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
     array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
         with naming(partial), open(partial, "r+b") as stream:
-            if hasattr(os, "posix_fallocate"):  # not on macOS
-                os.posix_fallocate(stream.fileno(), 0, partial.stat().st_size)
+            reserve(stream, partial.stat().st_size)
     except OSError:
         partial.unlink()
         raise

@@ -30,6 +30,9 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
     Rounds(config, pytest.fail)._check_record()
     with pytest.raises(InputError, match="begun with both_samples False, not True"):
         Rounds(replace(config, both_samples=True), pytest.fail)._check_record()
+    turned = dict(reversed(config.documents.items()))  # the languages take turns in this order
+    with pytest.raises(InputError, match="begun with documents"):
+        Rounds(replace(config, documents=turned), pytest.fail)._check_record()
 
 
 @pytest.mark.parametrize(("both", "samples", "flags"), [(False, 5, ()), (True, 10, ("--both-samples",))])

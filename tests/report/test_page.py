@@ -172,7 +172,7 @@ def test_in_a_browser(browser, page, size):
         hovered = tab.text_content(".hoverlayer .hovertext")
     assert messages == []
     assert outside == []
-    for expected in ("A run <script>", "Loss per pair", "en → fr", "75.0", "model:abc", CAUTION, "Errors to read"):
+    for expected in ("A run <script>", "Loss", "en → fr", "75.0", "model:abc", CAUTION, "Errors to read"):
         assert expected in text
     assert len(drawn) == 6
     assert all(0.5 * min(width, 1000) < value <= width for value in drawn)
@@ -230,4 +230,4 @@ def test_keyboard_and_labels_in_the_drawn_page(browser, page):
     assert all(". " in label for label in labels)
     assert set(hidden) == {"true"}
     assert nameless == 0
-    assert reached == "Loss per pair: as a table"
+    assert reached == "Loss: as a table"

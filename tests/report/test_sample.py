@@ -5,6 +5,7 @@ import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.report import look_at
+from fairseq_lxsr.report.figures import length_chart
 
 SOURCE = ["one", "a b c d", "two", "three words now", *(f"s{i}" for i in range(8))]
 TARGET = ["un", "a b c d e", "deux", "trois mots là", *(f"t{i}" for i in range(8))]
@@ -19,6 +20,7 @@ def test_accuracy_by_length_and_errors():
     assert (forward.name, forward.buckets, forward.counts) == ("en->fr", ["1-3", "4-7"], [11, 1])
     assert forward.accuracy == pytest.approx([100 * 10 / 11, 100])
     assert backward.accuracy == [100, 100]
+    assert list(length_chart(sample).figure.layout.xaxis.categoryarray)[:3] == ["1-3", "4-7", "8-11"]
     (error,) = sample.errors
     assert (error.query, error.found, error.wanted, error.rank) == ("one", "deux", "un", 2)
     assert (error.found_cosine, error.wanted_cosine) == pytest.approx((0.8, 0.6))
