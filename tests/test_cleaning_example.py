@@ -66,7 +66,7 @@ def test_precision_and_recall(dirty, monkeypatch, capsys):
 def test_filter_of_opuscleaner_runs_a_command_of_ours():
     filters = json.loads((FOLDER / "filters" / "lxsr.json").read_text())
     pipeline = json.loads((FOLDER / "opuscleaner.filters.json").read_text())
-    assert filters["command"].endswith("lxsr score --model $MODEL")
+    assert filters["command"].endswith('lxsr score --model "$MODEL"')
     assert pipeline["filters"][0]["parameters"].keys() == filters["parameters"].keys()
 
 

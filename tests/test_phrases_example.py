@@ -21,6 +21,18 @@ def test_words_are_linked_where_each_is_the_nearest_of_the_other(example):
     assert example.link(cosines) == [0, 2, -1]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("l\u2019eau, d'or", ["l\u2019", "eau", "d'", "or"]),
+        ("de\u0301ja\u0300 vu", ["de\u0301ja\u0300", "vu"]),  # decomposed
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+    ],
+)
+def test_marks_belong_to_their_letters(example, text, words):
+    assert example.WORD.findall(text) == words
+
+
 def test_of_equal_words_the_nearer_place_is_linked(example):
     cosines = np.array([[0.9, 0.0, 0.9], [0.0, 0.9, 0.0], [0.9, 0.0, 0.9]])
     assert example.link(cosines) == [0, 1, 2]

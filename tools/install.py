@@ -6,6 +6,7 @@ Plain syntax on purpose: an old Python must get as far as the sentence that says
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,10 +44,10 @@ def check_python():
 
 
 def check_machine():
-    if not any(
-        shutil.which(name) for name in ([os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"])
-    ):
-        stop("no C++ compiler found (looked for c++, g++, clang++); install one, for example apt install g++")
+    named = shlex.split(os.environ.get("CXX", ""))[:1]  # its first word: CXX="ccache g++"
+    compilers = named or ["c++", "g++", "clang++"]
+    if not any(map(shutil.which, compilers)):
+        stop("no C++ compiler found (looked for %s); install one, for example apt install g++" % ", ".join(compilers))
     import sysconfig
 
     header = os.path.join(sysconfig.get_paths()["include"], "Python.h")

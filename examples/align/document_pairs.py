@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.lines import is_blank, read_lines
 from fairseq_lxsr.retrieval import MinedPairs, mine, normalise_rows, one_to_one
 
@@ -82,12 +83,17 @@ def read_documents(path: Path) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="of `lxsr export folder`")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="of `lxsr export folder`, or lxsr-nine")
     for side in ("source", "target"):
         parser.add_argument(f"--{side}", type=Path, required=True, metavar="FILE", help=".gz too")
     parser.add_argument("--score", choices=SCORES, default="bimax", help="default: bimax")
     parser.add_argument("--aligned", action="store_true")
     args = parser.parse_args()
+    with exit_on_input_error("document_pairs.py"):
+        pair_documents(parser, args)
+
+
+def pair_documents(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     encoder = SentenceEncoder.from_pretrained(args.model)
     sides = [read_documents(path) for path in (args.source, args.target)]
     for path, side in zip((args.source, args.target), sides, strict=True):

@@ -9,13 +9,29 @@ import argparse
 from ast import literal_eval
 from pathlib import Path
 
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.lines import is_blank, read_lines
+
+
+def with_text(rows: list[int], lines: list[str]) -> list[int]:
+    """Leave out rows without text, which would end a document."""
+    return [row for row in rows if not is_blank(lines[row])]
 
 
 def cut(source: Path, target: Path, gold: Path, count: int) -> tuple[list[list[str]], list[list[str]]]:
-    """The documents of both sides, in order; sentences that do not fill a document are left out."""
+    """The documents of both sides, in order; sentences that do not fill a document are left out.
+
+    Raises:
+        InputError: for gold groups that are no rows of both files.
+    """
     sides = [list(read_lines(path)) for path in (source, target)]
-    groups = [[literal_eval(rows) for rows in line.split(":")[:2]] for line in read_lines(gold)]
+    try:
+        groups = [
+            [with_text(literal_eval(rows), lines) for rows, lines in zip(line.split(":")[:2], sides, strict=True)]
+            for line in read_lines(gold)
+        ]
+    except (ValueError, SyntaxError, TypeError, IndexError) as error:
+        raise InputError(f"{gold}: {error}; expected rows of {source.name} and {target.name}: [0, 1]:[0]") from None
     whole = [group for group in groups if all(group)]
     starts = range(0, len(whole) - count + 1, count)
     documents = (
@@ -32,6 +48,11 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=2, metavar="N")
     parser.add_argument("--output", required=True, metavar="PREFIX")
     args = parser.parse_args()
+    with exit_on_input_error("make_documents.py"):
+        write(parser, args)
+
+
+def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if len({len(files) for files in (args.source, args.target, args.gold)}) != 1:
         parser.error("--source, --target and --gold name different numbers of files")
     texts: list[list[str]] = [[], []]

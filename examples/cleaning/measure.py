@@ -9,14 +9,24 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
+from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.lines import read_lines
 
 
 def kept_rows(dirty: list[str], kept: list[str]) -> list[int]:
-    """Rows of the dirty corpus that were kept; a pair that occurs twice is the first one that is left."""
+    """Rows of the dirty corpus that were kept; a pair that occurs twice is the first one that is left.
+
+    Raises:
+        InputError: for a line that is not left in it.
+    """
     rows, start = [], 0
     for line in kept:
-        row = dirty.index(line, start)
+        try:
+            row = dirty.index(line, start)
+        except ValueError:
+            raise InputError(
+                f"{line!r:.60}: not in the dirty corpus, or not in its order; expected a part of it"
+            ) from None
         rows.append(row)
         start = row + 1
     return rows
@@ -27,6 +37,11 @@ def main() -> None:
     parser.add_argument("kept", nargs="+", type=Path, metavar="FILE.tsv")
     parser.add_argument("--dirty", type=Path, required=True, metavar="PREFIX")
     args = parser.parse_args()
+    with exit_on_input_error("measure.py"):
+        show(args)
+
+
+def show(args: argparse.Namespace) -> None:
     dirty, labels = (list(read_lines(f"{args.dirty}.{end}")) for end in ("tsv", "labels"))
     counts = Counter(labels)
     faults = sorted(counts.keys() - {"true"})

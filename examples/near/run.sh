@@ -18,7 +18,7 @@ OPTIONS=("$@")
 # half NAME [option of lxsr train ...]: checkpoints and model folder in WORK/NAME
 half() {
     lxsr train "$WORK/data-bin" --recipe best --max-update $((UPDATES / 2)) --disable-validation --save-dir "$WORK/$1/checkpoints" \
-        "${@:2}" "${OPTIONS[@]}"
+        "${@:2}" ${OPTIONS[@]+"${OPTIONS[@]}"}
     lxsr export folder --checkpoint "$WORK/$1/checkpoints/checkpoint_last.pt" --output "$WORK/$1/model"
 }
 

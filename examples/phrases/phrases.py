@@ -9,6 +9,8 @@ the other way round (Koehn, Och and Marcu 2003). Words are what stands between s
 
 import argparse
 import re
+import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
@@ -23,7 +25,9 @@ from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import normalise_rows
 
-WORD = re.compile(r"\w+['\u2019]?")  # an apostrophe belongs to the word before it
+# combining marks belong to their letter, which \w does not know, and an apostrophe to the word before it
+MARKS = "".join(letter for letter in map(chr, range(sys.maxunicode)) if unicodedata.category(letter)[0] == "M")
+WORD = re.compile(rf"[\w{MARKS}]+['\u2019]?")
 LONGEST = 40  # words of a sentence that is read
 LEAST_COSINE = 0.3  # of linked words
 DISTORTION = 0.2  # taken from the cosine of the first word of one sentence with the last of the other

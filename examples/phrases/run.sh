@@ -20,7 +20,7 @@ VOCAB=${VOCAB:-16000} HELD_OUT=${HELD_OUT:-1000} UPDATES=${UPDATES:-1000}
 model() {
     lxsr prepare --work "$1" --lang-pairs "$PAIR" --vocab-size "$VOCAB" --valid-size "$HELD_OUT" "${@:2}"
     lxsr train "$1/data-bin" --recipe best --max-update "$UPDATES" --disable-validation --save-dir "$1/checkpoints" \
-        "${OPTIONS[@]}"
+        ${OPTIONS[@]+"${OPTIONS[@]}"}
     lxsr export folder --checkpoint "$1/checkpoints/checkpoint_last.pt" --output "$1/model"
     lxsr eval xsr --model "$1/model" --data "$WORK/first/corpus/$PAIR/test" --lang-pairs "$PAIR" --metric nn
 }

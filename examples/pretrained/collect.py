@@ -64,6 +64,21 @@ def collect_all(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) 
         stream.write(f"pairs: {json.dumps(found)}\n")
 
 
+def read_sources(path: Path) -> list[dict[str, Any]]:
+    """Read the table of sources.
+
+    Raises:
+        InputError: for a file that has none, or a source without a kind or pairs.
+    """
+    try:
+        sources = json.loads(path.read_text(encoding="utf-8"))["sources"]
+        if not all(source["kind"] and source["pairs"] for source in sources):
+            raise ValueError("a kind or pairs are empty")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: {error!r:.100}; expected sources, each with its kind and pairs") from None
+    return sources
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
@@ -71,7 +86,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, default=TABLE, metavar="FILE.json", help="default: of this folder")
     args = parser.parse_args()
     with exit_on_input_error("collect.py"):
-        collect_all(json.loads(args.sources.read_text(encoding="utf-8"))["sources"], args.data, args.output)
+        collect_all(read_sources(args.sources), args.data, args.output)
 
 
 if __name__ == "__main__":

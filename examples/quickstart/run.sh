@@ -23,6 +23,11 @@ UPDATES=${UPDATES:-1500} # batches of 128 pairs: 4 minutes on two cores with bfl
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --print > /dev/null # refuses what is no recipe
 WHAT=$(lxsr recipes | sed -n "s/^$RECIPE  *//p")
 
+if [ -e "$WORK/checkpoints" ] && [ ! -e "$WORK/prepare.json" ]; then # WORK may be a variable of a cluster
+    echo "run.sh: error: WORK=$WORK has checkpoints and is no folder of this command; name another WORK" >&2
+    exit 2
+fi
+
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
@@ -48,7 +53,7 @@ done
 
 step "5/5 Evaluation: is a sentence's nearest neighbour its translation? (percent)"
 TEST="$WORK/corpus/$SRC-$TGT/test"
-rm -f "$WORK"/*.jsonl
+rm -f "$WORK/untrained.jsonl" "$WORK/trained.jsonl"
 echo "untrained:"
 lxsr eval xsr --model "$WORK/model" --data "$TEST" --lang-pairs "$SRC-$TGT" --output "$WORK/untrained.jsonl" --untrained
 echo "trained:"

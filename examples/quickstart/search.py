@@ -3,17 +3,25 @@
 import sys
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import nearest_neighbours
 
 HOW_MANY = 6
 
-model, query_file, candidate_file = sys.argv[1:]
-queries, candidates = zip(*read_parallel(query_file, candidate_file), strict=True)
-encoder = SentenceEncoder.from_pretrained(model)
-shown = range(0, len(queries), -(-len(queries) // HOW_MANY))
-cosines, found = nearest_neighbours(encoder.encode([queries[i] for i in shown]), encoder.encode(candidates), k=2)
-for query, scores, neighbours in zip(shown, cosines, found, strict=True):
-    print(f"\n{queries[query]}")
-    for score, neighbour in zip(scores, neighbours, strict=True):
-        print(f"   {score:.2f}  {candidates[neighbour]}{'   <- its translation' if neighbour == query else ''}")
+
+def main(model: str, query_file: str, candidate_file: str) -> None:
+    queries, candidates = zip(*read_parallel(query_file, candidate_file), strict=True)
+    encoder = SentenceEncoder.from_pretrained(model)
+    shown = range(0, len(queries), -(-len(queries) // HOW_MANY))
+    vectors = encoder.encode([queries[i] for i in shown]), encoder.encode(candidates)
+    cosines, found = nearest_neighbours(*vectors, k=min(2, len(candidates)))
+    for query, scores, neighbours in zip(shown, cosines, found, strict=True):
+        print(f"\n{queries[query]}")
+        for score, neighbour in zip(scores, neighbours, strict=True):
+            print(f"   {score:.2f}  {candidates[neighbour]}{'   <- its translation' if neighbour == query else ''}")
+
+
+if __name__ == "__main__":
+    with exit_on_input_error("search.py"):
+        main(*sys.argv[1:])
