@@ -15,6 +15,11 @@ VOCAB=${VOCAB:-8000}     # word pieces, shared by both languages
 RECIPE=${RECIPE:-best}   # of `lxsr recipes`: best, best_64, or paper (as paper_small): two layers and the losses of the paper
 WORK=${WORK:-work/$SRC-$TGT}
 
+if [ -e "$WORK/checkpoints" ] && [ ! -e "$WORK/prepare.json" ]; then # WORK may be a variable of a cluster
+    echo "run.sh: error: WORK=$WORK has checkpoints and is no folder of this command; name another WORK" >&2
+    exit 2
+fi
+
 case $RECIPE in
     best*) UPDATES=${UPDATES:-500} ;; # batches of 1,024 pairs: a minute and a half on two cores
     paper) RECIPE=paper_small ;;
@@ -22,11 +27,6 @@ esac
 UPDATES=${UPDATES:-1500} # batches of 128 pairs: 4 minutes on two cores with bfloat16
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --print > /dev/null # refuses what is no recipe
 WHAT=$(lxsr recipes | sed -n "s/^$RECIPE  *//p")
-
-if [ -e "$WORK/checkpoints" ] && [ ! -e "$WORK/prepare.json" ]; then # WORK may be a variable of a cluster
-    echo "run.sh: error: WORK=$WORK has checkpoints and is no folder of this command; name another WORK" >&2
-    exit 2
-fi
 
 step() { printf '\n== %s\n' "$*"; }
 

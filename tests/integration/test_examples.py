@@ -58,6 +58,13 @@ def test_quickstart_on_own_text(tmp_path, recipe, updates):
         assert fragment in page
 
 
+def test_quickstart_spares_the_checkpoints_of_others(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    program = ["env", f"WORK={tmp_path}", "bash", ROOT / "examples" / "quickstart" / "run.sh"]
+    refused(subprocess.run(program, capture_output=True, text=True), f"WORK={tmp_path} has checkpoints")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
 def test_a_language_is_added(tmp_path, toy_work):
     """With an old pair to rehearse; the new language has letters of its own."""
     letters = {ord("a") + number: 0x430 + number for number in range(26)}
