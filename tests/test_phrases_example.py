@@ -27,6 +27,8 @@ def test_words_are_linked_where_each_is_the_nearest_of_the_other(example):
         ("l\u2019eau, d'or", ["l\u2019", "eau", "d'", "or"]),
         ("de\u0301ja\u0300 vu", ["de\u0301ja\u0300", "vu"]),  # decomposed
         ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("\u2764\ufe0f love", ["love"]),  # a mark without a letter
+        ("क्\u200dष", ["क्\u200dष"]),
     ],
 )
 def test_marks_belong_to_their_letters(example, text, words):

@@ -9,7 +9,6 @@ the other way round (Koehn, Och and Marcu 2003). Words are what stands between s
 
 import argparse
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,9 +24,10 @@ from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import normalise_rows
 
-# combining marks belong to their letter, which \w does not know, and an apostrophe to the word before it
-MARKS = "".join(letter for letter in map(chr, range(sys.maxunicode)) if unicodedata.category(letter)[0] == "M")
-WORD = re.compile(rf"[\w{MARKS}]+['\u2019]?")
+# marks and joiners, which \w leaves out, belong to the letter before; with those of rare scripts, beyond U+FFFF, this
+# takes ten times as long
+MARKS = "".join(letter for letter in map(chr, range(0x10000)) if unicodedata.category(letter)[0] == "M")
+WORD = re.compile(rf"\w[\w{MARKS}\u200c\u200d]*['\u2019]?")  # an apostrophe belongs to the word before it
 LONGEST = 40  # words of a sentence that is read
 LEAST_COSINE = 0.3  # of linked words
 DISTORTION = 0.2  # taken from the cosine of the first word of one sentence with the last of the other
