@@ -245,6 +245,45 @@ def test_small_documents_keep_aligned_groups_together(tmp_path, monkeypatch, cap
     assert capsys.readouterr().out == "small.source, small.target: 2 documents\n"
 
 
+def make_documents(monkeypatch, folder: Path, gold: str, groups: int = 1) -> None:
+    for name, text in (("a", "0\n\n2\n3\n"), ("b", "A\nB\n \n"), ("g", gold)):
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder)
+    words = f"x --source a --target b --gold g --groups {groups} --output small"
+    monkeypatch.setattr(sys, "argv", words.split())
+    module("make_documents").main()
+
+
+def test_empty_lines_end_no_document(tmp_path, monkeypatch):
+    make_documents(monkeypatch, tmp_path, "[0, 1, 2]:[0]\n[1]:[1]\n[3]:[1, 2]\n[3]:[2]\n")
+    assert Path("small.source").read_text() == "0\n2\n\n3\n"
+    assert Path("small.target").read_text() == "A\n\nB\n"
+
+
+@pytest.mark.parametrize("line", ["0:[0]", "[0]", "[0]:[3]", "[-1]:[0]", "", "[0:[0]"])
+def test_rows_that_are_not_of_the_text_are_refused(line, tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        make_documents(monkeypatch, tmp_path, f"[0]:[0]\n{line}\n")
+    assert ended.value.code == 2
+    message = f"make_documents.py: error: g, line 2: {line!r}; expected rows of 4 and 3 lines, as [0, 1]:[0]\n"
+    assert capsys.readouterr().err == message
+
+
+def test_documents_of_no_groups_are_refused(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        make_documents(monkeypatch, tmp_path, "[0]:[0]\n", groups=0)
+    assert "--groups 0; expected 1 or more" in capsys.readouterr().err
+
+
+def test_a_missing_model_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a").write_text("a line\n")
+    monkeypatch.setattr(sys, "argv", f"x --model {tmp_path}/m --source {tmp_path}/a --target {tmp_path}/a".split())
+    with pytest.raises(SystemExit) as ended:
+        module("document_pairs").main()
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_documents_without_text_are_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "a").write_text("\n\n")
     folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=0)

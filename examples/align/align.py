@@ -17,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from fairseq_lxsr.atomic import atomic_write
+from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.lines import read_lines
 
 
@@ -54,7 +55,7 @@ def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
                 print([rows[row] for row in ours], [other_rows[row] for row in theirs], sep=":", file=file)
 
 
-def bertalign_with(model: Path) -> types.ModuleType:
+def bertalign_with(model: str) -> types.ModuleType:
     """Import Bertalign, which loads LaBSE when it is imported and has no option for another model.
 
     Its language detection, which asks a server, and its sentence splitter are not needed for text that is split.
@@ -90,7 +91,7 @@ TOOLS = {  # how to align; the tool's modules that read alignments and score the
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool", choices=TOOLS)
-    parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--model", required=True, metavar="MODEL")
     for side in ("source", "target"):
         parser.add_argument(f"--{side}", type=Path, nargs="+", required=True, metavar="FILE")
     parser.add_argument("--gold", type=Path, nargs="+", metavar="FILE", help="true alignments, in the same order")
@@ -100,7 +101,7 @@ def main() -> None:
     align, reader, scorer, max_size = TOOLS[args.tool]
     if find_spec(args.tool) is None:
         parser.error(f"{args.tool} is not installed; pip install a checkout of its repository")
-    if args.tool == "bertalign" and not (args.model / "modules.json").is_file():
+    if args.tool == "bertalign" and not Path(args.model, "modules.json").is_file():
         parser.error(f"{args.model} has no modules.json; expected a folder of `lxsr export sentence-transformers`")
     if len({len(files) for files in (args.source, args.target, args.gold or args.source)}) != 1:
         parser.error("--source, --target and --gold name different numbers of files")
@@ -108,8 +109,9 @@ def main() -> None:
     if len(set(outputs)) != len(outputs):
         parser.error("two of --source have the same file name, and would have one output; rename one of them")
     args.max_size = args.max_size or max_size
-    args.output.mkdir(parents=True, exist_ok=True)
-    align(args, outputs)
+    with exit_on_input_error("align.py"):
+        args.output.mkdir(parents=True, exist_ok=True)
+        align(args, outputs)
     print("\n".join(map(str, outputs)))
     if args.gold:
         read, score = importlib.import_module(reader).read_alignments, importlib.import_module(scorer)

@@ -8,6 +8,7 @@ of the source document, number of the target document, from 1, every document at
 """
 
 import argparse
+import signal
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -83,7 +84,7 @@ def read_documents(path: Path) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="of `lxsr export folder`, or lxsr-nine")
+    parser.add_argument("--model", required=True, metavar="MODEL", help="folder, or name of a model of the package")
     for side in ("source", "target"):
         parser.add_argument(f"--{side}", type=Path, required=True, metavar="FILE", help=".gz too")
     parser.add_argument("--score", choices=SCORES, default="bimax", help="default: bimax")
@@ -116,4 +117,5 @@ def pair_documents(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a message
     main()
