@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.atomic import atomic_write
-from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.errors import InputError, exit_on_input_error, shown
 from fairseq_lxsr.lines import read_lines, read_parallel
+from fairseq_lxsr.stored import parse_json
 
 TABLE = Path(__file__).with_name("sources.json")
 PAIRS_FILE = "pairs.yaml"
+FIELDS = {"name": str, "kind": str, "files": str, "pairs": dict}  # of a source
 
 
 def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple[str, str]]:
@@ -61,21 +63,25 @@ def collect_all(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) 
         collect(sources, data, output, kind, pair)
         found.setdefault(pair, {})[kind] = str(output / f"{kind}.{pair}")
     with atomic_write(output / PAIRS_FILE) as stream:
-        stream.write(f"pairs: {json.dumps(found)}\n")
+        stream.write(f"pairs: {json.dumps(found, ensure_ascii=False)}\n")  # YAML reads no pairs of surrogates
 
 
 def read_sources(path: Path) -> list[dict[str, Any]]:
     """Read the table of sources.
 
     Raises:
-        InputError: for a file that has none, or a source without a kind or pairs.
+        InputError: for anything else, naming the source.
     """
+    text = "\n".join(read_lines(path, max_words=None))
     try:
-        sources = json.loads(path.read_text(encoding="utf-8"))["sources"]
-        if not all(source["kind"] and source["pairs"] for source in sources):
-            raise ValueError("a kind or pairs are empty")
+        sources = parse_json(text)["sources"]
+        if not isinstance(sources, list):
+            raise TypeError("the sources are no list")
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: {error!r:.100}; expected sources, each with its kind and pairs") from None
+        raise InputError(f'{path}: {error!r:.100}; expected {{"sources": [...]}}') from None
+    for number, source in enumerate(sources, start=1):
+        if not (isinstance(source, dict) and all(isinstance(source.get(name), FIELDS[name]) for name in FIELDS)):
+            raise InputError(f"{path}, source {number}: {shown(source)}; expected an object with {', '.join(FIELDS)}")
     return sources
 
 

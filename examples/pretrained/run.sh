@@ -27,10 +27,11 @@ step() { printf '\n== %s\n' "$*"; }
 step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
 # every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same
 python examples/pretrained/collect.py --data "$DATA" --sources "$SOURCES" --output "$WORK/text"
-json() { python -c 'import json, sys; print(json.dumps(sys.argv[1:]))' "$@"; } # quoted as YAML reads it
+# as YAML reads them, which takes \ud83d\ude00 for two letters
+quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=False) for name in sys.argv[1:]), sep=", ")' "$@"; }
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
-work: $(json "$WORK" | sed 's/^.//; s/.$//')
-cleaning: {filters: {identical: }, exclude: $(json "$DATA"/eval/*.txt.gz)}
+work: $(quoted "$WORK")
+cleaning: {filters: {identical: }, exclude: [$(quoted "$DATA"/eval/*.txt.gz)]}
 subwords: {vocab_size: $VOCAB, character_coverage: 0.9995}
 valid_size: $HELD_OUT
 test_size: $HELD_OUT

@@ -1,12 +1,16 @@
 """The examples run as written, on a small text."""
 
 import json
+import os
+import runpy
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import toy
+import yaml
 from conftest import ROOT, forked_environment, lxsr, refused
 
 from fairseq_lxsr.atomic import atomic_write
@@ -173,6 +177,46 @@ def test_a_table_that_is_not_of_the_text_is_refused(tmp_path):
     done = subprocess.run(program, capture_output=True, text=True, env=forked_environment())
     refused(done, "acts.en-fr: 2 pairs of acts; expected 3")
     assert not list(tmp_path.glob("text/*"))
+
+
+def test_names_of_folders_are_quoted_for_yaml(tmp_path):
+    """What stands behind a blank and # is a comment there; the script stops at an lxsr that does nothing."""
+    shutil.copytree(ROOT / "examples" / "pretrained", tmp_path / "examples" / "pretrained")
+    data, work = tmp_path / 'a "b" #1', tmp_path / "run #2" / "\U0001f600"
+    for name in ("acts.en-fr.en", "acts.en-fr.fr", "eval/pud.en"):
+        pack(data / name, ["a line"])
+    source = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 1}, "kind": "law"}
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": [source]}))
+    (tmp_path / "lxsr").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "lxsr").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    names = {"PATH": path, "PYTHONPATH": ROOT, "DATA": data, "WORK": work, "SOURCES": tmp_path / "sources.json"}
+    words = ["env", *(f"{name}={value}" for name, value in names.items())]
+    done = subprocess.run([*words, "bash", tmp_path / "examples" / "pretrained" / "run.sh"], capture_output=True)
+    assert done.returncode == 3, done.stderr
+    config = yaml.safe_load((work / "prepare.yaml").read_text(encoding="utf-8"))
+    assert config["work"] == str(work)
+    assert config["cleaning"]["exclude"] == [str(data / "eval" / "pud.en.txt.gz")]
+    assert config["pairs"] == {"en-fr": {"law": str(work / "text" / "law.en-fr")}}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("sources", "sources.json: JSONDecodeError("),
+        ('{"sources": {}}', "the sources are no list"),
+        ('{"sources": [{"name": "acts", "files": "acts", "pairs": {}}]}', "sources.json, source 1: {'files': 'acts'"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, monkeypatch, capsys, table, message):
+    (tmp_path / "sources.json").write_text(table)
+    words = ["--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text"]
+    monkeypatch.setattr(sys, "argv", ["collect.py", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "examples" / "pretrained" / "collect.py"), run_name="__main__")
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
 
 
 @pytest.mark.parametrize("language", ["fr", "it"])
