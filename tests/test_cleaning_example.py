@@ -63,6 +63,36 @@ def test_precision_and_recall(dirty, monkeypatch, capsys):
     assert cells[3] == f"{100 * (true - first) / true:.1f}"
 
 
+def refused(monkeypatch, capsys, name: str, words: str) -> str:
+    """Returns: the one line of an example that ends with status 2."""
+    monkeypatch.setattr(sys, "argv", [name, *words.split()])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        module(name).main()
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_pairs_in_another_order_are_refused(dirty, monkeypatch, capsys):
+    lines = Path("dirty.tsv").read_text().splitlines(keepends=True)
+    Path("kept.tsv").write_text("".join(lines[1::-1]))
+    line = refused(monkeypatch, capsys, "measure", "--dirty dirty kept.tsv")
+    assert line.startswith("measure.py: error: kept.tsv, line 2: 'en 0 a b")
+    Path("dirty.labels").write_text("true\n")
+    assert "dirty.tsv has 400 lines and dirty.labels has 1" in refused(
+        monkeypatch, capsys, "measure", "--dirty dirty kept.tsv"
+    )
+
+
+@pytest.mark.parametrize("rate", ["0.25", "-0.1", "nan"])
+def test_rates_that_leave_no_true_pair_are_refused(rate, dirty, monkeypatch, capsys):
+    words = f"--source en --target fr --other de --output dirty --rate {rate}"
+    assert f"--rate {rate}; expected from 0 to less than 0.25" in refused(monkeypatch, capsys, "make_dirty", words)
+    words = "--source no --target fr --other de --output dirty"
+    assert "make_dirty.py: error: no: " in refused(monkeypatch, capsys, "make_dirty", words)
+
+
 def test_filter_of_opuscleaner_runs_a_command_of_ours():
     filters = json.loads((FOLDER / "filters" / "lxsr.json").read_text())
     pipeline = json.loads((FOLDER / "opuscleaner.filters.json").read_text())

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from fairseq_lxsr.errors import exit_on_input_error
+from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.lines import read_lines
 
 
@@ -47,15 +47,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.1, help="of each fault (default: 0.1)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    if not 0 <= args.rate * len(FAULTS) < 1:
-        parser.error(
-            f"--rate {args.rate}; expected 0 or more and less than {1 / len(FAULTS)}, for {len(FAULTS)} faults"
-        )
     with exit_on_input_error("make_dirty.py"):
         write(parser, args)
 
 
 def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if not 0 <= args.rate * len(FAULTS) < 1:
+        raise InputError(
+            f"--rate {args.rate}; expected from 0 to less than {1 / len(FAULTS)}, for {len(FAULTS)} faults"
+        )
     sides = {
         side: [line.replace("\t", " ") for path in getattr(args, side) for line in read_lines(path)]
         for side in ("source", "target", "other")
