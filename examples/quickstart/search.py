@@ -3,7 +3,7 @@
 import sys
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.errors import exit_on_input_error
+from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.lines import read_parallel
 from fairseq_lxsr.retrieval import nearest_neighbours
 
@@ -24,4 +24,6 @@ def main(model: str, query_file: str, candidate_file: str) -> None:
 
 if __name__ == "__main__":
     with exit_on_input_error("search.py"):
+        if len(sys.argv) != 4:
+            raise InputError(f"{len(sys.argv) - 1} arguments; expected MODEL QUERIES CANDIDATES")
         main(*sys.argv[1:])
