@@ -63,6 +63,15 @@ def test_no_compiler(install, monkeypatch, capsys):
     assert "no C++ compiler found" in stopped(install.check_machine, capsys)
 
 
+def test_a_compiler_may_have_arguments(install, monkeypatch, capsys):
+    free_disk(install, monkeypatch, 50)
+    monkeypatch.setattr(install.shutil, "which", lambda name: {"ccache": "/usr/bin/ccache"}.get(name))
+    monkeypatch.setenv("CXX", "ccache g++")
+    install.check_machine()
+    monkeypatch.setenv("CXX", "g++-99 -m64")
+    assert "no C++ compiler found (looked for g++-99);" in stopped(install.check_machine, capsys)
+
+
 def test_no_disk(install, monkeypatch, capsys):
     free_disk(install, monkeypatch, 0.5)
     assert "0.5 GB free" in stopped(install.check_machine, capsys)
