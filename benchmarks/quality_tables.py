@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+TICKS = [20, 40, 60, 70, 80, 85, 90, 92, 94]  # of P@1, where errors are on a logarithmic axis
 SHORT = {"XQuAD questions": "XQuAD q.", "XQuAD paragraphs": "XQuAD par."}
 
 
@@ -158,8 +159,9 @@ def plot_curves(results: Iterable[dict], path: Path) -> None:
 
 
 def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path: Path) -> None:
-    """One line a name, through the mean over seeds at each place."""
+    """One line a name, through the mean over seeds at each place; half of the errors is the same way up everywhere."""
     import matplotlib.pyplot as plt
+    import numpy as np
 
     figure, axis = plt.subplots(figsize=(8, 4))
     for name, points in lines.items():
@@ -167,6 +169,8 @@ def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path:
         axis.plot(places, [fmean(points[place]) for place in places], marker="o", markersize=4, label=name)
     axis.set(xscale="log", xlabel=of, ylabel="P@1 among 150,000, mean of all sets, %")
     axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.set_yscale("function", functions=(lambda found: -np.log(100 - found), lambda height: 100 - np.exp(-height)))
+    axis.set_yticks(TICKS)
     axis.grid(alpha=0.3)
     axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1))  # beside the lines, which reach every corner
     figure.tight_layout()

@@ -5,6 +5,8 @@ import importlib.util
 import os
 import shlex
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from fairseq_lxsr.data_folder import check_data_folder
@@ -19,7 +21,7 @@ INSTALL = f"CFLAGS=-O0 {shlex.join(['pip', 'install', '--no-deps', '--no-build-i
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
 QUIET = [word for module in (*ADVISED, "runpy") for word in ("-W", f"ignore::UserWarning:{module}")]
-GOING_ON = ("--finetune-from-model", "--restore-file", "--continue-once")
+GOING_ON = {"--finetune-from-model", "--restore-file", "--continue-once"}
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
 and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
 fairseq-train --user-dir "$(lxsr user-dir)" --help"""
@@ -41,7 +43,7 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     recipe = read_recipe(args.recipe)
     command = train_command(recipe, args.data, args.others)
-    if recipe.finetunes and not any(word.partition("=")[0] in GOING_ON for word in command):
+    if recipe.finetunes and not _goes_on(command):
         say(
             f"lxsr train: warning: --recipe {args.recipe} trains from nothing here; it is made for "
             f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
@@ -54,3 +56,9 @@ def run(args: argparse.Namespace) -> None:
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
     os.execv(sys.executable, [sys.executable, *QUIET, "-m", "fairseq_cli.train", *command])
+
+
+def _goes_on(command: Sequence[str]) -> bool:
+    """Say whether training begins with a trained model: one that is named, or one in the folder of checkpoints."""
+    folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
+    return not GOING_ON.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()

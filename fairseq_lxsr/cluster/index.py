@@ -102,6 +102,10 @@ def index_shards(
         if not shards:
             raise InputError("no text to index; expected one sentence a line")
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
+        if max(counts) < least:  # all of them flat
+            raise InputError(
+                f"{sum(counts):,} sentences, too few for {options.kind}; expected a shard of at least {least:,}"
+            )
         about = {"model": workers.model, "kind": options.kind, "sentences": sum(counts)}
         finish(folder, about, [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)])
     return {"sentences": sum(counts), "shards": len(shards), "kept": len(shards) - done}

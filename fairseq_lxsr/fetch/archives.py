@@ -22,7 +22,7 @@ def get_archive(
         archive: where to keep it until it is unpacked; `.zip` or a `.tar.gz`.
         wanted: output path by file name, see `unpack`.
         expected: size in bytes and SHA-256 of the archive; None where they are unknown.
-        keep_archive: keep the downloaded archive.
+        keep_archive: keep the downloaded archive; one that was there before is always kept.
 
     Raises:
         InputError: where the archive differs from what is expected or lacks a file, and while another process has it.
@@ -30,7 +30,8 @@ def get_archive(
     if all(path.is_file() for path in wanted.values()):  # before the lock: the folder may be read-only
         return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):
+        was_there = archive.is_file()
         download(url, archive, *expected)
         unpack(archive, wanted)
-        if not keep_archive:
+        if not (keep_archive or was_there):
             archive.unlink()

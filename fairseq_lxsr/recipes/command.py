@@ -95,11 +95,14 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     shards = [count_pairs(Path(shard), pairs).values() for shard in data.split(os.pathsep)]
     if not all(map(sum, shards)):
         raise InputError(f"{data}: no sentence pairs{' of ' * bool(pairs)}{pairs}; expected what `lxsr prepare` writes")
-    size, at_once = _number(options, "batch-size"), _number(options, "update-freq", 1) * _gpus(options)
+    size, gpus, at_once = _number(options, "batch-size"), _gpus(options), _number(options, "update-freq", 1)
     whole = math.floor if "drop-last" in options else math.ceil
     batches = [sum(whole(count / size) for count in counts) for counts in shards]
     epochs = islice(cycle(batches), _number(options, "max-epoch"))
-    return sum(math.ceil(count / at_once) for count in epochs)
+    of_worker = (math.ceil(count / gpus) for count in epochs)
+    if "skip-remainder-batch" in options:  # fairseq leaves out a last batch of each worker, full or not
+        return sum((count - 1) // at_once for count in of_worker)
+    return sum(math.ceil(count / at_once) for count in of_worker)
 
 
 def _gpus(options: dict[str, Words]) -> int:

@@ -162,6 +162,11 @@ def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     shards = [json.loads((tmp_path / "o" / name / "index.json").read_text()) for name in names(tmp_path / "o")]
     assert [shard["kind"] for shard in shards] == ["ivf"] * 3 + ["flat"]
     lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
+    few = tmp_path / "few"
+    few.write_text("a dog\na cat\n")
+    made_of_few = [few if word == work / "text.fr" else word for word in made]
+    done = lxsr_here(*made_of_few, "--kind", "ivf", "--lists", 20, check=False)
+    refused(done, "2 sentences, too few for ivf; expected a shard of at least 20")
     done = lxsr_here(*made, "--kind", "ivf", "--lists", 31, check=False)
     refused(done, "shards of 30 lines, too few for ivf; expected at least 31 a shard")
 

@@ -182,6 +182,14 @@ def test_an_archive_is_fetched_by_one_process(server, tmp_path):
     assert not server.requests
 
 
+def test_an_archive_that_the_user_has_is_kept(server, tmp_path):
+    (tmp_path / "x.zip").write_bytes(zipped({"a": ENGLISH}))
+    get_archive(server.url, tmp_path / "x.zip", {"a": tmp_path / "out"})
+    assert (tmp_path / "out").read_bytes() == ENGLISH
+    assert (tmp_path / "x.zip").is_file()
+    assert not server.requests
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -156,6 +156,8 @@ def test_own_options_replace_those_of_the_recipe(own, there, not_there):
         ("paper", "--batch-size 10", 12 * 5, 15),
         ("paper", "--batch-size 10 --drop-last", 12 * 4, 12),
         ("paper", "--batch-size 10 --update-freq 2", 12 * 3, 9),
+        ("paper", "--batch-size 10 --skip-remainder-batch", 12 * 4, 12),
+        ("paper", "--batch-size 10 --update-freq 3 --skip-remainder-batch", 12 * 1, 3),
         ("paper", "--batch-size 10 --lang-pairs fr-en", 12 * 5, 15),
         ("paper", "--max-update 100", 100, 25),
         ("paper_it", "--batch-size 49", 30, 6),
@@ -274,12 +276,14 @@ def test_printed_command_works_anywhere():
     assert value_of(command, "--user-dir") == str(Path(fairseq_lxsr.__file__).parent.absolute())
 
 
-def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one():
+def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one(tmp_path):
     warning = "made for --finetune-from-model CHECKPOINT of recipe best "
     words = ("train", DATA, "--print", "--recipe", "best_layers")
     assert warning in lxsr_here(*words).stderr
     for option in ("--finetune-from-model", "--restore-file"):
         assert not lxsr_here(*words, option, "checkpoint.pt").stderr
+    (tmp_path / "checkpoint_last.pt").touch()
+    assert not lxsr_here(*words, "--save-dir", tmp_path).stderr
     assert not lxsr_here("train", DATA, "--print", "--recipe", "best").stderr
     assert read_recipe("best_layers").finetunes in names()
 
