@@ -1,5 +1,6 @@
 """Options of `lxsr train-context`."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,3 +83,5 @@ class ContextConfig:
             raise InputError(f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more")
         if not self.documents:
             raise InputError("documents: none; expected for example {en: en.txt, fr: fr.txt}")
+        if os.pathsep in (work := os.path.abspath(self.work)):
+            raise InputError(f"work: {work}; expected a path without {os.pathsep!r}, which separates shards")
