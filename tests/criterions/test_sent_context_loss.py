@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
+from fairseq_lxsr import losses
 from fairseq_lxsr.criterions.sent_context_loss import SentContextLoss
 
 
@@ -18,3 +19,20 @@ def test_the_metrics_are_those_of_validation(stage):
     values = aggregate.get_smoothed_values()
     assert sorted(criterion.metrics) == sorted(values)
     assert values.get("accuracy", 0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("stage", "loss"),
+    [("classify", losses.context_classification_loss), ("regress", losses.coherence_regression_loss)],
+)
+def test_means_per_sample_of_the_loss_of_the_stage(stage, loss):
+    criterion = SentContextLoss(SimpleNamespace(stage=stage), task=None)
+    scores, labels = torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1.0, 0.0, 0.0, 0.0])
+    sample = {"net_input": {}, "label": labels, "nsentences": 4, "ntokens": 9}
+    found, samples, logged = criterion(lambda: scores, sample)
+    assert (found, samples) == (loss(scores, labels), 4)
+    with metrics.aggregate(new_root=True) as aggregate:
+        criterion.reduce_metrics([logged])
+    values = aggregate.get_smoothed_values()
+    assert values["loss"] == pytest.approx(loss(scores, labels).item() / 4, abs=1e-3)
+    assert values.get("accuracy", 0.75) == 0.75

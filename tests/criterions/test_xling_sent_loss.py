@@ -163,6 +163,30 @@ def test_total_is_the_weighted_sum():
     assert logged["sim"].item() == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
 
 
+def test_similarity_temperature_and_hard_negatives_reach_the_loss():
+    options = {"objective": "none", "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1}
+    options |= {"hard_negatives": "swap"}
+    model, batch = make_model(**options), make_batch("none")
+    batch["net_input"]["negative"] = batch["net_input"]["source"].flip(0)
+    batch["negative_of"] = torch.tensor([[True, False], [True, False], [False, True]] * 2)
+    loss, _, logged = make_criterion(**options)(model, batch)
+    u, v, negative = (model.encoder(batch["net_input"][name])[0][0] for name in ("source", "target", "negative"))
+    negatives = losses.Negatives(negative, batch["negative_of"])
+    expected = losses.alignment_loss(u, v, similarity="cosine", scale=10, negatives=negatives)
+    torch.testing.assert_close(logged["align"], expected.detach())
+    torch.testing.assert_close(loss, 2 * expected)
+
+
+@pytest.mark.parametrize(
+    ("objective", "of_pair"), [("ugt", 1), ("xtr", 1), ("smlm", 1), ("mlm", None), ("mlm_xtr", None)]
+)
+def test_what_an_objective_masks(objective, of_pair):
+    """One piece of a pair, or some of either sentence (Mao et al. 2021, the table of 3.2)."""
+    batch = make_batch(objective)
+    masked = torch.stack([(batch[f"{side}_masked_ids"] != PAD).sum(dim=1) for side in ("source", "target")])
+    assert (masked.sum(dim=0) == of_pair).all() if of_pair else (masked >= 1).all()
+
+
 def test_released_scaling_does_not_divide_sim_by_the_pairs():
     model, batch = make_model(), make_batch()
     _, _, ours = make_criterion()(model, batch)

@@ -11,6 +11,8 @@ from fairseq_lxsr.datasets.same_text import TextNumbers, text_numbers
 from fairseq_lxsr.datasets.subword_dropout import SubwordDropout
 from fairseq_lxsr.datasets.teacher import TeacherEmbeddings, TeacherRows, embedding_folders, read_teacher
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.terms.distillation import DistillationTerm
+from fairseq_lxsr.terms.term import Split
 
 
 def rows(count, start):
@@ -29,6 +31,18 @@ def test_every_pair_gets_its_own_rows():
         else:
             assert source.tolist() == target.tolist() == [188 + index for index in indices]
     assert "teacher" not in dataset(corpus("en-fr", 3)).collater([data[0]])
+
+
+def test_shards_and_the_folders_of_their_teachers_take_turns(tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        np.save(folder / "train.en-fr.en.npy", rows(12, 100 * number))
+    term = DistillationTerm(1.0, "mse", folders, width=3)
+    for epoch, first in ((1, 0), (2, 100), (3, 0)):
+        text = corpus("en-fr", 12)
+        data = dataset(text, parts=term.parts(Split("train", epoch, {("en", "fr"): text})))
+        assert data.collater([data[5]])["teacher"][:, 0].tolist() == [first + 5] * 2
 
 
 def test_files_are_checked(tmp_path):

@@ -105,6 +105,25 @@ def test_gathered_candidates_equal_the_whole_batch():
     torch.testing.assert_close(sum(parts), alignment_loss(u, v))
 
 
+def test_a_pair_sees_its_own_row_though_it_is_no_candidate_for_others():
+    u, v = torch.randn(2, 4, 3, dtype=torch.double)
+    first, others = Candidates(u, v, 0, torch.tensor([False, True, True, False])), slice(0, 3)
+    expected = alignment_loss(u[:1], v[:1], candidates=Candidates(u[others], v[others], 0, torch.ones(3).bool()))
+    torch.testing.assert_close(alignment_loss(u[:1], v[:1], candidates=first), expected)
+
+
+def test_candidates_and_negatives_in_half_precision_are_widened_too():
+    torch.manual_seed(0)
+    half = torch.randn(5, 4, 6).bfloat16()
+    own, of, is_candidate = half[4], torch.ones(4, 2).bool(), torch.ones(4).bool()
+
+    def loss(u, v, more_u, more_v, negative):
+        candidates, negatives = Candidates(more_u, more_v, 0, is_candidate), Negatives(negative, of)
+        return alignment_loss(u, v, similarity="cosine", candidates=candidates, negatives=negatives)
+
+    assert loss(*half[:4], own) == loss(*half[:4].float(), own.float())
+
+
 def test_float32_inside_autocast_and_from_half():
     torch.manual_seed(0)
     u, v = torch.randn(8, 64) * 3, torch.randn(8, 64) * 3
@@ -138,6 +157,12 @@ def test_accuracy_counts_nearest_neighbours_by_cosine():
     assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
 
 
+def test_accuracy_of_negative_cosines_of_ties_and_of_either_way():
+    # target 0 is nearer to source 1 than to source 0; no other sentence is
+    assert in_batch_accuracy(torch.tensor([[-0.5, -0.9], [-0.2, -0.1]])).tolist() == [2.0, 1.0]
+    assert in_batch_accuracy(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [1.0, 2.0]
+
+
 def test_unknown_similarity_is_refused():
     with pytest.raises(ValueError, match="'l2'"):
         alignment_loss(torch.ones(2, 2), torch.ones(2, 2), similarity="l2")
@@ -148,3 +173,9 @@ def test_opposite_sentences_at_the_largest_shared_scale_are_finite():
     loss = alignment_loss(u, -u.detach(), similarity="cosine", scale=SHARED_SCALE)
     assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
     assert torch.autograd.grad(loss, u)[0].isfinite().all()
+
+
+def test_opposite_sentences_beyond_the_largest_shared_scale_are_finite():
+    u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)  # no exponential of -2,000 is above 0
+    assert loss.item() == pytest.approx(4 * math.log(2))

@@ -102,6 +102,17 @@ def test_gradients_of_distances_are_those_of_torch():
     torch.testing.assert_close(*gradients)
 
 
+def test_gradients_of_distances_are_in_float32_inside_autocast():
+    torch.manual_seed(0)
+    gradients = []
+    for enabled in (False, True):
+        u, v = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1)).unbind()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            sum(distance_constraint(u.requires_grad_(), v.requires_grad_())).backward()
+        gradients.append((u.grad, v.grad))
+    assert all(map(torch.equal, *gradients))
+
+
 def test_detached_scale_leaves_the_value_and_takes_the_gradient_of_a_constant():
     torch.manual_seed(0)
     u, v = (torch.randn(5, 3, dtype=torch.double).requires_grad_() for _ in range(2))
@@ -133,6 +144,7 @@ def test_negatives_are_permutations_without_fixed_points_and_every_other_sentenc
     assert (negatives != torch.arange(5)).all()
     share = torch.nn.functional.one_hot(negatives[0]).float().mean(dim=0)  # [5, 5]
     assert (share[~torch.eye(5, dtype=torch.bool)] - 0.25).abs().max() < 0.03
+    assert (negatives[0] != negatives[1]).any(dim=1).float().mean() > 0.9  # of 24 cycles, either way draws its own
     assert torch.equal(draw_negatives(2, 2, torch.device("cpu"))[0, 0], torch.tensor([1, 0]))
 
 

@@ -38,6 +38,13 @@ def test_values_and_gradients_equal_the_slow_reference(pairs):
         torch.testing.assert_close(fast, slow)
 
 
+def test_the_limit_leaves_differences_near_one_alone():
+    u, v = (12**0.5 * torch.eye(2)).double(), torch.tensor([[0.0, 0.1], [0.0, 1.0]]).double() * (12 / 0.09) ** 0.5
+    expected = slow_similarity(u, v)
+    assert expected > -math.log(1e-4)
+    torch.testing.assert_close(similarity_loss(u, v), expected)
+
+
 @pytest.mark.parametrize("size", [1.0, 100.0, 1e4])
 def test_finite_where_the_difference_reaches_one(size):
     # u: every sentence is nearest to itself; v: the first two swap their neighbours
