@@ -1,12 +1,17 @@
 """Negatives that differ from a translation by two words exchanged, or by one word."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+from fairseq.data import ListDataset
 from test_pairs import EOS, MASK, PAD, corpus, dataset
 
 from fairseq_lxsr.datasets.batch import DrawnPairs
 from fairseq_lxsr.datasets.hard_negatives import HARD_NEGATIVES, HardNegatives, edit_words, swap_words, swapped_places
+from fairseq_lxsr.datasets.pairs import PairCorpus
 
 STARTS_WORD = np.arange(MASK + 1) % 2 == 0
 
@@ -95,3 +100,50 @@ def test_batches_have_them_on_request():
     assert batch["negative_of"].dtype == torch.bool
     assert EOS not in batch["net_input"]["negative"]
     assert "negative_of" not in dataset(corpus("en-fr", 8)).collater([data[0]])
+
+
+def same_sentences(pairs, length):
+    """Pairs of the same sentence of one-piece words, 10, 11, ..."""
+    ids = torch.tensor([*range(10, 10 + length), EOS])
+    return PairCorpus("en-fr", *(ListDataset([ids] * pairs, np.full(pairs, length + 1)) for _ in range(2)))
+
+
+def test_sides_and_pairs_of_words_are_drawn_evenly():
+    data = dataset(same_sentences(3000, 6))
+    samples = [data[index] for index in range(3000)]
+    tokens, of = HardNegatives("swap", np.ones(MASK + 1, dtype=bool)).make(DrawnPairs(data, samples, samples))
+    assert np.abs(of.mean(axis=0) - 0.5).max() < 0.03
+    changed = [tuple(np.flatnonzero(row != np.arange(10, 16))) for row in tokens]
+    counts = Counter(changed)
+    assert set(counts) == set(itertools.combinations(range(6), 2))
+    assert max(abs(count / 3000 - 1 / 15) for count in counts.values()) < 0.02
+
+
+def test_both_is_half_of_each():
+    data = dataset(corpus("en-fr", 800, longest=40))
+    samples = [data[index] for index in range(800)]
+    tokens, of = make("both", data, samples)
+    swapped = [
+        sorted(row[row != PAD]) == sorted(sample["target" if of_source else "source"])
+        for sample, row, (of_source, of_target) in zip(samples, tokens, of, strict=True)
+        if of_source or of_target
+    ]
+    assert np.mean(swapped) == pytest.approx(0.5, abs=0.06)
+
+
+def test_words_that_come_in_are_of_the_same_side_and_language_pair():
+    rng, corpora, known = np.random.default_rng(0), [], {}
+    for number, name in enumerate(("en-fr", "en-de")):
+        sides = []
+        for side in range(2):
+            first = 4 + 14 * (2 * number + side)
+            known[number, side] = set(range(first, first + 14))
+            sentences = [torch.tensor([*rng.integers(first, first + 14, 5), EOS]) for _ in range(60)]
+            sides.append(ListDataset(sentences, np.full(60, 6)))
+        corpora.append(PairCorpus(name, *sides))
+    data = dataset(*corpora)
+    samples = [data[index] for index in range(120)]
+    tokens, of = HardNegatives("edit", np.ones(MASK + 1, dtype=bool)).make(DrawnPairs(data, samples, samples))
+    for index, (row, (of_source, of_target)) in enumerate(zip(tokens, of, strict=True)):
+        if of_source or of_target:
+            assert set(row[row != PAD].tolist()) <= known[index // 60, int(of_source)]

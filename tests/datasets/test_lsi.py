@@ -45,6 +45,32 @@ def test_the_singular_vectors_are_those_of_the_whole_decomposition():
     torch.testing.assert_close((found.T @ expected).abs(), torch.eye(5), atol=1e-3, rtol=0)
 
 
+def test_singular_values_that_decrease_slowly():
+    """Those beyond the sample of the range would blur the first ones without iterations."""
+    dense = torch.from_numpy(np.random.default_rng(1).random((300, 600)) < 0.05).float()
+    dense[:10] *= 3  # whose directions stand out a little
+    found = left_singular_vectors(dense.to_sparse_coo(), 5, seed=1)
+    expected = torch.linalg.svd(dense).U[:, :5]
+    assert torch.linalg.norm(found.T @ expected) ** 2 / 5 > 0.98  # share of the space that is found
+
+
+def test_the_table_is_that_of_the_formula_with_whole_matrices():
+    """Documents of length one, rows divided by the square root of their norms, times the weights of the pieces."""
+    text = corpus(200)
+    dense = torch.zeros(V, 200, dtype=torch.double)
+    for number in range(200):
+        dense[torch.cat((text.source[number], text.target[number])), number] = 1
+    idf = (200 / dense.sum(dim=1).clamp_min(1)).log()
+    dense = idf[:, None] * dense
+    dense = dense / dense.norm(dim=0)
+    root = dense.norm(dim=1).sqrt().clamp_min(1e-6)[:, None]
+    expected = torch.linalg.svd(dense / root).U[:, :6] * idf[:, None] / root
+    found = lsi_embeddings([text], V, dim=6)
+    there = [*range(FIRST, V - 1)]
+    ratio = found[there].double().norm() / expected[there].norm()
+    torch.testing.assert_close(found[there].double().abs(), (ratio * expected[there]).abs(), atol=2e-3, rtol=0.02)
+
+
 def test_pairs_of_all_corpora_are_documents_and_a_draw_of_them_is_enough():
     parts = [corpus(30, seed=1), corpus(20, seed=2)]
     pieces, documents = occurrences(parts, 100, seed=1)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.datasets.masking import MaskingVocabulary, mask_one_piece, mask_tokens, uniform
+from fairseq_lxsr.datasets import hard_negatives, masking, subword_dropout
+from fairseq_lxsr.datasets.masking import MaskingVocabulary, mask_one_piece, mask_tokens, uniform, without_pieces
 
 PAD, MASK, FIRST, COMMA, DOT = 1, 99, 4, 4, 5
 
@@ -33,6 +34,18 @@ def test_uniform_numbers_look_uniform_and_differ_by_counter():
     ]
     for other in others:
         assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.02
+    assert abs(np.corrcoef(others[0], others[1])[0, 1]) < 0.02  # seed and epoch do not change places
+
+
+def test_every_draw_of_a_pair_has_a_number_of_its_own():
+    used = [
+        getattr(masking, name) for name in ("LANGUAGE", "PIECE", "COUNT", "POSITION", "ACTION", "REPLACEMENT", "DROP")
+    ]
+    used += [
+        subword_dropout.SPLIT,
+        *(getattr(hard_negatives, name) for name in ("SIDE", "KIND", "FIRST", "SECOND", "OTHER")),
+    ]
+    assert len(set(used)) == len(used)
 
 
 def test_one_piece_of_one_side_is_masked(vocabulary):
@@ -53,8 +66,8 @@ def test_both_languages_and_all_places_are_drawn_evenly(vocabulary):
     tokens, index = np.full((20_000, 5), 50), np.arange(20_000)
     left, right = mask_one_piece(tokens, tokens, index, 1, 1, vocabulary)
     assert abs((left.tokens == MASK).any(axis=1).mean() - 0.5) < 0.02
-    places = (left.tokens == MASK).sum(axis=0) + (right.tokens == MASK).sum(axis=0)
-    assert np.abs(places / 20_000 - 0.2).max() < 0.02
+    for side in (left, right):  # the place does not tell the side
+        assert np.abs((side.tokens == MASK).sum(axis=0) / 20_000 - 0.1).max() < 0.01
 
 
 def test_punctuation_is_masked_only_where_nothing_else_stands(vocabulary):
@@ -105,6 +118,17 @@ def test_token_masking_statistics(vocabulary):
     random = now[(now != MASK) & (now != before)]
     assert random.min() >= FIRST
     assert random.max() < MASK
+    assert np.abs(np.histogram(random, 5, (FIRST, MASK))[0] / len(random) - 0.2).max() < 0.05
+    whole = mask_tokens(np.full((20_000, 10), 50), np.arange(20_000), 0, 1, 1, vocabulary)
+    places = np.bincount(whole.positions[whole.masked_ids != PAD], minlength=10) / 20_000
+    assert np.abs(places - 0.15).max() < 0.01
+
+
+def test_hidden_pieces_are_drawn_whatever_is_masked(vocabulary):
+    masked = mask_tokens(np.full((2000, 20), 50), np.arange(2000), 0, 1, 1, vocabulary).tokens
+    left = without_pieces(masked, np.arange(2000), 0, 1, 1, 0.15, vocabulary)
+    assert (left == MASK).sum() == (masked == MASK).sum()
+    assert abs((left == PAD).sum() / (masked != MASK).sum() - 0.15) < 0.01
 
 
 def test_every_sentence_has_a_masked_token_and_sides_differ(vocabulary):

@@ -74,6 +74,19 @@ def test_groups_do_not_depend_on_the_order_of_sums():
         np.testing.assert_array_equal(first, second)
 
 
+def test_both_sides_count_alike_whatever_their_length():
+    both = whole_numbers(np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 5.0], [0.0, -1.0]]))
+    assert both.tolist() == [[127, 127], [0, -127]]
+
+
+@pytest.mark.usefixtures("small_cells")
+def test_cells_are_drawn_by_the_seed():
+    rows = embeddings()
+    first, same, other = (NearPairs(TeacherEmbeddings(rows, None), len(rows), 10, seed).cells for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).any()
+
+
 def test_products_of_the_widest_embeddings_are_exact():
     for width in (256, 1024, 4096):
         vectors = whole_numbers(np.ones((1, width)), np.ones((1, width))).astype(np.int64)

@@ -40,13 +40,25 @@ def batches_of(data, **limits):
 
 
 def test_eos_is_stripped_and_long_sentences_cut():
-    data = dataset(corpus("en-fr", 20), max_positions=5)
+    text = corpus("en-fr", 20)
+    data = dataset(text, max_positions=5)
     for index in range(20):
         item = data[index]
         for side in (item["source"], item["target"]):
             assert EOS not in side
             assert 1 <= len(side) <= 5
-    assert data.num_cut > 0
+    lengths = np.array([[len(side[row]) - 1 for side in (text.source, text.target)] for row in range(20)])
+    assert data.num_cut == (lengths > 5).any(axis=1).sum() > 0
+    assert dataset(text, max_positions=int(lengths.max())).num_cut == 0
+
+
+def test_the_two_sides_of_a_pair_are_split_by_draws_of_their_own():
+    ids = torch.tensor([4] * 40 + [EOS])
+    text = PairCorpus("en-fr", *(ListDataset([ids], np.array([41])) for _ in range(2)))
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", "ab", "a", "b"]
+    data = dataset(text, parts=[], subword_dropout=SubwordDropout(symbols, 4, 0.5))
+    batch = data.collater([data[0]])["net_input"]
+    assert batch["source"].tolist() != batch["target"].tolist()
 
 
 def test_empty_sides_are_skipped_and_counted():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from dropout_calls import dropout_calls
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_lxsr.models import laser, tlaser
@@ -197,3 +198,23 @@ def test_bfloat16_products_change_little(kind, batch):
         logits[precision], _ = tiny(kind, cpu_precision=precision)(**batch)
     assert logits["bfloat16"].dtype == torch.bfloat16
     torch.testing.assert_close(logits["bfloat16"].float(), logits["float32"], rtol=0.1, atol=0.1)
+
+
+LAYER = {"dropout": 2, "activation_dropout": 1}
+T_LASER = {"encoder.network.dropout": 1, "decoder.dropout": 1}  # the layer of the decoder is fairseq's
+T_LASER |= {f"encoder.network.layers.{layer}.{name}": count for layer in (0, 1) for name, count in LAYER.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("laser", {"encoder.network.dropout": 2, "decoder.dropout": 2}),  # embeddings and outputs
+        ("laser_released", {"encoder.network.dropout": 2, "decoder.dropout": 1 + 6}),  # the output of every step
+        ("tlaser", T_LASER),
+        ("tlaser_released", T_LASER),
+    ],
+)
+def test_where_values_are_dropped(kind, expected, batch):
+    model = tiny(kind, dropout=0.25).train()
+    assert dropout_calls(model, lambda: model(**batch)) == expected
+    assert {module.p for name, module in model.named_modules() if name.rpartition(".")[2] == "dropout"} == {0.25}

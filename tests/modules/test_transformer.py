@@ -3,12 +3,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from dropout_calls import dropout_calls
 from operations import Operations
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder, mean_pool
 from fairseq_lxsr.modules.pooling import order_weights
+from fairseq_lxsr.modules.transformer import SelfAttention
 
 
 def make_encoder(**options):
@@ -296,3 +298,22 @@ def test_rows_of_many_lengths_are_embedded_by_length(options, monkeypatch):
         gradients.append([weight.grad.clone() for weight in encoder.parameters()])
     for a, b in zip(fast + gradients[0], slow + gradients[1], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_where_values_are_dropped(gated):
+    sizes = {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "num_layers": 2}
+    encoder = TransformerSentenceEncoder(TransformerConfig(40, PAD, **sizes, gated=gated)).train()
+    parts = {"dropout": 2, "activation_dropout": 1}
+    expected = {f"layers.{layer}.{name}": count for layer in (0, 1) for name, count in parts.items()}
+    assert dropout_calls(encoder, lambda: encoder(torch.full((3, 5), 7))) == {"dropout": 1, **expected}
+
+
+def test_attention_weights_are_dropped_in_training_and_keep_the_mean():
+    torch.manual_seed(0)
+    config = TransformerConfig(40, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, attention_dropout=0.5)
+    attention, x, attends = SelfAttention(config), torch.randn(1, 6, 16), torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    whole = attention.eval()(x, attends)
+    drawn = torch.stack([attention.train()(x, attends) for _ in range(2000)])
+    assert drawn.std(dim=0).min() > 0.01
+    torch.testing.assert_close(drawn.mean(dim=0), whole, atol=0.05, rtol=0)
