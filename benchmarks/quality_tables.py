@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-TICKS = [20, 40, 60, 70, 80, 85, 90, 92, 94]  # of P@1, where errors are on a logarithmic axis
+TICKS = [20, 40, 60, 70, 80, 85, 90, 92, 94]  # of P@1, on an axis that is logarithmic in the errors
 SHORT = {"XQuAD questions": "XQuAD q.", "XQuAD paragraphs": "XQuAD par."}
 
 
@@ -159,7 +159,7 @@ def plot_curves(results: Iterable[dict], path: Path) -> None:
 
 
 def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path: Path) -> None:
-    """One line a name, through the mean over seeds at each place; half of the errors is the same way up everywhere."""
+    """One line a name, through the mean over seeds at each place; P@1 is drawn by the logarithm of its errors."""
     import matplotlib.pyplot as plt
     import numpy as np
 
