@@ -104,8 +104,8 @@ def index_shards(
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         if max(counts) < least:  # all of them flat
             raise InputError(
-                f"{sum(counts):,} sentences, too few for {options.kind}; expected {least:,} or more in a shard, or kind "
-                "flat"
+                f"{sum(counts):,} sentences, too few for {options.kind}; expected {least:,} or more in a shard, or "
+                "kind flat"
             )
         about = {"model": workers.model, "kind": options.kind, "sentences": sum(counts)}
         finish(folder, about, [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)])
