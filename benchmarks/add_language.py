@@ -24,8 +24,8 @@ from machine import commit, machine
 from quality_sets import Encode, eval_sets, retrieval
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.text import DICTIONARY_FILE, read_dictionary
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, read_dictionary
 
 NEW_FOLDERS = ("train", "large")
 COMMON = ("--cpu", "--num-workers", "1", "--disable-validation")

@@ -12,7 +12,7 @@ import numpy as np
 from machine import machine
 
 from fairseq_lxsr.evaluation.classifier import train_classifiers
-from fairseq_lxsr.evaluation.documents import PRESETS
+from fairseq_lxsr.evaluation.protocols.documents import PRESETS
 
 CLASSES = 4
 PARTS = {"train": 1, "dev": 1, "test": 4}  # times --documents

@@ -23,7 +23,7 @@ from machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cluster import Cluster, Corpus, Workers, connect, embed_shards, index_shards, mine_shards
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
 
 QUERIES = 20

@@ -23,8 +23,7 @@ from machine import machine
 from quality_sets import CLASSIFICATION, classification
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import REPORT, Rounds, TrainingText
+from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds, TrainingText
 from fairseq_lxsr.preparation.documents import prepare_documents
 
 KEY = ("arch", "language", "draw", "step")

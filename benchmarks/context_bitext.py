@@ -23,8 +23,7 @@ from laser_family import retrieval
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import RECORD, Rounds, TrainingText
+from fairseq_lxsr.context.rounds import RECORD, ContextConfig, Rounds, TrainingText
 from fairseq_lxsr.preparation.binarise import binarise
 
 VALID = 1000

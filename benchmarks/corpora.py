@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_lxsr.lines import read_parallel
-from fairseq_lxsr.text import FILLER
+from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.text.tokenizer import FILLER
 
 ROOT = Path(__file__).parent.parent
 FILES = {  # of each kind of text; another file is a kind of its own

@@ -27,12 +27,12 @@ from corpora import fillers
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers
-from fairseq_lxsr.export.onnx_folder import INPUT, MODEL_FILE, OUTPUT
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.export.onnx import INPUT, MODEL_FILE, OUTPUT
+from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE
+from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE
 
 OUR_DTYPES = ("float32", "bfloat16", "int8")
 BATCH_SIZES = {"ours": 256, "sentence-transformers": 64, "ONNX Runtime": 64}

@@ -30,8 +30,8 @@ import torch
 from machine import machine
 from paper_step import FIRST, PADDING, PIECES, VOCABULARY, PaperStep
 
+from fairseq_lxsr.encoder.torch_network import NetworkCopies
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.network_copies import NetworkCopies
 
 ROOT = Path(__file__).parent.parent
 PYTHON = sys.executable

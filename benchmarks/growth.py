@@ -30,7 +30,7 @@ from made_up import pairs, write_documents, write_pairs
 from processes import Cost, anonymous, watch
 
 import fairseq_lxsr.encoder  # noqa: F401  imported once, before the forks
-from fairseq_lxsr.choices import INDEX_KINDS
+from fairseq_lxsr.options import INDEX_KINDS
 
 GOAL = 0.05  # more than the exponent of the work
 FEW = 100  # queries of a search
@@ -107,7 +107,7 @@ TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")  # what `write
 
 def import_plugin() -> None:
     """Import what --user-dir imports; fairseq leaves it out where the package is there already."""
-    for room in ("tasks", "models"):
+    for room in ("tasks",):
         package = importlib.import_module(f"fairseq_lxsr.{room}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

@@ -23,7 +23,7 @@ from machine import machine
 from quality_sets import CLASSIFICATION, classification
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines
 
 LANGUAGES = ("de", "es", "fr", "it")
 VOCAB_SIZE = 8_000

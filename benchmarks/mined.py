@@ -15,7 +15,7 @@ import numpy as np
 from corpora import chosen_rows, lxsr
 from machine import machine
 
-from fairseq_lxsr.lines import read_lines, read_parallel
+from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 SHARE = 0.1  # of the pairs, which the model was trained on
 THRESHOLDS = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4)

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.criterions.xling_sent_loss import XlingSentLoss
-from fairseq_lxsr.datasets.masking import MaskingVocabulary
-from fairseq_lxsr.models.lxsr import LxsrModel
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.shapes import shapes_only
-from fairseq_lxsr.tasks.xling_sent import XlingSentConfig
-from fairseq_lxsr.terms import Setting, build_terms
+from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
+from fairseq_lxsr.training.lightweight.model import LxsrModel
+from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary
+from fairseq_lxsr.training.lightweight.task import XlingSentConfig
+from fairseq_lxsr.training.lightweight.terms import Setting, build_terms
 
 PADDING, FIRST = 1, 4  # ids of padding and of the first piece
 PIECES = 15  # of a sentence, as in the text of benchmarks/train.py

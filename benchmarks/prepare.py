@@ -23,9 +23,9 @@ from pathlib import Path
 from machine import machine
 from processes import measured
 
-from fairseq_lxsr.lines import read_lines, read_parallel
+from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import comparable, first_objection, make_filters
-from fairseq_lxsr.text import TextOptions, Tokenizer
+from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 PAIR = ("en", "fr")
 FILTERS = ("characters", "length", "ratio", "letters", "identical", "numbers")

@@ -41,9 +41,10 @@ from quality_sets import (
 )
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import read_checkpoint
-from fairseq_lxsr.embeddings import ModelFolder, Reranker
-from fairseq_lxsr.lines import read_lines, read_parallel
+from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
+from fairseq_lxsr.files.lines import read_lines, read_parallel
+from fairseq_lxsr.search.reranker import Reranker
 
 KEY = ("name", "trained on", "minutes", "seed", "vocab_size", "max_updates", "text")
 DEVICE = "--bf16" if torch.cuda.is_available() else "--cpu"

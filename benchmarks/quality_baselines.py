@@ -15,11 +15,11 @@ from tokenizers import Tokenizer as FastTokenizer
 from transformers import TrainerCallback
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.st_folder import export_sentence_transformers
-from fairseq_lxsr.model_folder import save_folder
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
 
 TRIAL = 30  # seconds that measure the speed, so that the learning rate can fall to zero at the end of the time
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Reranker
 from fairseq_lxsr.evaluation.classifier import train_classifiers
-from fairseq_lxsr.evaluation.documents import PRESETS
-from fairseq_lxsr.evaluation.minimal_pairs import RULES, change, nearer, preferred
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.retrieval import merge_neighbours, nearest_neighbours, normalise_rows
+from fairseq_lxsr.evaluation.protocols.documents import PRESETS
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import RULES, change, nearer, preferred
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.vectors import merge_neighbours, nearest_neighbours, normalise_rows
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 SETS = {  # name -> file of a language pair, where there is one

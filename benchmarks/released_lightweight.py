@@ -30,10 +30,10 @@ from machine import machine
 from released_model import BETAS, COMMIT, WARMUP, Training, give_weights, released_config, released_model
 from torch import Tensor, nn
 
-from fairseq_lxsr.data_folder import count_pairs
-from fairseq_lxsr.models import lxsr  # noqa: F401  registers the model
 from fairseq_lxsr.recipes import read_recipe, train_command
-from fairseq_lxsr.tasks.xling_sent import XlingSentTask
+from fairseq_lxsr.text.data_folder import count_pairs
+from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401  registers the model
+from fairseq_lxsr.training.lightweight.task import XlingSentTask
 
 GOAL, GOAL_OF = 1e-3, "released"
 EPOCHS = 12

@@ -28,10 +28,12 @@ from quality_sets import (
 )
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.embeddings import ModelFolder, Reranker
-from fairseq_lxsr.evaluation.minimal_pairs import preferred
-from fairseq_lxsr.lines import read_parallel
-from fairseq_lxsr.retrieval import mine_neighbours, nearest_neighbours, normalise_rows, rerank
+from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import preferred
+from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.vectors import mine_neighbours, nearest_neighbours, normalise_rows
+from fairseq_lxsr.vectors import pieces as rerank
 
 PAIR = ("en", "fr")
 DEPTHS, WEIGHTS = (5, 10, 20), (0.25, 0.5, 1.0, 2.0)

@@ -26,9 +26,9 @@ import torch
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.retrieval import build_index, mine, nearest_neighbours, normalise_rows, search_index
-from fairseq_lxsr.retrieval.index import write_index
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.vectors import build_index, mine, nearest_neighbours, normalise_rows, search_index
+from fairseq_lxsr.vectors.index import write_index
 
 PRECISIONS = ("float32", "bfloat16")
 BLOCK = 4096
@@ -115,7 +115,7 @@ def mining_times(source: np.ndarray, target: np.ndarray, repeats: int) -> dict[s
 MEMORY = """
 import re, sys, threading, time
 import numpy as np
-from fairseq_lxsr.retrieval import nearest_neighbours
+from fairseq_lxsr.vectors import nearest_neighbours
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1e3
 candidates = np.load(sys.argv[1], mmap_mode="r")

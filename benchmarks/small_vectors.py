@@ -21,11 +21,11 @@ import numpy as np
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.choices import INDEX_KINDS
-from fairseq_lxsr.embeddings.calibration import Calibration
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.retrieval import build_index, nearest_neighbours, search_index
-from fairseq_lxsr.retrieval.index import write_index
+from fairseq_lxsr.embeddings.codes import Calibration
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import INDEX_KINDS
+from fairseq_lxsr.vectors import build_index, nearest_neighbours, search_index
+from fairseq_lxsr.vectors.index import write_index
 
 K = 10
 CALIBRATED_ON = 20_000  # first lines, as in `lxsr embed`

@@ -32,10 +32,10 @@ from train import ROOT
 from train import train as train_ours
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.encoder.torch_network import save_folder
+from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
 
 PACKAGES = ("numpy", "torch", "sentencepiece", "sentence-transformers", "model2vec", "tokenizers")
 OURS, ST, M2V = "ours", "sentence-transformers", "model2vec"

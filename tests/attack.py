@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from odd_files import odd_bytes, odd_json
 
 from fairseq_lxsr.cli.main import VERBS, make_parser
-from fairseq_lxsr.evaluation.datasets import datasets
+from fairseq_lxsr.evaluation.named_sets import datasets
 
 GOLDEN = ROOT / "tests" / "golden"
 SECONDS, MEGABYTES = 60, 1500  # of the processor; more for one command over these files is a defect

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairseq_lxsr.fetch import download as downloads
+from fairseq_lxsr.files import download as downloads
 
 CONTENT = bytes(range(256)) * 2000  # half a megabyte
 

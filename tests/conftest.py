@@ -150,13 +150,13 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
         except Exception as error:
             status = report(error)
         finally:
-            importlib.import_module("fairseq_lxsr.tasks._saving").let_go()  # what the end of a process does
+            importlib.import_module("fairseq_lxsr.training.task").let_go()  # what the end of a process does
     return subprocess.CompletedProcess(command, status, output.getvalue(), errors.getvalue())
 
 
 def import_plugin() -> None:
     """What --user-dir imports; fairseq leaves it out where the package is there already."""
-    for room in ("tasks", "models"):
+    for room in ("tasks",):
         for path in (ROOT / "fairseq_lxsr" / room).glob("[a-z]*.py"):
             importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
 
@@ -166,7 +166,7 @@ def report(error: Exception) -> int:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "excepthook", lambda *_: traceback.print_exception(error))
-            importlib.import_module("fairseq_lxsr.tasks._foreign").report_in_one_line()
+            importlib.import_module("fairseq_lxsr.training.mends").report_in_one_line()
             sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as stop:
         return stop.code

@@ -167,7 +167,7 @@ def call(name: str, arguments: list[str]) -> int | None:
 if __name__ == "__main__":
     for preloaded in PRELOADED:
         importlib.import_module(preloaded)
-    for room in ("tasks", "models"):  # as --user-dir does
+    for room in ("tasks",):  # as --user-dir does
         package = importlib.import_module(f"fairseq_lxsr.{room}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

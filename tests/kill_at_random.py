@@ -28,7 +28,7 @@ import yaml
 from fairseq_lxsr import embeddings, evaluation, search
 from fairseq_lxsr.cli.main import main
 from fairseq_lxsr.context import rounds
-from fairseq_lxsr.embeddings import stream
+from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.search import bitext
 

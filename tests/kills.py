@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-from fairseq_lxsr import atomic
+from fairseq_lxsr.files import write as atomic
 
 CHANGES = ("link", "mkdir", "remove", "rename", "replace", "rmdir", "symlink", "truncate", "unlink")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -6,9 +6,9 @@ import sentencepiece
 import torch
 import toy
 
-from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text import TextOptions
+from fairseq_lxsr.text.tokenizer import TextOptions
 
 
 def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, **sizes) -> Path:

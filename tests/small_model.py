@@ -9,9 +9,16 @@ import sentencepiece
 import torch
 import toy
 
-from fairseq_lxsr.model_folder import save_folder
+from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.modules import all_networks
-from fairseq_lxsr.text import DICTIONARY_FILE, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, read_dictionary
+from fairseq_lxsr.text.tokenizer import (
+    DICTIONARY_FILE,
+    SENTENCEPIECE_FILE,
+    SPECIAL,
+    TEXT_FILE,
+    TextOptions,
+    read_dictionary,
+)
 
 TEXT = TextOptions(lowercase=True)
 SIZES: dict[str, dict[str, Any]] = {

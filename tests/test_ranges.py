@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.ranges import (
+from fairseq_lxsr.options import (
     FILE_NAME,
     NOT_NEGATIVE,
     FileName,

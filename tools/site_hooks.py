@@ -95,7 +95,7 @@ def registries() -> dict[str, dict[str, Any]]:
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    from fairseq_lxsr.tasks._help import ours
+    from fairseq_lxsr.training.mends import ours
 
     return {
         "task": ours(TASK_DATACLASS_REGISTRY),
@@ -138,7 +138,7 @@ def option_rows(options: list[argparse.Action]) -> str:
 
 def terms() -> tuple[Any, ...]:
     registries()
-    from fairseq_lxsr.terms import all_terms
+    from fairseq_lxsr.training.lightweight.terms import all_terms
 
     return all_terms()
 

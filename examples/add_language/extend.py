@@ -23,19 +23,19 @@ import torch
 from torch import Tensor
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.atomic import atomic_folder, atomic_write
-from fairseq_lxsr.checkpoint import (
+from fairseq_lxsr.encoder.checkpoint import (
     DICTIONARY_HASH,
     ENCODER,
     SPLIT_PROBABILITY,
     TOKEN_EMBEDDINGS,
     read_checkpoint,
 )
-from fairseq_lxsr.checkpoint_export import export_checkpoint
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.lines import read_lines, read_parallel
-from fairseq_lxsr.sentencepiece_file import BPE, NORMAL, Piece, read_sentencepiece, with_pieces
-from fairseq_lxsr.text import (
+from fairseq_lxsr.export.folder import export_checkpoint
+from fairseq_lxsr.files.lines import read_lines, read_parallel
+from fairseq_lxsr.files.write import atomic_folder, atomic_write
+from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, Piece, read_sentencepiece, with_pieces
+from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     SENTENCEPIECE_FILE,
     TEXT_FILE,

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
 
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import exit_on_input_error
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.write import atomic_write
 
 
 def with_vecalign(args: argparse.Namespace, outputs: list[Path]) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import exit_on_input_error
-from fairseq_lxsr.lines import is_blank, read_lines
-from fairseq_lxsr.retrieval import MinedPairs, mine, normalise_rows, one_to_one
+from fairseq_lxsr.files.lines import is_blank, read_lines
+from fairseq_lxsr.vectors import MinedPairs, mine, normalise_rows, one_to_one
 
 Sizes = Sequence[int]  # sentences of each document
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.lines import is_blank, read_lines
+from fairseq_lxsr.files.lines import is_blank, read_lines
 
 
 def read_groups(gold: Path, sides: list[list[str]]) -> Iterator[list[list[int]]]:

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines
 
 
 def shifted(row: int, sides: dict[str, list[str]]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.lines import read_lines, read_parallel
+from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 
 def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:

@@ -19,10 +19,10 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import exit_on_input_error
-from fairseq_lxsr.lines import read_parallel
-from fairseq_lxsr.retrieval import normalise_rows
+from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.vectors import normalise_rows
 
 # marks and joiners, which \w leaves out, belong to the letter before; with those of rare scripts, beyond U+FFFF, this
 # takes ten times as long

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError, exit_on_input_error, shown
-from fairseq_lxsr.lines import read_lines, read_parallel
-from fairseq_lxsr.stored import parse_json
+from fairseq_lxsr.files.lines import read_lines, read_parallel
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.write import atomic_write
 
 TABLE = Path(__file__).with_name("sources.json")
 PAIRS_FILE = "pairs.yaml"

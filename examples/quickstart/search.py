@@ -4,8 +4,8 @@ import sys
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.lines import read_parallel
-from fairseq_lxsr.retrieval import nearest_neighbours
+from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.vectors import nearest_neighbours
 
 HOW_MANY = 6
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.languages import split_pair
-from fairseq_lxsr.ranges import file_path
+from fairseq_lxsr.options import file_path
+from fairseq_lxsr.text.languages import split_pair
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.evaluation.datasets import Dataset
-    from fairseq_lxsr.preparation.sources import Corpus
+    from fairseq_lxsr.evaluation.named_sets import Dataset
+    from fairseq_lxsr.preparation.registry import Corpus
 
 # the registry and the downloads need numpy and tqdm, so they are imported only when a verb runs
 
@@ -36,7 +36,7 @@ def add_parser(verbs) -> None:
 
 
 def run_list(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.preparation.sources import registry
+    from fairseq_lxsr.preparation.registry import registry
 
     pair = args.lang_pair and split_pair(args.lang_pair)
     for corpus in registry().values():
@@ -51,13 +51,13 @@ def run_list(args: argparse.Namespace) -> None:
 
 def test_sets() -> "dict[str, Dataset]":
     """Return the named test sets of `lxsr eval` that can be downloaded."""
-    from fairseq_lxsr.evaluation.datasets import datasets
+    from fairseq_lxsr.evaluation.named_sets import datasets
 
     return {name: test_set for name, test_set in datasets().items() if test_set.sha256}
 
 
 def run_show(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.preparation.sources import find_corpus, registry
+    from fairseq_lxsr.preparation.registry import find_corpus, registry
 
     test_set = test_sets().get(args.name)
     if test_set:
@@ -96,7 +96,7 @@ def describe_test_set(test_set: "Dataset") -> dict[str, str]:
 
 
 def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
-    from fairseq_lxsr.fetch.archives import get_archive
+    from fairseq_lxsr.files.download import get_archive
 
     if args.lang_pair:
         raise InputError(f"--lang-pair with {test_set.name}; expected none, its archive holds all languages")
@@ -108,7 +108,7 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
 
 
 def run_get(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.preparation.sources import find_corpus, get_corpus
+    from fairseq_lxsr.preparation.registry import find_corpus, get_corpus
 
     if args.name in test_sets():
         get_test_set(test_sets()[args.name], args)

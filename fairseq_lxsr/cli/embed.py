@@ -8,13 +8,22 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_lxsr.atomic import refuse_overlap
-from fairseq_lxsr.choices import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, ON_LONG
-from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
+from fairseq_lxsr.cli.options import (
+    add_any_model_options,
+    add_ray_options,
+    in_cluster,
+    load_any,
+    model_files,
+    names_languages,
+    refuse_idf,
+    shard_lines,
+    summary,
+    workers,
+)
 from fairseq_lxsr.errors import InputError, SentenceError
-from fairseq_lxsr.lines import peek, read_lines
-from fairseq_lxsr.ranges import FILE_NAME, at_least, output_path
+from fairseq_lxsr.files.lines import peek, read_lines
+from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.options import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, FILE_NAME, ON_LONG, at_least, output_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.atomic import refuse_overlap
-from fairseq_lxsr.choices import STORED_TYPES
-from fairseq_lxsr.cli.models import OUR_MODEL, model_files
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.ranges import FILE_NAME
+from fairseq_lxsr.cli.options import OUR_MODEL, model_files
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.options import FILE_NAME, STORED_TYPES
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
@@ -142,9 +141,9 @@ def add_output_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_folder(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.checkpoint_export import export_checkpoint
     from fairseq_lxsr.encoder import SentenceEncoder
-    from fairseq_lxsr.report.model_card import write_card
+    from fairseq_lxsr.export.card import write_card
+    from fairseq_lxsr.export.folder import export_checkpoint
 
     data = filter(Path.is_file, Path(args.data).glob("*")) if args.data else ()
     refuse_overlap([args.output], [args.checkpoint, args.sentencepiece_model, *data])
@@ -157,10 +156,9 @@ def run_folder(args: argparse.Namespace) -> None:
 
 def run_card(args: argparse.Namespace) -> None:
     from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.encoder.find import find_model
     from fairseq_lxsr.evaluation.score import read_scores
-    from fairseq_lxsr.pretrained import find_model
-    from fairseq_lxsr.report.model_card import CARD_FILE, write_card
-    from fairseq_lxsr.report.text_sources import TextSources
+    from fairseq_lxsr.export.card import CARD_FILE, TextSources, write_card
 
     folder = find_model(args.model)
     card = folder / CARD_FILE
@@ -183,7 +181,7 @@ def run_sentence_transformers(args: argparse.Namespace) -> None:
 
 def run_onnx(args: argparse.Namespace) -> None:
     from fairseq_lxsr.export import export_onnx
-    from fairseq_lxsr.export.onnx_folder import TOKENIZER_CONFIG_FILE
+    from fairseq_lxsr.export.onnx import TOKENIZER_CONFIG_FILE
 
     agreement = export_onnx(loaded(args), args.output, args.normalize, args.int8)
     found = f"least cosine {agreement:.4f}" if args.int8 else f"its vectors differ by at most {agreement:.1g}"
@@ -194,7 +192,7 @@ def run_onnx(args: argparse.Namespace) -> None:
 
 def run_web(args: argparse.Namespace) -> None:
     from fairseq_lxsr.export import export_web
-    from fairseq_lxsr.export.web_folder import PAGE_FILE
+    from fairseq_lxsr.export.web_page import PAGE_FILE
 
     refuse_overlap([args.output], args.input)
     encoder = loaded(args)

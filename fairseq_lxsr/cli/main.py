@@ -22,19 +22,19 @@ VERBS = {
     "binarise": ("prepare", "the files that fairseq-train reads"),
     "prepare": ("prepare", "all of clean, subwords and binarise"),
     "train": ("train", "train by a recipe"),
-    "user-dir": ("user_dir", "print what fairseq-train --user-dir takes"),
+    "user-dir": ("train", "print what fairseq-train --user-dir takes"),
     "recipes": ("train", "list the recipes"),
     "export": ("export", "checkpoint to model folder, and that to other formats"),
     "export-model": ("export", "the older spelling of export"),
     "embed": ("embed", "embed the sentences of files"),
     "eval": ("evaluate", "score an encoder"),
-    "compare": ("compare", "compare two files of scores"),
+    "compare": ("evaluate", "compare two files of scores"),
     "score": ("score", "score sentence pairs"),
     "mine": ("mine", "find translation pairs in two files"),
     "index": ("search", "make an index of a corpus"),
     "search": ("search", "search an index"),
     "report": ("report", "an HTML page of a run"),
-    "train-context": ("train_context", "train without parallel text"),
+    "train-context": ("train", "train without parallel text"),
 }
 
 

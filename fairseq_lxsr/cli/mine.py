@@ -4,19 +4,36 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.atomic import refuse_overlap
-from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS, SEARCH_PRECISIONS
-from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
+from fairseq_lxsr.cli.options import (
+    add_any_model_options,
+    add_ray_options,
+    in_cluster,
+    load_any,
+    model_files,
+    refuse_idf,
+    shard_lines,
+    summary,
+    workers,
+)
 from fairseq_lxsr.errors import InputError, naming_option
-from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, rerank_option, search_options
-from fairseq_lxsr.languages import split_pair
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.ranges import FINITE, at_least, file_path, output_path
+from fairseq_lxsr.evaluation.protocols.protocol import MEMORY_MB, rerank_option, search_options
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.options import (
+    FINITE,
+    MARGINS,
+    MINING_KINDS,
+    RETRIEVALS,
+    SEARCH_PRECISIONS,
+    at_least,
+    file_path,
+    output_path,
+)
+from fairseq_lxsr.text.languages import split_pair
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.retrieval import MinedPairs
     from fairseq_lxsr.search import Mining
+    from fairseq_lxsr.vectors import MinedPairs
 
 
 def add_parser(verbs) -> None:

@@ -5,11 +5,11 @@ import shlex
 from dataclasses import fields
 from pathlib import Path
 
-from fairseq_lxsr.atomic import refuse_overlap
-from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import PACKAGE
-from fairseq_lxsr.languages import split_pairs
+from fairseq_lxsr.files.open import PACKAGE
+from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.options import FILE_NAME, file_path, read_config
+from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.clean import FILTERS
 from fairseq_lxsr.preparation.config import (
     MODEL_TYPES,
@@ -21,8 +21,7 @@ from fairseq_lxsr.preparation.config import (
     SubwordOptions,
     Text,
 )
-from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
-from fairseq_lxsr.ranges import FILE_NAME, file_path
+from fairseq_lxsr.text.languages import split_pairs
 
 
 def add_parser(verbs) -> None:

@@ -8,12 +8,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.atomic import refuse_overlap
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files
+from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files
 from fairseq_lxsr.errors import InputError, one_line
-from fairseq_lxsr.evaluation.protocols.options import Files, aligned_files, aligned_options
-from fairseq_lxsr.lines import read_parallel
-from fairseq_lxsr.ranges import file_path
+from fairseq_lxsr.evaluation.protocols.protocol import Files, aligned_files, aligned_options
+from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.options import file_path
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
@@ -102,7 +102,7 @@ def names_text(args: argparse.Namespace) -> bool:
 
 def aligned_texts(args: argparse.Namespace) -> list[Files]:
     """Return the text that was named, or the held-out text beside the model; empty where there is no model."""
-    from fairseq_lxsr.model_files import CONFIG_FILE
+    from fairseq_lxsr.encoder.folder import CONFIG_FILE
 
     if args.model is None:
         if not (args.folder / "model" / CONFIG_FILE).is_file():

@@ -7,18 +7,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.atomic import atomic_write, refuse_overlap
-from fairseq_lxsr.choices import MARGINS, SEARCH_PRECISIONS
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, refuse_idf
+from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError, naming_option
-from fairseq_lxsr.evaluation.protocols.options import MEMORY_MB, search_options
-from fairseq_lxsr.languages import split_pair
-from fairseq_lxsr.lines import MAX_WORDS, one_line, read_lines, read_parallel
-from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
+from fairseq_lxsr.evaluation.protocols.protocol import MEMORY_MB, search_options
+from fairseq_lxsr.files.lines import MAX_WORDS, one_line, read_lines, read_parallel
+from fairseq_lxsr.files.write import atomic_write, refuse_overlap
+from fairseq_lxsr.options import FILE_NAME, MARGINS, SEARCH_PRECISIONS, at_least, file_path
+from fairseq_lxsr.text.languages import split_pair
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import PairEncoder
-    from fairseq_lxsr.search.scoring import Pair, Scored
+    from fairseq_lxsr.search.pairs import Pair, Scored
 
 NEIGHBOURS = 4
 

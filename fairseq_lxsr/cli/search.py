@@ -9,14 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.atomic import atomic_write, refuse_overlap, restore_folder
-from fairseq_lxsr.choices import INDEX_KINDS
-from fairseq_lxsr.cli.cluster import add_ray_options, in_cluster, shard_lines, summary, workers
-from fairseq_lxsr.cli.models import add_any_model_options, load_any, model_files, names_languages, refuse_idf
+from fairseq_lxsr.cli.options import (
+    add_any_model_options,
+    add_ray_options,
+    in_cluster,
+    load_any,
+    model_files,
+    names_languages,
+    refuse_idf,
+    shard_lines,
+    summary,
+    workers,
+)
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.protocols.options import rerank_option, reranker
-from fairseq_lxsr.lines import is_blank, one_line, peek, read_lines
-from fairseq_lxsr.ranges import FILE_NAME, at_least, file_path
+from fairseq_lxsr.evaluation.protocols.protocol import rerank_option, reranker
+from fairseq_lxsr.files.lines import is_blank, one_line, peek, read_lines
+from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
+from fairseq_lxsr.options import FILE_NAME, INDEX_KINDS, at_least, file_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -91,8 +100,8 @@ def run_index(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from fairseq_lxsr.embeddings import width_of
-    from fairseq_lxsr.retrieval.index import check_kind
     from fairseq_lxsr.search import CorpusIndex
+    from fairseq_lxsr.vectors.index import check_kind
 
     refuse_overlap([args.output], [args.input, *model_files(args.model)])
     refuse_idf(args)
@@ -117,7 +126,7 @@ def run_index(args: argparse.Namespace) -> None:
 
 def index_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import IndexOptions, index_shards
-    from fairseq_lxsr.retrieval.index import check_kind
+    from fairseq_lxsr.vectors.index import check_kind
 
     with workers(args, partial(load_any, args, show_progress=False)) as those:
         total = count(args.input)
@@ -148,7 +157,7 @@ def left_out(read: Counter[str], kept: int) -> str:
 
 def model_folder(args: argparse.Namespace) -> str:
     """Return the model for later searches; an index of several is searched with the same --model again."""
-    from fairseq_lxsr.pretrained import find_model
+    from fairseq_lxsr.encoder.find import find_model
 
     return "" if names_languages(args) else str(find_model(args.model[0]).resolve())
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from fairseq_lxsr.data_folder import check_data_folder
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.files import PACKAGE
-from fairseq_lxsr.ranges import FILE_NAME
+from fairseq_lxsr.files.open import PACKAGE
+from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.options import FILE_NAME, file_path, read_config
 from fairseq_lxsr.recipes import read_recipe, table, train_command
+from fairseq_lxsr.text.data_folder import check_data_folder
 
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
 # optimised or not, only its Cython modules are used, which ask for -O3 themselves
@@ -38,6 +39,8 @@ def add_parser(verbs) -> None:
     parser.set_defaults(run=run, others=[])
     listing = verbs.add_parser("recipes", description="List the training recipes.")
     listing.set_defaults(run=lambda args: print(table()))
+    add_user_dir(verbs)
+    add_context(verbs)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -62,3 +65,32 @@ def _goes_on(command: Sequence[str]) -> bool:
     """Say whether training begins with a trained model: one that is named, or one in the folder of checkpoints."""
     folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
     return not GOING_ON.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
+
+
+def add_user_dir(verbs) -> None:
+    description = "Print the folder that fairseq-train --user-dir takes."
+    verbs.add_parser("user-dir", description=description).set_defaults(run=print_user_dir)
+
+
+def print_user_dir(args: argparse.Namespace) -> None:
+    print(PACKAGE)
+
+
+def add_context(verbs) -> None:
+    description = "Train without parallel text: both stages and all rounds, resumable."
+    parser = verbs.add_parser("train-context", description=description)
+    parser.add_argument("config", type=file_path, metavar="CONFIG.yaml", help="see examples/context")
+    parser.set_defaults(run=run_context)
+
+
+def run_context(args: argparse.Namespace) -> None:
+    # torch and others take seconds to import
+    from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds, TrainingText
+    from fairseq_lxsr.preparation.documents import prepare_documents
+
+    config = read_config(args.config, ContextConfig)
+    made = (RECORD, REPORT, "stage1", *(f"round{number + 1}" for number in range(config.rounds)))
+    read = [args.config, *config.documents.values(), config.gold or None]
+    refuse_overlap([Path(config.work) / name for name in made], read)
+    model = Rounds(config, lambda: TrainingText(*prepare_documents(**config.text_options))).run()
+    print(f"{model}: the model of the last round; lxsr embed --model {shlex.quote(str(model))} ...")

@@ -10,10 +10,10 @@ from fairseq_lxsr.cluster.shards import Block, Shard, blocks, finish, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Encoder, Layout, embed_lines, index_path
 from fairseq_lxsr.embeddings.formats import find_format
-from fairseq_lxsr.embeddings.stream import CALIBRATION, Encode
+from fairseq_lxsr.embeddings.write import CALIBRATION, Encode
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.search.resumable import work_folder
-from fairseq_lxsr.stored import parse_json
 
 Embedder = Callable[[Encoder, int], Encode]  # from an encoder and the number of the first line
 

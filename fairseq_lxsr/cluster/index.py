@@ -9,11 +9,11 @@ from fairseq_lxsr.cluster.shards import Shard, blocks, finish, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import is_blank
-from fairseq_lxsr.retrieval.index import least_rows
+from fairseq_lxsr.files.lines import is_blank
 from fairseq_lxsr.search import CorpusIndex
-from fairseq_lxsr.search.corpus_index import Encode
+from fairseq_lxsr.search.corpus import Encode
 from fairseq_lxsr.search.resumable import work_folder
+from fairseq_lxsr.vectors.index import least_rows
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.atomic import check_writable
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
 from fairseq_lxsr.cluster.workers import Load, Workers
 from fairseq_lxsr.embeddings import Text, check_same_width, width_of
-from fairseq_lxsr.embeddings.fingerprint import short_hash
+from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import Lines, is_blank, read_lines
-from fairseq_lxsr.retrieval import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
-from fairseq_lxsr.retrieval.index import search_index
+from fairseq_lxsr.files.lines import Lines, is_blank, read_lines
+from fairseq_lxsr.files.records import open_array
+from fairseq_lxsr.files.write import check_writable
 from fairseq_lxsr.search import Mining, Side
 from fairseq_lxsr.search.bitext import (
     Distinct,
@@ -31,7 +30,8 @@ from fairseq_lxsr.search.bitext import (
     write_pairs,
 )
 from fairseq_lxsr.search.resumable import work_folder
-from fairseq_lxsr.stored import open_array
+from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
+from fairseq_lxsr.vectors.index import search_index
 
 VECTORS = ".npy"
 

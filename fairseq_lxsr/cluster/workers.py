@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from fairseq_lxsr.embeddings import Encoder, Text, width_of
 from fairseq_lxsr.errors import InputError, first_line
-from fairseq_lxsr.optional import require
+from fairseq_lxsr.machine import require
 
 ATTEMPTS = 3  # at one shard, by any workers
 SECONDS = 10  # to wait for a machine that should run a cluster

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.atomic import naming, reserve
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import Lines
-from fairseq_lxsr.retrieval import csls_pairs, normalise_rows
+from fairseq_lxsr.files.lines import Lines
+from fairseq_lxsr.files.write import naming, reserve
+from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
 FRUITLESS = 20  # rounds of all language pairs without a new pair of sentences, after which mining stops
 

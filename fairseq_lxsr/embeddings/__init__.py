@@ -1,9 +1,8 @@
 """One contract from text to vectors for all encoders, and the file formats of embeddings."""
 
+from fairseq_lxsr.embeddings.contract import Encoder, Text, embed
 from fairseq_lxsr.embeddings.formats import Layout
-from fairseq_lxsr.embeddings.reranking import Reranker, score_name
-from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings, embedding_files, is_stored, read_embeddings
-from fairseq_lxsr.embeddings.stream import embed_lines, index_path, side_files
+from fairseq_lxsr.embeddings.stored import StoredEmbeddings, embedding_files, is_stored, read_embeddings
 from fairseq_lxsr.embeddings.systems import (
     ByLanguage,
     LibraryModel,
@@ -12,8 +11,8 @@ from fairseq_lxsr.embeddings.systems import (
     sentence_transformers_folder,
     width_of,
 )
-from fairseq_lxsr.embeddings.text import Encoder, Text, embed
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
+from fairseq_lxsr.embeddings.write import embed_lines, index_path, side_files
 
 __all__ = [
     "ByLanguage",
@@ -21,7 +20,6 @@ __all__ = [
     "Layout",
     "LibraryModel",
     "ModelFolder",
-    "Reranker",
     "StoredEmbeddings",
     "Text",
     "WordVectors",
@@ -32,7 +30,6 @@ __all__ = [
     "index_path",
     "is_stored",
     "read_embeddings",
-    "score_name",
     "sentence_transformers_folder",
     "side_files",
     "width_of",

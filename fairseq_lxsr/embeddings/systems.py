@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_lxsr.embeddings.fingerprint import short_hash
-from fairseq_lxsr.embeddings.stored_folder import StoredEmbeddings
-from fairseq_lxsr.embeddings.text import Encoder, Text, count_zeros
+from fairseq_lxsr.embeddings.contract import Encoder, Text, count_zeros, short_hash
+from fairseq_lxsr.embeddings.stored import StoredEmbeddings
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line
-from fairseq_lxsr.files import sha256
-from fairseq_lxsr.optional import require
-from fairseq_lxsr.retrieval.neighbours import FloatArray
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.machine import require
+from fairseq_lxsr.vectors.neighbours import FloatArray
 
 
 class ModelFolder:

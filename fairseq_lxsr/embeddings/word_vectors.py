@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.choices import WORD_WEIGHTS
-from fairseq_lxsr.embeddings.fingerprint import short_hash
-from fairseq_lxsr.embeddings.text import Text, count_zeros
+from fairseq_lxsr.embeddings.contract import Text, count_zeros, short_hash
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import sha256
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.retrieval.neighbours import FloatArray
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.options import WORD_WEIGHTS
+from fairseq_lxsr.vectors.neighbours import FloatArray
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.choices import DRAWS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
+from fairseq_lxsr.options import DRAWS
 
 SEED = 12345  # as in sacrebleu
 BLOCK, BLOCK_NUMBERS = 100, 10**7  # draws of a block, and the largest count of numbers in a block

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.atomic import atomic_write, check_replaceable
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.locks import locked
-from fairseq_lxsr.stored import parse_json
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.write import atomic_write, check_replaceable
 
 LIMIT = 2**53  # limit of numbers in a score
 SMALLEST = 1e-12  # denominator, so that nothing is divided by 0

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairseq_lxsr.export.mteb_encoder import MtebEncoder
-    from fairseq_lxsr.export.onnx_folder import export_onnx
+    from fairseq_lxsr.export.onnx import export_onnx
     from fairseq_lxsr.export.st_folder import export_sentence_transformers
-    from fairseq_lxsr.export.web_folder import export_web
+    from fairseq_lxsr.export.web_page import export_web
 
 __all__ = [
     "MtebEncoder",
@@ -19,9 +19,9 @@ EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders
 SIGN = '"exported_by": "fairseq-lxsr"'
 _MODULES = {
     "MtebEncoder": "mteb_encoder",
-    "export_onnx": "onnx_folder",
+    "export_onnx": "onnx",
     "export_sentence_transformers": "st_folder",
-    "export_web": "web_folder",
+    "export_web": "web_page",
 }
 
 

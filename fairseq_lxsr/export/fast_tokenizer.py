@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import BLANKS
-from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE
-from fairseq_lxsr.sentencepiece_file import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
-from fairseq_lxsr.text import MASK, PAD, UNK, Tokenizer
-from fairseq_lxsr.words import WORD_START
+from fairseq_lxsr.files.lines import BLANKS
+from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
+from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer
+from fairseq_lxsr.text.words import WORD_START
 
 # texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (

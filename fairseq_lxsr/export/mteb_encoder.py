@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
-from fairseq_lxsr.pretrained import find_model
+from fairseq_lxsr.encoder.find import find_model
 
 
 class MtebEncoder:

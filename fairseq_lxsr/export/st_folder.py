@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors import numpy as arrays
 
-from fairseq_lxsr.atomic import atomic_folder
-from fairseq_lxsr.bag import TABLE
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, ST_MODULE, TEXT_FILES, WEIGHTS_FILE, write_folder
+from fairseq_lxsr.encoder.numpy_network import TABLE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import EXPORTED_BY, SIGN
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, tokenizer_json
-from fairseq_lxsr.model_files import DEFAULT_ARCHITECTURE, ST_MODULE, TEXT_FILES, WEIGHTS_FILE, write_folder
-from fairseq_lxsr.optional import is_missing, require
-from fairseq_lxsr.text import MASK, PAD, UNK
+from fairseq_lxsr.files.write import atomic_folder
+from fairseq_lxsr.machine import is_missing, require
+from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK
 
 if TYPE_CHECKING:
     from fairseq_lxsr.modules import TransformerSentenceEncoder

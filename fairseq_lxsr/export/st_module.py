@@ -17,11 +17,11 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.find import find_model
+from fairseq_lxsr.encoder.folder import ST_MODULE, TEXT_FILES
+from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.model_files import ST_MODULE, TEXT_FILES
-from fairseq_lxsr.model_folder import save_folder
-from fairseq_lxsr.pretrained import find_model
-from fairseq_lxsr.text import TextOptions
+from fairseq_lxsr.text.tokenizer import TextOptions
 
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 

@@ -7,7 +7,7 @@ import logging
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.choices import CPU_PRECISIONS
+from fairseq_lxsr.options import CPU_PRECISIONS
 
 logger = logging.getLogger(__name__)
 

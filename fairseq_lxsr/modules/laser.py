@@ -17,7 +17,7 @@ from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.pooling import max_pool
 from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
 from fairseq_lxsr.modules.special import with_bos, with_eos
-from fairseq_lxsr.ranges import limited
+from fairseq_lxsr.options import limited
 
 Module = TypeVar("Module", bound=nn.Module)
 INIT = 0.1  # all weights of LASER start uniform in +-0.1

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from fairseq_lxsr.choices import DTYPES
 from fairseq_lxsr.modules.packing import Batches, padded_batches
+from fairseq_lxsr.options import DTYPES
 
 # fields of a Config that change the embeddings of the same weights, which have the same shapes
 WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")

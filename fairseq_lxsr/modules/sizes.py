@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from fairseq_lxsr.choices import POOLINGS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.ranges import Range, at_least, below, check_fields, limited
+from fairseq_lxsr.options import POOLINGS, Range, at_least, below, check_fields, limited
 
 WIDTH = at_least(1, 65_536)
 LAYERS, SOME_LAYERS = at_least(0, 1000), at_least(1, 1000)

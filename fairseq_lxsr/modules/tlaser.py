@@ -19,7 +19,7 @@ from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS, PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
 from fairseq_lxsr.modules.special import with_eos
 from fairseq_lxsr.modules.transformer import attention_kernel
-from fairseq_lxsr.ranges import limited
+from fairseq_lxsr.options import limited
 
 
 @dataclass(frozen=True)

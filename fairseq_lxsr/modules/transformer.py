@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_lxsr.modules.bags import WeightedBags
 from fairseq_lxsr.modules.cpu import on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.packing import Batches, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import TransformerConfig
+from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
 # a CPU computes rows of similar length together, in groups of GROUP, where a batch has more positions for each piece
 PADDED, GROUP = 1.5, 32

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.data_folder import read_sources, write_sources
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import SENTENCE_BYTES, count_lines, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import check_untouched, run_stage
 from fairseq_lxsr.preparation.workers import blocks, ordered_map
-from fairseq_lxsr.text import (
+from fairseq_lxsr.text.data_folder import read_sources, write_sources
+from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     EOS,
     FILLER,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.languages import split_pair
+from fairseq_lxsr.options import FILE_NAME, at_least, between, check_fields, limited
 from fairseq_lxsr.preparation.clean import MESSAGE_FILTERS, check_filters
-from fairseq_lxsr.ranges import FILE_NAME, at_least, between, check_fields, limited
+from fairseq_lxsr.text.languages import split_pair
 
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")

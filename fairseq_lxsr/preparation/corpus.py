@@ -16,19 +16,28 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_lxsr.atomic import atomic_write
-from fairseq_lxsr.data_folder import write_sources
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
+from fairseq_lxsr.files.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
+from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
-from fairseq_lxsr.preparation.deduplicate import KEY
 from fairseq_lxsr.preparation.formats import Source
-from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key
-from fairseq_lxsr.preparation.messages import ALTERNATIVES
-from fairseq_lxsr.preparation.splits import FATES, HELD_OUT, REPEATED, TEST, TRAIN, VALID, decide_fates
+from fairseq_lxsr.preparation.splits import (
+    FATES,
+    HELD_OUT,
+    KEY,
+    REPEATED,
+    TEST,
+    TRAIN,
+    VALID,
+    decide_fates,
+    excluded_keys,
+    sentence_key,
+)
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import blocks, ordered_map
+from fairseq_lxsr.text.data_folder import write_sources
 
 SPLITS = ("train", "valid", "test")
 DROPPED_FILE = "dropped.tsv.gz"

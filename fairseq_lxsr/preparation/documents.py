@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import SENTENCE_BYTES, read_lines
-from fairseq_lxsr.optional import require
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, read_lines
+from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise_file, check_subwords, shard_folders, shard_places
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage

@@ -8,12 +8,12 @@ from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import PACKED, open_binary
-from fairseq_lxsr.lines import read_lines, read_parallel, reading
-from fairseq_lxsr.optional import require
+from fairseq_lxsr.files.lines import read_lines, read_parallel, reading
+from fairseq_lxsr.files.open import PACKED, open_binary
+from fairseq_lxsr.machine import require
+from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS, harvest, input_files
 from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.config import Sources, Text
-from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS, harvest, input_files
 
 ENDINGS = ("", ".txt")
 MOST_BYTES, MOST_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next

@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.ranges import FileName
+from fairseq_lxsr.options import FileName
 
 # (text, its language, the other language of the pair) -> whether the text is in its language
 LanguageCheck = Callable[[str, str, str], bool]

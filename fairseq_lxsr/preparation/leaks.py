@@ -13,14 +13,14 @@ from typing import IO
 
 import numpy as np
 
-from fairseq_lxsr.data_folder import read_sources, write_sources
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import read_parallel
+from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.preparation.clean import Pair
 from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, say, sort_reasons
-from fairseq_lxsr.preparation.keys import excluded_keys, sentence_key
+from fairseq_lxsr.preparation.splits import excluded_keys, sentence_key
 from fairseq_lxsr.preparation.stages import MANIFEST, read_manifest, run_stage
 from fairseq_lxsr.preparation.workers import blocks, ordered_map
+from fairseq_lxsr.text.data_folder import read_sources, write_sources
 
 LEAK = "held out in another language pair"
 

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.languages import split_pair
+from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.binarise import binarise, shard_folders
+from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.clean import Pair, make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
-from fairseq_lxsr.preparation.messages import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.stages import MANIFEST
 from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.text.languages import split_pair
 
 SUMMARY_FILE = "prepare.json"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.atomic import atomic_folder, refuse_overlap, restore_folder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import sha256
-from fairseq_lxsr.stored import parse_json
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.write import atomic_folder, refuse_overlap, restore_folder
 
 MANIFEST = "stage.json"
 

@@ -12,11 +12,20 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import SENTENCE_BYTES, count_lines, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import blocks, in_own_process
-from fairseq_lxsr.text import DICTIONARY_FILE, MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, TEXT_FILE, TextOptions, normalise
+from fairseq_lxsr.text.tokenizer import (
+    DICTIONARY_FILE,
+    MASK,
+    PAD,
+    SENTENCEPIECE_FILE,
+    SPECIAL,
+    TEXT_FILE,
+    TextOptions,
+    normalise,
+)
 
 
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:

@@ -1,6 +1,196 @@
-"""Complete training recipes by name: one YAML file for each, and its fairseq-train command."""
+"""Recipes: YAML files in this folder, each with some of the fields of `Recipe`."""
 
-from fairseq_lxsr.recipes.command import train_command
-from fairseq_lxsr.recipes.recipe import Recipe, names, read_recipe, table
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TypeVar
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.open import PACKAGE
+from fairseq_lxsr.options import at_least, below, check_fields, limited, read_config
+from fairseq_lxsr.text.data_folder import count_pairs
+
+FOLDER = Path(__file__).parent
+# both state the length of training: stating one of them replaces both
+LENGTH = {"max-update", "max-epoch"}
+
+Option = bool | int | float | str
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe as its file states it.
+
+    Args:
+        description: what it trains, in one line.
+        source: the paper with equation or table, or the place of the measurement.
+        extends: another recipe, whose options it inherits unless it states its own.
+        finetunes: the recipe of the checkpoint that it is to go on from.
+        warmup: with --lr-scheduler polynomial_decay, the share of all updates in which the learning rate rises.
+        options: options of fairseq-train, without their dashes; true for a flag, false to remove an option of
+            `extends`.
+    """
+
+    description: str = ""
+    source: str = ""
+    extends: str = ""
+    finetunes: str = ""
+    warmup: float | None = limited(None, below(1))
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+def names() -> list[str]:
+    """List the recipes that can be trained; files whose name begins with `_` hold options that several share."""
+    return sorted(path.stem for path in FOLDER.glob("[!_]*.yaml"))
+
+
+def read_recipe(name: str) -> Recipe:
+    """Read a recipe with all options that it inherits from others.
+
+    Raises:
+        InputError: for an unknown name; it lists all recipes.
+    """
+    if name not in names():
+        raise InputError(f"--recipe {shown(name)}; expected one of these:\n{table()}")
+    return _read(name)
+
+
+def _read(name: str) -> Recipe:
+    recipe = read_config(FOLDER / f"{name}.yaml", Recipe)
+    if not recipe.extends:
+        return recipe
+    base = _read(recipe.extends)
+    warmup = base.warmup if recipe.warmup is None else recipe.warmup
+    return replace(recipe, warmup=warmup, options=override(base.options, recipe.options))
+
+
+def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
+    """Replace options by others."""
+    replaced = LENGTH if LENGTH & by.keys() else set()
+    return {name: value for name, value in options.items() if name not in replaced} | dict(by)
+
+
+def table() -> str:
+    """List all recipes with their descriptions, one per line."""
+    width = max(map(len, names()))
+    return "\n".join(f"{name:{width}}  {_read(name).description}" for name in names())
+
+
+ALIASES = {"max-sentences": "batch-size"}
+
+Words = list[str]  # values of an option on the command line; none for a flag
+
+
+def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
+    """Build the arguments of fairseq-train.
+
+    Args:
+        recipe: the recipe.
+        data: the data folder, or several shards joined by ':'.
+        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` removes its `--X`,
+            and never theirs.
+
+    Raises:
+        InputError: where the learning rate depends on the length of training, and no option states it.
+    """
+    base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
+    given = _parse(own)
+    removing = {f"no-{name}" for name in base} & given.keys()
+    options = override(
+        {name: words for name, words in base.items() if f"no-{name}" not in removing},
+        {name: words for name, words in given.items() if name not in removing},
+    )
+    if options.get("lr-scheduler") == ["polynomial_decay"]:
+        schedule = _schedule(options, recipe.warmup or 0, data)
+        options |= {name: words for name, words in schedule.items() if name not in options}
+    return [
+        *(data, "--user-dir", str(PACKAGE)),
+        *(word for name, words in options.items() for word in (f"--{name}", *words)),
+    ]
+
+
+def _words(value: Option) -> Words:
+    return [] if value is True else [str(value)]
+
+
+def _parse(own: Sequence[str]) -> dict[str, Words]:
+    """Parse the values that follow each option."""
+    found: dict[str, Words] = {}
+    for word in own:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            words = found[ALIASES.get(name, name)] = [value] if equals else []
+        elif found:
+            words.append(word)
+        else:
+            raise InputError(f"{shown(word)} after the data folder; expected options, for example --lr 0.001")
+    return found
+
+
+def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
+    """Compute the schedule: the learning rate rises for a share of all updates and falls to zero at the last."""
+    if "total-num-update" in options:
+        total = _number(options, "total-num-update")
+    else:
+        limits = [_number(options, "max-update")] if "max-update" in options else []
+        limits += [_updates_of_epochs(options, data)] if "max-epoch" in options else []
+        if not limits:
+            raise InputError(
+                "neither --max-update nor --max-epoch; expected one, where the learning rate falls to zero"
+            )
+        total = min(limits)
+    return {"total-num-update": [str(total)], "warmup-updates": [str(int(warmup * total))]}
+
+
+def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
+    """Count the updates of --max-epoch epochs, each over one shard in turn, on as many GPUs as fairseq-train takes."""
+    if "batch-size" not in options:
+        raise InputError(
+            "--max-epoch without --batch-size; expected --max-update, where the learning rate falls to zero"
+        )
+    for name in ("max-tokens", "sampling-temperature", "source-temperature"):
+        value = " ".join(options.get(name, []))
+        if value and (name == "max-tokens" or value not in ("1", "1.0")):
+            raise InputError(
+                f"--max-epoch with --{name} {value}, where the number of updates of an epoch is not known beforehand; "
+                "expected --max-update, where the learning rate falls to zero"
+            )
+    pairs = ",".join(options.get("lang-pairs", []))
+    shards = [count_pairs(Path(shard), pairs).values() for shard in data.split(os.pathsep)]
+    if not all(map(sum, shards)):
+        raise InputError(f"{data}: no sentence pairs{' of ' * bool(pairs)}{pairs}; expected what `lxsr prepare` writes")
+    size, gpus, at_once = _number(options, "batch-size"), _gpus(options), _number(options, "update-freq", 1)
+    whole = math.floor if "drop-last" in options else math.ceil
+    batches = [sum(whole(count / size) for count in counts) for counts in shards]
+    epochs = islice(cycle(batches), _number(options, "max-epoch"))
+    of_worker = (math.ceil(count / gpus) for count in epochs)
+    if "skip-remainder-batch" in options:  # fairseq leaves out a last batch of each worker, full or not
+        return sum((count - 1) // at_once for count in of_worker)
+    return sum(math.ceil(count / at_once) for count in of_worker)
+
+
+def _gpus(options: dict[str, Words]) -> int:
+    if "distributed-world-size" in options:
+        return _number(options, "distributed-world-size")
+    if "cpu" in options:
+        return 1
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def _number(options: dict[str, Words], name: str, default: int | None = None) -> int:
+    value = " ".join(options.get(name, [str(default)]))
+    number = int(value) if value.isdecimal() else value
+    at_least(1).check(f"--{name}", number)
+    return int(number)
+
 
 __all__ = ["Recipe", "names", "read_recipe", "table", "train_command"]

@@ -8,13 +8,12 @@ from html import escape
 from pathlib import Path
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.published import CAUTION, published
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.evaluation.table import NOT_PERCENT
-from fairseq_lxsr.optional import require
-from fairseq_lxsr.report.markup import drawing, named, table
+from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published
+from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.machine import require
+from fairseq_lxsr.report.charts import drawing, named, table
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
@@ -111,7 +110,7 @@ def _library() -> str:
 
 
 def _training(logs: Sequence[Curves]) -> list[str]:
-    from fairseq_lxsr.report.figures import accuracy_chart, loss_chart
+    from fairseq_lxsr.report.charts import accuracy_chart, loss_chart
 
     charts = [chart for chart in (loss_chart(logs), accuracy_chart(logs)) if chart.rows]
     return ["<h2>Training</h2>", *map(drawing, charts)] if charts else []
@@ -136,7 +135,7 @@ def _scores(scores: Sequence[Score]) -> list[str]:
 
 
 def _thresholds(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
-    from fairseq_lxsr.report.figures import threshold_chart
+    from fairseq_lxsr.report.charts import threshold_chart
 
     drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
     return [drawing(threshold_chart(drawn))] if drawn else []
@@ -179,7 +178,7 @@ def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, floa
 
 
 def _sample(sample: Sample) -> list[str]:
-    from fairseq_lxsr.report.figures import heatmap_chart, length_chart, map_chart
+    from fairseq_lxsr.report.charts import heatmap_chart, length_chart, map_chart
 
     first, second = sample.languages
     what = f"{first} and {second}, {sample.pairs:,} pairs" + (f", model {named(sample.model)}" if sample.model else "")

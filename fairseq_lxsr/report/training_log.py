@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.stored import parse_json
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.records import parse_json
 
 VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?(?:[0-9.]+(?:e-?[0-9]+)?|inf|nan))(?=[,\s|]|$)")
 VALID_PREFIX = "valid_"

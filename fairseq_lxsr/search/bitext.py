@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.atomic import atomic_write, check_writable
-from fairseq_lxsr.choices import MARGINS, MINING_KINDS, RETRIEVALS
-from fairseq_lxsr.embeddings import Encoder, Reranker, Text, check_same_width, embed, score_name, width_of
+from fairseq_lxsr.embeddings import Encoder, Text, check_same_width, embed, width_of
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import sha256
-from fairseq_lxsr.lines import is_blank, one_line, read_lines
-from fairseq_lxsr.retrieval import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
+from fairseq_lxsr.files.lines import is_blank, one_line, read_lines
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.write import atomic_write, check_writable
+from fairseq_lxsr.options import MARGINS, MINING_KINDS, RETRIEVALS
+from fairseq_lxsr.search.reranker import Reranker, score_name
 from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
+from fairseq_lxsr.vectors import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
 
 ENCODE_ROWS = 20_000  # sentences between two points at which work is saved
 SEARCH_ROWS = 32_768

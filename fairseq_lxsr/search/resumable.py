@@ -11,10 +11,10 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tqdm import tqdm
 
-from fairseq_lxsr.atomic import naming, reserve
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.locks import locked
-from fairseq_lxsr.stored import Record, difference, open_array
+from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.records import Record, difference, open_array
+from fairseq_lxsr.files.write import naming, reserve
 
 LOCK, MARKER = "lock", ".lxsr-work"
 Compute = Callable[[int, int], np.ndarray]

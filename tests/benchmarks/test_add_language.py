@@ -7,7 +7,7 @@ import add_language
 import toy
 from conftest import forked_commands, forked_environment
 
-from fairseq_lxsr.atomic import atomic_write
+from fairseq_lxsr.files.write import atomic_write
 
 LETTERS = {ord("a") + number: 0x430 + number for number in range(26)}
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, forked_commands, forked_environment
 from corpora import fillers
 
-from fairseq_lxsr.text import TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, read_dictionary
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import toy
 from conftest import lxsr_here
 
-from fairseq_lxsr.tasks._corpora import read_corpus
+from fairseq_lxsr.training.corpora import read_corpus
 
 
 def write(folder, name, pairs):

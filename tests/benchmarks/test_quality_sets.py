@@ -5,8 +5,9 @@ import gzip
 import numpy as np
 from quality_sets import contrast, distractors, minimal_pairs, retrieval
 
-from fairseq_lxsr.embeddings import Reranker, Text
-from fairseq_lxsr.evaluation.minimal_pairs import evaluate
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import evaluate
+from fairseq_lxsr.search.reranker import Reranker
 
 ENGLISH = ["The dog is in the garden.", "It was found in 1984.", "She can see 12 dogs.", "A dog of a man."]
 

@@ -8,7 +8,7 @@ from conftest import lxsr_here, refused
 from parsers import options
 
 from fairseq_lxsr.evaluation.score import Score, append_scores
-from fairseq_lxsr.ranges import Range
+from fairseq_lxsr.options import Range
 
 
 def test_every_number_has_a_range():

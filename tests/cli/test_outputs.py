@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.atomic import refuse_overlap
 from fairseq_lxsr.cli.main import VERBS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.files.write import refuse_overlap
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ENGLISH, FRENCH = "the dog sees a house\na cat\n" * 8, "le chien voit une maison\nun chat\n" * 8

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import forked_commands, lxsr_here, refused
 
-from fairseq_lxsr.cli import user_dir
+from fairseq_lxsr.cli import train as user_dir
 from fairseq_lxsr.cli.main import main
 
 MODEL = Path(__file__).parent.parent / "golden" / "compatibility" / "best.model"
@@ -80,8 +80,8 @@ def test_nobody_reads_the_error(unbuffered):
 
 
 def test_a_reader_that_leaves_before_the_work_is_done():
-    code = "import argparse, sys; from fairseq_lxsr.cli import compare, main\n"
-    code += "compare.run = lambda args: [print('x' * 9999, flush=True) for _ in range(99)]\n"
+    code = "import argparse, sys; from fairseq_lxsr.cli import evaluate, main\n"
+    code += "evaluate.run_compare = lambda args: [print('x' * 9999, flush=True) for _ in range(99)]\n"
     code += "main.main(['compare', 'a', 'b'])"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()

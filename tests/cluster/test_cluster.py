@@ -315,7 +315,7 @@ def test_options_that_do_not_fit(work, tmp_path):
 
 
 def test_without_ray(work, tmp_path, monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.optional.is_missing", lambda module: True)
+    monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     done = mine(work, tmp_path / "o", "--ray", check=False)
     refused(done, "--ray needs ray, which is not installed: pip install 'fairseq-lxsr[ray]'")
     assert not list(tmp_path.iterdir())

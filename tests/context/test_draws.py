@@ -5,7 +5,7 @@ import pytest
 
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import Lines
+from fairseq_lxsr.files.lines import Lines
 
 SIZES = {"en": 40, "fr": 30, "de": 20}
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairseq_lxsr.context.config import ContextConfig
-from fairseq_lxsr.context.rounds import RECORD, REPORT, Rounds, TrainingText, add_report
+from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds, TrainingText, add_report
 from fairseq_lxsr.errors import InputError
 
 

@@ -8,7 +8,7 @@ import pytest
 import small_model
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr import choices
+from fairseq_lxsr import options as choices
 from fairseq_lxsr.cli.embed import place
 from fairseq_lxsr.embeddings import Text, WordVectors, formats, read_embeddings
 
@@ -171,7 +171,7 @@ def test_a_part_without_lines_is_named(folder):
 
 
 FORMAT = """
-from fairseq_lxsr.embeddings.formats.format import Format
+from fairseq_lxsr.embeddings.formats import Format
 
 class Lines(Format):
     suffix = ".lines"

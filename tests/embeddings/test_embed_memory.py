@@ -14,7 +14,7 @@ import small_model
 import toy
 from conftest import lxsr_here
 
-from fairseq_lxsr.embeddings import stream
+from fairseq_lxsr.embeddings import write as stream
 
 WINDOW, WINDOWS = 1000, 10
 BYTES_A_LINE = 12  # a window alone, however many lines it has, takes up to 5,000 bytes of caches

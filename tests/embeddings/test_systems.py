@@ -18,9 +18,9 @@ from fairseq_lxsr.embeddings import (
     read_embeddings,
     sentence_transformers_folder,
 )
-from fairseq_lxsr.embeddings.stream import hash_lines
+from fairseq_lxsr.embeddings.write import hash_lines
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation import xsr
+from fairseq_lxsr.evaluation.protocols import xsr
 
 VEC = "3 2\na 1 0\nb 0 2\nc -1 4\n"
 

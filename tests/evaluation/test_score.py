@@ -9,19 +9,10 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.published import CAUTION, published, published_table
-from fairseq_lxsr.evaluation.score import (
-    Outcomes,
-    Score,
-    append_scores,
-    as_units,
-    from_hits,
-    read_scores,
-    text_hash,
-)
-from fairseq_lxsr.evaluation.table import scores_table, signatures
+from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, as_units, from_hits, read_scores, text_hash
+from fairseq_lxsr.evaluation.tables import CAUTION, published, published_table, scores_table, signatures
+from fairseq_lxsr.files.write import atomic_write
 
 
 def score(task="en->fr", model="abc", metric="nn", hits=(1, 0, 1, 1)) -> Score:

@@ -10,10 +10,10 @@ from sklearn.metrics import f1_score
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation import documents, xnli
+from fairseq_lxsr.evaluation.classifier import macro_f1, transfer_means
+from fairseq_lxsr.evaluation.protocols import documents, xnli
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.evaluation.table import report_scores
-from fairseq_lxsr.evaluation.transfer import macro_f1, transfer_means
+from fairseq_lxsr.evaluation.tables import report_scores
 
 
 def mldoc(learnt, tested):

@@ -6,7 +6,7 @@ import toy
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import MtebEncoder
-from fairseq_lxsr.retrieval import nearest_neighbours
+from fairseq_lxsr.vectors import nearest_neighbours
 
 PAIRS = toy.sentences(50, seed=4)
 

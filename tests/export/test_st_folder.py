@@ -13,11 +13,11 @@ from conftest import lxsr_here as lxsr
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.folder import ST_MODULE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.st_module import load_sentence_transformer
-from fairseq_lxsr.model_files import ST_MODULE
 
 pytest.importorskip("sentence_transformers")
 SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair] + [

@@ -14,7 +14,8 @@ import pytest
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.export import export_onnx, onnx_folder
+from fairseq_lxsr.export import export_onnx
+from fairseq_lxsr.export import onnx as onnx_folder
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ import torch
 import toy
 from conftest import lxsr, lxsr_here, refused, run, train, train_here
 
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
 
 def prepare(work, data, *options):

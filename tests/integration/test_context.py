@@ -14,9 +14,9 @@ import yaml
 from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import read_checkpoint
 from fairseq_lxsr.context.rounds import mend_last
-from fairseq_lxsr.lines import Lines
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
+from fairseq_lxsr.files.lines import Lines
 
 OPTIONS = {
     "arch": "context_transformer_tiny",

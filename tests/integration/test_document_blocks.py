@@ -14,7 +14,7 @@ import toy
 import yaml
 from forks import commands
 
-from fairseq_lxsr.evaluation.datasets import datasets
+from fairseq_lxsr.evaluation.named_sets import datasets
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(

@@ -13,10 +13,10 @@ import toy
 import yaml
 from conftest import ROOT, forked_environment, lxsr, refused
 
-from fairseq_lxsr.atomic import atomic_write
 from fairseq_lxsr.evaluation.score import read_scores
-from fairseq_lxsr.files import sha256
-from fairseq_lxsr.lines import read_parallel
+from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.write import atomic_write
 
 
 def run_example(folder, name: str, *arguments, **variables) -> str:

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from conftest import ROOT, refused, run
 
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import toy
 from conftest import ROOT, lxsr, lxsr_here, refused, run, train, train_here
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.recipes import read_recipe, train_command
 
 ARCHS = ["laser_tiny", "tlaser_tiny"]

@@ -6,7 +6,7 @@ import toy
 from conftest import TRAIN_OPTIONS, lxsr, refused, run, train
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.evaluation.score import read_scores
 
 

@@ -15,7 +15,7 @@ from conftest import ROOT, refused
 from conftest import lxsr_here as lxsr
 from golden_vectors import GOLDEN
 
-from fairseq_lxsr.lines import read_lines, read_parallel
+from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 
 @pytest.fixture(scope="module")

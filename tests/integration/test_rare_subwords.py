@@ -9,9 +9,9 @@ from conftest import lxsr, refused, run, train
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from safetensors.numpy import load_file
 
-from fairseq_lxsr.checkpoint import SPLIT_PROBABILITY, read_checkpoint
-from fairseq_lxsr.segmentations import expected_rows, merged_from
-from fairseq_lxsr.text import read_dictionary
+from fairseq_lxsr.encoder.checkpoint import SPLIT_PROBABILITY, read_checkpoint
+from fairseq_lxsr.text.segmentations import expected_rows, merged_from
+from fairseq_lxsr.text.tokenizer import read_dictionary
 
 NO_LAYER = {"objective": "none", "sim_weight": "0", "encoder_embed_dim": "16", "encoder_layers": "0", "max_epoch": "1"}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import lxsr, refused, train, train_here
 
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
 
 

@@ -5,7 +5,7 @@ import pytest
 from conftest import lxsr, refused, train
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines
 
 ALONE = {"objective": "none", "gen_weight": "0", "align_weight": "0", "sim_weight": "0"}
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from conftest import ROOT, TRAIN_OPTIONS, forked_commands, forked_environment
 
-from fairseq_lxsr.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
 GATHER = """
 import json, sys, torch, torch.distributed as dist
 from types import SimpleNamespace
-from fairseq_lxsr.terms.alignment import AlignmentTerm
+from fairseq_lxsr.training.lightweight.terms.alignment import AlignmentTerm
 rank, port, cases = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[4])
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
 options = {"align_weight": 1, "align_similarity": "inner", "align_temperature": 1, "hard_negatives": "none"}

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
+from fairseq_lxsr.encoder.torch_network import NetworkCopies
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder, cpu
-from fairseq_lxsr.network_copies import NetworkCopies
 
 
 @pytest.fixture(params=["fpu avx2", "fpu avx512_bf16 avx512_fp16", None], ids=["old", "new", "unknown"])

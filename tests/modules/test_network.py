@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fairseq_lxsr import modules
-from fairseq_lxsr.choices import DTYPES
 from fairseq_lxsr.modules import all_networks
+from fairseq_lxsr.options import DTYPES
 
 NETWORK = """
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ def test_nothing_held_out_for_testing(prepared, tmp_path):
 
 
 def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
-    from fairseq_lxsr.text import TextOptions, Tokenizer
+    from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
     subwords = prepared / "subwords"
     tokenizer = Tokenizer(subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json"))
@@ -105,7 +105,7 @@ def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
         {"first": int((numbers[:200] == shard).sum()), "none": 0, "last": int((numbers[200:] == shard).sum())}
         for shard in range(shards)
     ]
-    from fairseq_lxsr.tasks._corpora import read_corpus
+    from fairseq_lxsr.training.corpora import read_corpus
 
     corpora = [read_corpus(folder, "train", "fr", "en", 10_000) for folder in folders]
     assert [corpus.sources for corpus in corpora] == found
@@ -122,7 +122,7 @@ def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
     ],
 )
 def test_sources_of_another_text_are_refused(copied, content, message):
-    from fairseq_lxsr.tasks._corpora import read_corpus
+    from fairseq_lxsr.training.corpora import read_corpus
 
     build(copied, copied / "data")
     for path in (copied / "corpus" / "sources.json", copied / "data" / "train.en-fr.sources.json"):

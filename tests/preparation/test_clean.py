@@ -3,12 +3,13 @@ import re
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.alphabets import alphabets, foreign_letter
 from fairseq_lxsr.preparation.clean import (
     MESSAGE_FILTERS,
+    alphabets,
     comparable,
     count_words,
     first_objection,
+    foreign_letter,
     identical,
     lengths_differ,
     make_filters,

@@ -1,12 +1,12 @@
 import pytest
 from conftest import ROOT
 
-from fairseq_lxsr.configs import read_config
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.languages import split_pair, split_pairs
+from fairseq_lxsr.options import read_config
 from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig
-from fairseq_lxsr.preparation.sources import find_corpus
+from fairseq_lxsr.preparation.registry import find_corpus
+from fairseq_lxsr.text.languages import split_pair, split_pairs
 
 pytest.importorskip("yaml")
 

@@ -8,13 +8,13 @@ import pytest
 import toy
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation import deduplicate
+from fairseq_lxsr.preparation import splits as deduplicate
 from fairseq_lxsr.preparation.clean import comparable
 from fairseq_lxsr.preparation.config import Cleaning
 from fairseq_lxsr.preparation.corpus import make_corpus
-from fairseq_lxsr.preparation.deduplicate import KEY, repeated
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
+from fairseq_lxsr.preparation.splits import KEY, repeated
 from fairseq_lxsr.preparation.workers import blocks
 
 PAIRS = toy.sentences(300)

@@ -10,8 +10,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.documents import binarise_documents, make_documents, read_documents
 from fairseq_lxsr.preparation.subwords import train_subwords
-from fairseq_lxsr.tasks.sent_context import read_documents as read_corpora
-from fairseq_lxsr.text import TextOptions, Tokenizer, normalise, read_dictionary
+from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, normalise, read_dictionary
+from fairseq_lxsr.training.context.task import read_documents as read_corpora
 
 STORY = "One dog.\nTwo  dogs.\n\n\nA cat sees the dog.\n\n   \nThe end.\nNo more.\n"
 

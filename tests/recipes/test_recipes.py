@@ -15,11 +15,10 @@ from fairseq.optim.lr_scheduler.fixed_schedule import FixedLRSchedule
 from fairseq_options import read_by_fairseq
 
 import fairseq_lxsr
-from fairseq_lxsr.checkpoint import read_checkpoint
-from fairseq_lxsr.data_folder import count_pairs
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.recipes import Recipe, names, read_recipe, train_command
-from fairseq_lxsr.recipes.recipe import FOLDER
+from fairseq_lxsr.recipes import FOLDER, Recipe, names, read_recipe, train_command
+from fairseq_lxsr.text.data_folder import count_pairs
 
 DATA = ROOT / "tests" / "golden" / "compatibility" / "data"  # 49 pairs
 

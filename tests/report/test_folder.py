@@ -7,7 +7,7 @@ from conftest import refused
 from golden_vectors import GOLDEN
 
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
-from fairseq_lxsr.lines import RECORD_BYTES
+from fairseq_lxsr.files.lines import RECORD_BYTES
 
 LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates={}, wall=457\n"
 

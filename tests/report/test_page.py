@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.published import CAUTION
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
+from fairseq_lxsr.evaluation.tables import CAUTION
 from fairseq_lxsr.report import look_at, write_report
 from fairseq_lxsr.report.training_log import Curves
 

@@ -5,7 +5,7 @@ import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.report import look_at
-from fairseq_lxsr.report.figures import length_chart
+from fairseq_lxsr.report.charts import length_chart
 
 SOURCE = ["one", "a b c d", "two", "three words now", *(f"s{i}" for i in range(8))]
 TARGET = ["un", "a b c d e", "deux", "trois mots là", *(f"t{i}" for i in range(8))]

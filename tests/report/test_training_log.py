@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_lxsr.report.figures import accuracy_chart, loss_chart
+from fairseq_lxsr.report.charts import accuracy_chart, loss_chart
 from fairseq_lxsr.report.training_log import read_log
 
 JSON = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "0.0006", "num_updates": "50"}

@@ -9,10 +9,10 @@ from kills import every_kill
 
 from fairseq_lxsr.embeddings import ByLanguage, StoredEmbeddings
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.lines import read_lines
-from fairseq_lxsr.retrieval import MinedPairs, mine, nearest_neighbours
+from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search import Mining, Side, mine_files
 from fairseq_lxsr.search.bitext import write_pairs
+from fairseq_lxsr.vectors import MinedPairs, mine, nearest_neighbours
 
 WORK = {f"{name}.npy{end}" for name in ("source", "target", "forward", "backward") for end in ("", ".json")} | {
     ".lxsr-work"
@@ -166,7 +166,7 @@ def test_a_refused_option_leaves_nothing(sides, tmp_path):
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(sides, tmp_path, monkeypatch):
     _, files = sides
     asleep = [replaced(side, lambda *_: pytest.fail("encoded")) for side in files]
-    monkeypatch.setattr("fairseq_lxsr.files.importlib.import_module", lambda name: __import__("no_such_module"))
+    monkeypatch.setattr("fairseq_lxsr.files.open.importlib.import_module", lambda name: __import__("no_such_module"))
     (tmp_path / "folder").mkdir()
     for name, error in (("folder", InputError), ("out.tsv.zst", InputError), ("a.txt/out.tsv", OSError)):
         with pytest.raises(error, match=name.split("/")[0]):

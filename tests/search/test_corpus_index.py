@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
-from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files import sha256
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex
 
 VECTORS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
@@ -24,7 +24,7 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_finds_itself(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.search.corpus_index.ENCODE_ROWS", 64)
+    monkeypatch.setattr("fairseq_lxsr.search.corpus.ENCODE_ROWS", 64)
     sentences = iter(["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]])  # empty ones are left out
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
     index = CorpusIndex.load(tmp_path / "index")
@@ -103,9 +103,7 @@ def test_untouched_files_are_not_hashed_again(tmp_path, monkeypatch):
     """A copy is hashed; so is a file of the same size and the same time of change of its content."""
     built = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model").folder
     hashed = []
-    monkeypatch.setattr(
-        "fairseq_lxsr.search.corpus_index.sha256", lambda path: hashed.append(path.name) or sha256(path)
-    )
+    monkeypatch.setattr("fairseq_lxsr.search.corpus.sha256", lambda path: hashed.append(path.name) or sha256(path))
     CorpusIndex.load(built)
     assert hashed == []
     CorpusIndex.load(shutil.copytree(built, tmp_path / "copy"))

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fairseq_lxsr.choices import INDEX_KINDS
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex, ShardedIndex, open_index
 
 RNG = np.random.default_rng(3)

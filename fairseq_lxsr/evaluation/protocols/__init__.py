@@ -11,4 +11,5 @@ __all__ = ["Plan", "Protocol", "all_protocols"]
 def all_protocols() -> list[Protocol]:
     """Every protocol there is, by name."""
     modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
-    return [module.PROTOCOL for module in modules if hasattr(module, "PROTOCOL")]
+    found = [protocol for module in modules for protocol in getattr(module, "PROTOCOLS", ())]
+    return sorted(found, key=lambda protocol: protocol.name)

@@ -1,16 +1,150 @@
-"""Semantic textual similarity."""
+"""Semantic textual similarity: correlation of the cosine of two sentences with the score that people gave.
+
+Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), Pearson's r stands beside it; both
+times 100. Across languages, the two sentences are of one language each (Cer et al. 2017, SemEval-2017 task 1).
+"""
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.evaluation.protocols.options import language_pairs
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
-from fairseq_lxsr.ranges import FILE_NAME, at_least
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.embeddings import Encoder, Text, embed
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, language_pairs
+from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
+from fairseq_lxsr.evaluation.texts import check_pair
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import FILE_NAME, at_least
+from fairseq_lxsr.vectors.neighbours import FloatArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
     from fairseq_lxsr.evaluation.score import Score
+
+
+COLUMNS = (1, 2, 3)  # first sentence, second sentence, score, as in the data of mteb
+FEWEST = 3  # pairs: two are always correlated
+LARGEST = 1e6  # score that people give
+BLOCK = 4096  # pairs whose vectors are held in double precision
+
+
+@dataclass(frozen=True)
+class Rated:
+    """N pairs of sentences, and the score of each [N]."""
+
+    first: Text
+    second: Text
+    scores: NDArray[np.float64]
+
+
+def read_rated(path: str | Path, languages: tuple[str, str] = ("", ""), columns: tuple[int, ...] = COLUMNS) -> Rated:
+    """Read a file of columns separated by tabs; a first line whose score is no number is a header.
+
+    Embeddings made elsewhere are those of `FILE.first` and `FILE.second`.
+
+    Args:
+        path: the file.
+        languages: languages of the two sentences.
+        columns: which columns are the first sentence, the second one and the score, from 1.
+
+    Raises:
+        InputError: naming the line that does not fit.
+    """
+    numbered = list(_rows(path, columns))
+    if len(numbered) < FEWEST:
+        raise InputError(f"{path}: {len(numbered)} rated pairs; expected at least {FEWEST}")
+    rows, first, second, scores = zip(*numbered, strict=True)
+    where, total = np.array(rows), sum(1 for _ in read_lines(path))
+    sides = [
+        Text(lines, language, f"{path}.{name}", where, total)
+        for lines, language, name in zip((first, second), languages, ("first", "second"), strict=True)
+    ]
+    if len(set(scores)) == 1:
+        raise InputError(f"{path}: every score is {scores[0]:g}; expected different ones, to correlate with")
+    return Rated(sides[0], sides[1], np.array(scores))
+
+
+def _rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, float]]:
+    for row, line in enumerate(read_lines(path)):
+        fields = line.split("\t")
+        where = f"{path}, line {row + 1}"
+        if len(fields) < max(columns):
+            raise InputError(f"{where}: {len(fields)} columns; expected at least {max(columns)}, see --columns")
+        first, second, score = (fields[column - 1] for column in columns)
+        number = _number(score)
+        if number is None and row:
+            raise InputError(f"{where}: score {score!r:.60}; expected a number in column {columns[2]}, see --columns")
+        if number is not None:
+            yield row, first, second, number
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if abs(number) <= LARGEST else None  # which NaN is not
+
+
+def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
+    """Compute the cosine of every pair [N] in double precision; equal vectors have exactly 1, so that they are tied."""
+
+    def of_block(rows: slice) -> NDArray[np.float64]:
+        units = [
+            side / np.linalg.norm(side, axis=1, keepdims=True)
+            for side in (first[rows].astype(float), second[rows].astype(float))
+        ]
+        return 1 - np.square(units[0] - units[1]).sum(axis=1) / 2
+
+    return np.concatenate([of_block(slice(start, start + BLOCK)) for start in range(0, len(first), BLOCK)])
+
+
+def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rank numbers from 1 [N]; ties share the mean of their ranks, as in scipy."""
+    _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
+    last = counts.cumsum()
+    return (last - (counts - 1) / 2)[place]
+
+
+def correlations(first: FloatArray, second: FloatArray, scores: NDArray[np.float64]) -> dict[str, Outcomes]:
+    """Compute Spearman's and Pearson's correlation, times 100; Spearman's is Pearson's of the ranks.
+
+    The bootstrap draws pairs with the ranks that they have among all.
+
+    Args:
+        first: embeddings of the first sentences [N, D].
+        second: embeddings of the second sentences [N, D].
+        scores: what people gave [N].
+
+    Raises:
+        InputError: where all cosines or all scores are equal.
+    """
+    check_pair(first, second)
+    found = cosines(first, second)
+    for name, values in (("cosines", found), ("scores", scores)):
+        if np.ptp(values) == 0:
+            raise InputError(f"the {name} of all {len(values)} pairs are equal; expected different ones, to correlate")
+    samples = {"Spearman": (ranks(found), ranks(scores)), "Pearson": (found, scores)}
+    return {name: Outcomes(x.tolist(), y.tolist(), correlation=True) for name, (x, y) in samples.items()}
+
+
+def evaluate(rated: Rated, encoder: Encoder) -> Score:
+    """Measure the correlations on rated pairs."""
+    outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
+    settings = {
+        "metric": "cosine",
+        "ties": "mean-rank",
+        "pairs": len(rated.scores),
+        "text": text_hash(rated.first.lines, rated.second.lines, list(map(str, rated.scores))),
+        "model": encoder.fingerprint,
+    }
+    first, second = rated.first.language or "first", rated.second.language or "second"
+    return from_hits("sts", f"{first}-{second}", outcomes, settings)
 
 
 class Similarity(Protocol):
@@ -36,8 +170,8 @@ class Similarity(Protocol):
         )
 
     def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation import sts
-        from fairseq_lxsr.evaluation.text import find_file
+        from fairseq_lxsr.evaluation.protocols import sts
+        from fairseq_lxsr.evaluation.texts import find_file
 
         pairs = language_pairs(args.lang_pairs, both_directions=False)
         files = [find_file(args.data, pair="-".join(pair)) for pair in pairs]
@@ -59,4 +193,4 @@ def three_columns(text: str) -> tuple[int, ...]:
     return first, second, score
 
 
-PROTOCOL = Similarity()
+PROTOCOLS = (Similarity(),)

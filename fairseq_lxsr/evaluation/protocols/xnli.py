@@ -1,17 +1,176 @@
-"""Natural language inference across languages (Conneau et al. 2018)."""
+"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is learnt in English.
+
+Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the MultiNLI file), or
+from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
+"""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.choices import XNLI_PRESETS
-from fairseq_lxsr.evaluation.protocols.options import classifier_options, languages, with_options
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
-from fairseq_lxsr.ranges import FILE_NAME
+import numpy as np
+
+from fairseq_lxsr.embeddings import Encoder, Text, embed
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, Language, Part, transfer_scores
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, classifier_options, languages, with_options
+from fairseq_lxsr.evaluation.score import Score, text_hash
+from fairseq_lxsr.evaluation.texts import check_pair
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS
+from fairseq_lxsr.vectors.neighbours import FloatArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
     from fairseq_lxsr.evaluation.score import Score
+
+
+# Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not normalized
+PRESETS = {
+    "laser": ClassifierConfig((512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1),
+    "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
+}
+NORMALISED = {"laser"}  # presets that scale each sentence embedding to length one
+LEARNT = ("train", "dev")  # parts that are read in the train language
+TRAIN_FILES = ("multinli.train.{lang}.tsv",)
+ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # a file name without a language
+LABELS = {"contradictory": "contradiction"}  # spelling of the translated training set
+COLUMNS = {  # column names in the headers of the published files
+    "label": ("gold_label", "label"),
+    "premise": ("sentence1", "premise"),
+    "hypothesis": ("sentence2", "hypo", "hypothesis"),
+}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Premises, hypotheses and labels of one part of one language."""
+
+    premises: Text
+    hypotheses: Text
+    labels: list[str]
+    file: Path
+
+
+def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
+    """Build the features [p, h, |p - h|, p * h], float32 [N, 4D], of embeddings [N, D]."""
+    check_pair(premises, hypotheses)
+    return np.concatenate(
+        [premises, hypotheses, np.abs(premises - hypotheses), premises * hypotheses], axis=1, dtype=np.float32
+    )
+
+
+def read_pairs(data: str, language: str, part: str) -> Pairs:
+    """Read a part of a language.
+
+    Raises:
+        InputError: naming the files that were tried, or the line that does not fit.
+    """
+    for suffix in ("", ".gz"):
+        path = Path(data) / f"{language}.{part}.tsv{suffix}"
+        if path.is_file():
+            return _pairs(path, language, _plain(path))
+        published = (*TRAIN_FILES, ENGLISH_TRAIN_FILE)[: 2 if language == "en" else 1]
+        if part != "train":
+            published = (f"xnli.{part}.tsv",)
+        for name in published:
+            path = Path(data) / f"{name.format(lang=language)}{suffix}"
+            if path.is_file():
+                return _pairs(path, language, _published(path, language))
+    raise InputError(
+        f"{data}: neither {language}.{part}.tsv nor {' nor '.join(published)} (also .gz); check --data and languages"
+    )
+
+
+def _plain(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 3 or not all(field.strip() for field in fields):
+            raise InputError(f"{path}, line {number}: {line!r:.60}; expected label<TAB>premise<TAB>hypothesis")
+        yield number, fields
+
+
+def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows of a published file by its column names; unlabelled rows (-) are skipped, as is common practice."""
+    lines = enumerate(read_lines(path), start=1)
+    header = next(lines, (1, ""))[1].split("\t")
+    try:
+        places = [next(header.index(name) for name in names if name in header) for names in COLUMNS.values()]
+    except StopIteration:
+        raise InputError(f"{path}, line 1: {header!r:.80}; expected a header naming label and both sentences") from None
+    place = header.index("language") if "language" in header else None
+    for number, line in lines:
+        fields = line.split("\t")
+        if len(fields) < len(header):
+            raise InputError(f"{path}, line {number}: {len(fields)} columns; expected {len(header)} as in the header")
+        if (place is None or fields[place] == language) and fields[places[0]] != "-":
+            yield number, [fields[index] for index in places]
+
+
+def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> Pairs:
+    found = list(rows)
+    if not found:
+        raise InputError(f"{path}: nothing in it for {language}; check --data and the languages")
+    labels, premises, hypotheses = zip(*(fields for _, fields in found), strict=True)
+    where = np.array([number - 1 for number, _ in found])
+    total = sum(1 for _ in read_lines(path))
+    return Pairs(
+        Text(premises, language, f"{path}.premise", where, total),
+        Text(hypotheses, language, f"{path}.hypothesis", where, total),
+        [LABELS.get(label.strip(), label.strip()) for label in labels],
+        path,
+    )
+
+
+def read_languages(data: str, train_language: str, test_languages: Sequence[str]) -> dict[str, dict[str, Pairs]]:
+    """Read test in every test language, and train and dev in the train language, by language and part.
+
+    Raises:
+        InputError: as `read_pairs`.
+    """
+    texts = {language: {"test": read_pairs(data, language, "test")} for language in test_languages}
+    texts.setdefault(train_language, {}).update((part, read_pairs(data, train_language, part)) for part in LEARNT)
+    return texts
+
+
+def _embed(encoder: Encoder, pairs: Pairs, normalise: bool) -> Part:
+    sides = [embed(encoder, text) for text in (pairs.premises, pairs.hypotheses)]
+    if normalise:
+        sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
+    text = text_hash(pairs.premises.lines, pairs.hypotheses.lines, pairs.labels)
+    return Part(nli_features(*sides), pairs.labels, pairs.premises.file, text)
+
+
+def evaluate(
+    texts: Mapping[str, Mapping[str, Pairs]],
+    train_language: str,
+    encoder: Encoder,
+    preset: str = "laser",
+    config: ClassifierConfig | None = None,
+    show_progress: bool = False,
+) -> list[Score]:
+    """Measure accuracy in every test language of a classifier that is trained and selected in one language.
+
+    Args:
+        texts: parts by language, see `read_languages`; a language with a test part is tested.
+        train_language: language to learn from.
+        encoder: encoder of the sentences.
+        preset: name of a preset of classifier options.
+        config: classifier options that replace those of the preset.
+        show_progress: show a progress bar.
+    """
+    config = config or PRESETS[preset]
+    normalise = preset in NORMALISED
+    languages = {
+        language: Language(**{part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()})
+        for language, parts in texts.items()
+    }
+    scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint, show_progress)
+    for score in scores:
+        score.settings["norm"] = "l2-sentence" if normalise else "none"
+    return scores
 
 
 class Xnli(Protocol):
@@ -31,7 +190,7 @@ class Xnli(Protocol):
         classifier_options(parser)
 
     def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation import xnli
+        from fairseq_lxsr.evaluation.protocols import xnli
 
         config = with_options(xnli.PRESETS[args.preset], args)
         texts = xnli.read_languages(args.data, args.train_lang, args.langs)
@@ -42,4 +201,4 @@ class Xnli(Protocol):
         return Plan(measure, [pairs.file for parts in texts.values() for pairs in parts.values()])
 
 
-PROTOCOL = Xnli()
+PROTOCOLS = (Xnli(),)

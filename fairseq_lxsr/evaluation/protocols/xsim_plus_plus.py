@@ -1,19 +1,141 @@
-"""xsim among sentences that were changed to be mistaken for the translation (Chen et al. 2023)."""
+"""xsim++: xsim among sentences that were made to be mistaken for the translation (Chen et al. 2023, section 3).
+
+English sentences were changed by rules (causality, entities, numbers); the changed ones are candidates beside all true
+ones. Errors are those of LASER's `source/xsim.py` with `augmented_json`: the 4 nearest by cosine are ranked by ratio
+margin with neighbourhoods of 4, in one direction; an error has the type of the changed sentence if that was made from
+the translation, and is `Misaligned` otherwise.
+"""
 
 import argparse
-from dataclasses import replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.datasets import datasets
-from fairseq_lxsr.evaluation.protocols.aligned import AlignedProtocol
-from fairseq_lxsr.evaluation.protocols.options import language_pairs, search_settings
-from fairseq_lxsr.evaluation.protocols.protocol import Plan
-from fairseq_lxsr.ranges import FILE_NAME
+import numpy as np
+
+from fairseq_lxsr.embeddings import Encoder, Text, embed
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.evaluation.named_sets import datasets
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, language_pairs, search_settings
+from fairseq_lxsr.evaluation.protocols.similarity_search import METRICS, NEIGHBOURS, AlignedProtocol
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.texts import check_aligned, check_pair, directions, read_text
+from fairseq_lxsr.files.lines import reading
+from fairseq_lxsr.files.open import open_binary
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.options import FILE_NAME
+from fairseq_lxsr.vectors import margin_neighbours
+from fairseq_lxsr.vectors.neighbours import IntArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text
     from fairseq_lxsr.evaluation.score import Score
+
+
+MISALIGNED = "Misaligned"
+TYPE = re.compile(r"\w[\w +-]{0,39}")  # it becomes the name of a value
+MAX_TYPES = 20
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """Changed sentences.
+
+    Args:
+        text: the changed sentences.
+        made: changed sentence -> (type of the change, the sentence that it was made from).
+    """
+
+    text: Text
+    made: Mapping[str, tuple[str, str]]
+
+    @property
+    def types(self) -> list[str]:
+        """Types of errors, sorted, after the one of true sentences."""
+        return [MISALIGNED, *sorted({kind for kind, _ in self.made.values()} - {MISALIGNED})]
+
+
+def read_augmented(errors: str | Path, sentences: str | Path | None = None, language: str = "") -> Augmented:
+    """Read changed sentences as LASER publishes them.
+
+    Args:
+        errors: JSON, {changed sentence: {"errtype": type, "src": the sentence that it was made from}}.
+        sentences: the changed sentences, one a line; None for those of the JSON.
+        language: their language.
+
+    Raises:
+        InputError: for anything else.
+    """
+    with reading(errors), open_binary(errors) as stream:
+        content = stream.read()
+    try:
+        read = parse_json(content.decode())
+        made = {sentence: (about["errtype"], about["src"]) for sentence, about in read.items()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{errors}: not the types of changed sentences ({error!r:.60}); expected JSON, "
+            '{sentence: {"errtype": type, "src": sentence}}'
+        ) from None
+    for kind, origin in made.values():
+        if not (isinstance(kind, str) and TYPE.fullmatch(kind) and isinstance(origin, str)):
+            raise InputError(
+                f"{errors}: errtype {shown(kind)}, src {shown(origin)}; expected a short name and a sentence"
+            )
+    text = read_text(sentences, language) if sentences else Text(list(made), language, str(errors))
+    found = Augmented(text, made)
+    if not made or len(found.types) > MAX_TYPES:
+        raise InputError(
+            f"{errors}: {len(made)} sentences of {len(found.types) - 1} types; expected 1 to {MAX_TYPES - 1}"
+        )
+    return found
+
+
+def types_of_errors(found: IntArray, target: Sequence[str], augmented: Augmented) -> dict[str, Outcomes]:
+    """Compute the share of errors, and of errors of each type; the types add up to all errors.
+
+    Args:
+        found: the candidate found for each source sentence [N], of the target and then of the changed sentences.
+        target: the translations [N].
+        augmented: the changed sentences.
+    """
+    candidates = [*target, *augmented.text.lines]
+    kinds = [_type(target[row], candidates[place], augmented.made) for row, place in enumerate(found.tolist())]
+    hits = {"error": np.array([kind is not None for kind in kinds])}
+    hits |= {name: np.array([kind == name for kind in kinds]) for name in augmented.types}
+    return {name: Outcomes(as_units(hit)) for name, hit in hits.items()}
+
+
+def _type(wanted: str, found: str, made: Mapping[str, tuple[str, str]]) -> str | None:
+    """Return the type of an error; None where the sentence that was found is the translation."""
+    if found == wanted:
+        return None
+    kind, origin = made.get(found.strip(), (MISALIGNED, ""))
+    return kind if origin == wanted.strip() else MISALIGNED
+
+
+def evaluate(source: Text, target: Text, augmented: Augmented, encoder: Encoder, **search) -> Score:
+    """Measure the errors from the source to the target among the changed sentences."""
+    check_aligned(source, target)
+    if len(source) < NEIGHBOURS:
+        raise InputError(f"{len(source)} sentence pairs; xsim++ expects at least {NEIGHBOURS}: add text")
+    queries, *candidates = (embed(encoder, text) for text in (source, target, augmented.text))
+    check_pair(queries, np.concatenate(candidates))
+    _, found = margin_neighbours(queries, np.concatenate(candidates), NEIGHBOURS, **search)
+    made = [f"{sentence}\t{kind}\t{origin}" for sentence, (kind, origin) in augmented.made.items()]
+    settings = {
+        "metric": METRICS["xsim"],
+        "norm": "l2",
+        "case": "mixed",
+        "identical": "hit",
+        "pairs": len(source),
+        "augmented": len(augmented.text),
+        "text": text_hash(source.lines, target.lines, augmented.text.lines, made),
+        "model": encoder.fingerprint,
+    }
+    hits = types_of_errors(found[:, 0], target.lines, augmented)
+    return from_hits("xsim++", directions(source, target)[0], hits, settings)
 
 
 class XsimPlusPlus(AlignedProtocol):
@@ -40,7 +162,6 @@ class XsimPlusPlus(AlignedProtocol):
         )
 
     def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.xsim_plus_plus import read_augmented
 
         plan = super().prepare(args)
         files: list[str] = []
@@ -65,10 +186,10 @@ class XsimPlusPlus(AlignedProtocol):
         return str(errors), str(text)
 
     def scores(self, source: "Text", target: "Text", encoder: "Encoder", args: argparse.Namespace) -> "list[Score]":
-        from fairseq_lxsr.evaluation import xsim_plus_plus
+        from fairseq_lxsr.evaluation.protocols import xsim_plus_plus
 
         augmented = xsim_plus_plus.read_augmented(*self.changed(args, target.language), target.language)
         return [xsim_plus_plus.evaluate(source, target, augmented, encoder, **search_settings(args))]
 
 
-PROTOCOL = XsimPlusPlus()
+PROTOCOLS = (XsimPlusPlus(),)

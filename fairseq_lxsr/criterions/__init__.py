@@ -1,1 +1,0 @@
-"""fairseq criterions; see `xling_sent_loss`."""

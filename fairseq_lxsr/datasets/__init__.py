@@ -1,1 +1,0 @@
-"""fairseq datasets of sentence pairs, and the numpy functions they are made of."""

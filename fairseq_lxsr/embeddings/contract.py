@@ -1,0 +1,101 @@
+"""The contract from text to vectors that eval, mine, index, search and embed share."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.vectors import check_directions
+from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Text(Sequence[str]):
+    """Sentences and their origin: word vectors are chosen by language, stored vectors by file and row.
+
+    Args:
+        lines: N sentences.
+        language: language code as the user writes it.
+        file: the file that holds the sentences.
+        rows: line numbers of the sentences in that file, from 0 [N]; None where they are the whole file.
+        total: number of lines of the file; None where it is N.
+    """
+
+    lines: Sequence[str]
+    language: str = ""
+    file: str = ""
+    rows: IntArray | None = None
+    total: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index):
+        return self.lines[index]
+
+    def where(self, index: int) -> str:
+        """Return the origin and the text of a sentence, for messages."""
+        row = index if self.rows is None else int(self.rows[index])
+        source = ", ".join(filter(None, (self.file or self.language, f"line {row + 1:,}")))
+        return f"{source}: the embedding of {self.lines[index]!r:.60}"
+
+
+class Encoder(Protocol):
+    """Anything that embeds: a model folder, another library's model, word vectors, embeddings made elsewhere."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the model in a signature; it is equal only for encoders that give the same embeddings."""
+
+    @property
+    def width(self) -> int:
+        """D, the width of an embedding, in units."""
+
+    def embed(self, text: Text, counts: Counter[str] | None = None) -> NDArray[np.float32]:
+        """Embed sentences; a sentence without known pieces or words gives zeros.
+
+        Args:
+            text: N sentences.
+            counts: counter to which the numbers of `empty` and `long` sentences are added.
+
+        Returns:
+            float32 [N, D].
+        """
+
+
+def embed(encoder: Encoder, text: Text) -> FloatArray:
+    """Embed sentences for an evaluation.
+
+    Raises:
+        InputError: for an embedding that is not finite or is zero (an empty sentence, or no known word), because its
+            neighbours, and so the score, would be arbitrary.
+    """
+    embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
+    if embeddings.ndim != 2 or len(embeddings) != len(text):
+        raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
+    check_directions(embeddings, text.where)
+    return embeddings
+
+
+def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
+    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty` sentences."""
+    if counts is not None:
+        counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
+    return embeddings
+
+
+DIGITS = 12
+
+
+def short_hash(*parts: str) -> str:
+    """Hash texts to twelve hexadecimal digits, the form of a model folder's fingerprint."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,282 @@
+"""Embeds sentences with a model folder; fairseq is not needed."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from fairseq_lxsr.encoder.find import find_model
+from fairseq_lxsr.encoder.folder import read_config, size_of
+from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
+from fairseq_lxsr.errors import InputError, SentenceError
+from fairseq_lxsr.machine import check_device, require
+from fairseq_lxsr.options import DTYPES, ON_LONG
+from fairseq_lxsr.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.encoder.torch_network import NetworkCopies
+    from fairseq_lxsr.modules import SentenceNetwork
+
+NO_LIMIT = np.iinfo(np.int64).max
+
+
+class SentenceEncoder:
+    """Encodes sentences of all its training languages into one embedding space.
+
+        encoder = SentenceEncoder.from_pretrained("model")
+        embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
+
+    An encoder without layers computes with numpy where it can (float32 on the CPU), and torch need not be installed.
+
+    Args:
+        model: the encoder network, or the `Bag` that computes the same.
+        tokenizer: maps text to dictionary ids.
+        config: the content of config.json.
+        device: device of the computation, `cuda` or `cpu`; None selects CUDA for layers where it is available.
+        untrained: whether the weights are random and not those of the folder.
+        folder: the model folder.
+    """
+
+    def __init__(
+        self,
+        model: "SentenceNetwork | Bag",
+        tokenizer: Tokenizer,
+        config: dict[str, Any],
+        device: str | None = None,
+        untrained: bool = False,
+        folder: Path | None = None,
+    ):
+        self.untrained, self.folder = untrained, folder
+        self.tokenizer = tokenizer
+        self.config = config
+        self._bag = model if isinstance(model, Bag) else None
+        self._networks = None if isinstance(model, Bag) else _copies_of(model, device)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False):
+        """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
+
+        Args:
+            folder: the model folder, the name of a model in this package, or the address of an archive with its
+                checksum, see `pretrained.find_model`.
+            device: as in `SentenceEncoder`.
+            untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
+
+        Raises:
+            InputError: naming the file that is missing, changed or of another kind, for layers without torch, for a
+                device that is not there, and as `pretrained.find_model`.
+        """
+        check_device(device)
+        folder = find_model(folder)
+        config = read_config(folder)
+        if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
+            bag, tokenizer = read_bag(folder, config)
+            return cls(bag, tokenizer, config, device, untrained, folder)
+        require("torch", "torch", f"{folder}: this model")
+        from fairseq_lxsr.encoder.torch_network import read_model
+
+        network, tokenizer = read_model(folder, config, untrained)
+        return cls(network, tokenizer, config, device, untrained, folder)
+
+    @property
+    def model(self) -> Any:
+        """The network; torch is imported. Exports use attributes that only one kind of network has."""
+        return self._copies().network
+
+    @property
+    def device(self) -> str:
+        """Device of the computation: `cpu`, `cuda` or `cuda:0`."""
+        return str(self._networks.device) if self._networks else "cpu"
+
+    @property
+    def size(self) -> Any:
+        """Sizes of the encoder: `embed_dim`, `output_dim`, `max_positions` and others."""
+        return self._bag.config if self._bag else self.model.config
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Weights by name, float32 arrays; those of an encoder without layers need no torch."""
+        if self._bag:
+            return self._bag.weights
+        return {name: value.detach().float().cpu().numpy() for name, value in self.model.state_dict().items()}
+
+    @property
+    def embed_dim(self) -> int:
+        """D, the width of an embedding."""
+        return self.size.output_dim
+
+    @property
+    def table(self) -> np.ndarray:
+        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean, before gated layers.
+
+        Raises:
+            InputError: for other layers, whose vectors of pieces depend on the sentence.
+        """
+        if self._bag:
+            return self._bag.weights[TABLE]
+        if not getattr(self.size, "sums_rows", False):
+            raise InputError(
+                f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; "
+                "take one without layers, or with gated ones"
+            )
+        return self.model.embed_tokens.weight.detach().float().cpu().numpy()
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        if self._bag:
+            return sum(value.size for value in self._bag.weights.values())
+        return sum(value.numel() for value in self.model.parameters())
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that are equal only for encoders that give the same embeddings."""
+        essence = {
+            name: self.config[name] for name in ("encoder", "text", "files")
+        }  # the hash of the weights stands for the architecture as well
+        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
+        return f"{digest}-untrained" if self.untrained else digest
+
+    def encode(
+        self,
+        texts: Iterable[str],
+        batch_size: int = 256,
+        device: str | None = None,
+        dtype: str = "float32",
+        normalize: bool = False,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+        on_long: str = "cut",
+        counts: Counter[str] | None = None,
+    ) -> np.ndarray:
+        """Embed sentences; several threads, and processes that received a copy, may call it at once.
+
+        Sentences are sorted by length for encoding and returned in the given order; an empty one gives zeros.
+
+        Args:
+            texts: N sentences: a list, a generator, or an array of strings.
+            batch_size: sentences encoded together; short ones that share a row of 64 pieces may be more.
+            device: `cpu` or `cuda`; None takes the encoder's own.
+            dtype: precision of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8` (matrix products
+                only; scales are computed per batch, so an embedding depends slightly on its batch).
+            normalize: scale embeddings to length one (zero vectors stay zero).
+            truncate_dim: number of leading dimensions to keep; truncation precedes normalization.
+            show_progress: show a progress bar.
+            on_long: how to treat a sentence of more than `max_positions` pieces: `cut` encodes its beginning;
+                `split-mean` encodes it in parts and takes their mean, weighted by length; `error` refuses it. LASER
+                has no such limit.
+            counts: counter to which the numbers of `empty` and `long` sentences are added.
+
+        Returns:
+            float32 [N, D], or [N, truncate_dim].
+
+        Raises:
+            InputError: for an unknown option, and a device that is not there; a `SentenceError` for a long sentence
+                with `error`, and for an embedding that is not finite.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts is a str; expected a list of sentences")
+        sentences = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
+        check_device(device)
+        self._check_options(batch_size, dtype, truncate_dim, on_long)
+        ids, lengths = self.tokenizer.encode_flat(sentences)
+        longest = self.size.max_positions or NO_LIMIT
+        if counts is not None:
+            counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
+        if on_long == "error" and (lengths > longest).any():
+            row = int((lengths > longest).argmax())
+            why = f"{lengths[row]} pieces; expected at most {longest}: split it, or set on_long to cut or split-mean"
+            raise SentenceError(row, sentences[row], why)
+        starts = lengths.cumsum() - lengths
+        if on_long == "split-mean":
+            embeddings = self._encode_in_parts(ids, starts, lengths, longest, batch_size, device, dtype, show_progress)
+        else:
+            lengths = lengths.clip(max=longest)
+            embeddings = self._encode_pieces(ids, starts, lengths, batch_size, device, dtype, show_progress)
+        unusable = ~np.isfinite(embeddings).all(axis=1)
+        if unusable.any():
+            row = int(unusable.argmax())
+            why = f"its embedding in {dtype} has NaN or infinity in it; take float32, or another model"
+            raise SentenceError(row, sentences[row], why)
+        embeddings = embeddings[:, :truncate_dim]
+        return to_unit_length(embeddings) if normalize else embeddings
+
+    def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Split sentences into the pieces that `encode` reads of them; the end of a long one is cut.
+
+        Returns:
+            Rows of the `table`, of one sentence after the other [P], and the number of pieces of each [N].
+        """
+        ids, lengths = self.tokenizer.encode_flat(texts)
+        places = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
+        longest = self.size.max_positions or NO_LIMIT
+        return ids[places < longest], lengths.clip(max=longest)
+
+    def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:
+        if batch_size < 1:
+            raise InputError(f"batch_size {batch_size}; expected 1 or more")
+        if dtype not in DTYPES:
+            raise InputError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.embed_dim:
+            raise InputError(f"truncate_dim {truncate_dim}; expected 1 to {self.embed_dim}")
+        if on_long not in ON_LONG:
+            raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
+
+    def _encode_in_parts(self, ids, starts, lengths, longest: int, *options) -> np.ndarray:
+        """Encode long sentences in parts of `longest` pieces; return the means of the parts, weighted by length."""
+        parts = np.maximum(1, -(-lengths // longest))
+        owner = np.repeat(np.arange(len(lengths)), parts)
+        offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
+        part_lengths = np.minimum(longest, lengths[owner] - offset)
+        vectors = self._encode_pieces(ids, starts[owner] + offset, part_lengths, *options)
+        embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
+        share = part_lengths / np.maximum(1, lengths)[owner]
+        np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
+        return embeddings
+
+    def _encode_pieces(
+        self,
+        ids: np.ndarray,
+        starts: np.ndarray,
+        lengths: np.ndarray,
+        batch_size: int,
+        device,
+        dtype: str,
+        progress: bool,
+    ) -> np.ndarray:
+        """Return the embeddings [N, D] of the sentences ids[start : start + length]."""
+        if self._bag and dtype == "float32" and device in (None, "cpu"):
+            batches = self._bag.embed(ids, starts, lengths)
+        else:
+            batches = self._copies().embed(ids, starts, lengths, batch_size, device, dtype)
+        embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
+        with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
+            for sentences, vectors in batches:
+                embeddings[sentences] = vectors
+                bar.update(len(sentences))
+            bar.update(len(lengths) - bar.n)  # empty sentences stay zero
+        return embeddings
+
+    def _copies(self) -> "NetworkCopies":
+        """Return the network, which is made when first asked for where numpy computes the embeddings."""
+        if self._networks is None:
+            require("torch", "torch", "this precision, device or export")
+            self._networks = _copies_of(self._bag, "cpu")
+        return self._networks
+
+
+def _copies_of(model: Any, device: str | None) -> "NetworkCopies":
+    from fairseq_lxsr.encoder.torch_network import NetworkCopies, network_of  # torch takes seconds to load
+
+    return NetworkCopies(network_of(model) if isinstance(model, Bag) else model, device)
+
+
+def to_unit_length(embeddings: np.ndarray) -> np.ndarray:
+    """Scale the rows of [N, D] to length one; zero rows stay zero."""
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings / np.where(norms > 0, norms, 1)

@@ -1,0 +1,94 @@
+"""Finds a model folder by the name of a model in this package, by its path, or by the address of its archive."""
+
+import os
+import re
+from pathlib import Path
+
+from fairseq_lxsr.encoder.folder import CONFIG_FILE, FILES, read_config
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.open import PACKAGE
+from fairseq_lxsr.files.write import atomic_folder, restore_folder
+
+MODELS = PACKAGE / "pretrained"  # each folder in it is a model
+CARD_FILE = "README.md"  # it has the licences of the training text
+PATIENCE = 3_600  # seconds to wait for another process that fetches the same archive
+SCHEME = re.compile(r"https?://", re.IGNORECASE)
+ADDRESS = re.compile(
+    r"(?P<url>https?://[^#\s]+/(?P<name>[\w-][\w.-]*)(?P<ending>\.tar\.gz|\.tgz|\.zip)(\?[^#\s]*)?)"
+    r"#sha256=(?P<checksum>[0-9a-f]{64})",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def model_names() -> list[str]:
+    """Return the names of the models in this package."""
+    return sorted(path.parent.name for path in MODELS.glob(f"*/{CONFIG_FILE}"))
+
+
+def find_model(model: str | Path) -> Path:
+    """Find a model folder; only an address that was not fetched before needs the network.
+
+    Args:
+        model: the name of a model in this package; else the path of a folder, which a `Path` always is; or the address
+            of an archive with its checksum, `https://.../NAME.tar.gz#sha256=HEX`.
+
+    Raises:
+        InputError: for an address without a checksum, an archive that differs from it or holds no model folder, and for
+            a name that is neither a model nor a folder; the message lists the names.
+    """
+    if isinstance(model, str) and model in model_names():
+        return MODELS / model
+    if isinstance(model, str) and SCHEME.match(model):
+        return _fetched(model)
+    path = Path(model)
+    restore_folder(path)
+    if not path.exists() and len(path.parts) == 1:
+        names = ", ".join(model_names()) or "none"
+        raise InputError(
+            f"{path}: no such model folder; make one with `lxsr export folder`, or name one of this package ({names})"
+        )
+    return path
+
+
+def _fetched(address: str) -> Path:
+    """Return the folder of an archive in the cache, after fetching it where it is missing there."""
+    from fairseq_lxsr.files.download import download  # modules for the network are not loaded without need
+
+    parts = ADDRESS.fullmatch(address)
+    if parts is None:
+        raise InputError(
+            f"{address}: expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256=64 hexadecimal digits"
+        )
+    cache = cache_folder() / parts["checksum"].lower()
+    folder, archive = cache / parts["name"], cache / f"archive{parts['ending'].lower()}"
+    restore_folder(folder)
+    if not folder.is_dir():
+        with locked(cache / ".lock", cache, PATIENCE):  # hidden, because an archive has any other name
+            if not folder.is_dir():  # another process may have fetched it meanwhile
+                download(parts["url"], archive, checksum=parts["checksum"])
+                _unpack(archive, folder, parts["url"])
+    return folder
+
+
+def _unpack(archive: Path, folder: Path, url: str) -> None:
+    """Unpack a model folder, and check that it is one; the archive is removed in any case."""
+    from fairseq_lxsr.files.unpack import unpack
+
+    try:
+        with atomic_folder(folder, CONFIG_FILE) as work:
+            try:
+                unpack(archive, {name: work / name for name in (*FILES, CARD_FILE)})
+                read_config(work)
+            except InputError as error:
+                reason = str(error).removeprefix(f"{archive}: ").replace(f"{work}{os.sep}", "")
+                raise InputError(f"{url}: not a model folder ({reason})") from None
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Return the folder of fetched models, in XDG_CACHE_HOME or in .cache of the home folder."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(named) if os.path.isabs(named) else Path.home() / ".cache"  # as the XDG specification says
+    return base / "fairseq-lxsr" / "models"

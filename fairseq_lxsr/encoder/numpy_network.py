@@ -1,0 +1,111 @@
+"""Encodes without torch where an embedding is a weighted sum of rows of the table: gated, no layers, mean pooling."""
+
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.encoder.folder import WEIGHTS_FILE, check_weights, read_tokenizer, read_weights, size_of
+from fairseq_lxsr.machine import usable_threads
+from fairseq_lxsr.modules.sizes import TransformerConfig
+from fairseq_lxsr.text.tokenizer import Tokenizer
+
+TABLE, ORDER = "embed_tokens.weight", "order"  # names of the weights in a model folder
+PIECES = 1024  # pieces of a batch, whose rows [PIECES, D] fit into the cache of one core
+THREADED = 32  # batches from which several threads embed, and batches of a thread at once
+
+
+class Bag:
+    """An encoder without layers, with the embeddings of `modules.TransformerSentenceEncoder`.
+
+    Args:
+        config: sizes of the encoder; `is_bag` is true of it.
+        weights: arrays by name, as in a model folder; kept in float32.
+    """
+
+    def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray]):
+        self.config = config
+        self.weights = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
+
+    def embed(
+        self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Embed the sentences ids[start : start + length]; those of one length have the same weights of positions.
+
+        Args:
+            ids: [P] ids of all sentences.
+            starts: [N] index of the first piece of each sentence.
+            lengths: [N] pieces of each sentence; sentences without pieces are left out.
+
+        Yields:
+            numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
+        """
+        threads = usable_threads() if len(ids) > THREADED * PIECES else 1
+        batches, local = batches_of_one_length(lengths), threading.local()
+        with ThreadPoolExecutor(threads) as pool:
+            run = pool.map if threads > 1 else map
+            # few at once, because their embeddings wait until they are asked for
+            while group := list(islice(batches, THREADED * threads)):
+                yield from zip(group, run(partial(self._embed_batch, ids, starts, lengths, local), group), strict=True)
+
+    def _embed_batch(
+        self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, local: threading.local, batch: np.ndarray
+    ) -> np.ndarray:
+        """Embed sentences of one length, float32 [n, D]; `local` keeps memory of the thread from batch to batch."""
+        length = int(lengths[batch[0]])
+        places = (starts[batch, None] + np.arange(length)).ravel()
+        rows = getattr(local, "rows", None)
+        if rows is None or len(rows) < len(places):  # new memory for each batch would take half the time
+            rows = local.rows = np.empty((max(PIECES, length), self.config.embed_dim), dtype=np.float32)
+        # ids are those of the table; any other mode would copy the rows twice
+        rows = np.take(self.weights[TABLE], ids[places], axis=0, out=rows[: len(places)], mode="clip")
+        with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
+            return self._weigh(self._position_weights(length) @ rows.reshape(len(batch), length, -1))
+
+    def _position_weights(self, length: int) -> np.ndarray:
+        """Weights of the pieces in the mean and in the cosine coefficients [k + 1, T], see `pooling.order_weights`."""
+        angle = np.pi * (np.arange(length) + 0.5) / length
+        factors = np.arange(self.config.order_coefficients + 1)[:, None]
+        return (np.cos(factors * angle) * (math.sqrt(self.config.embed_dim) / length)).astype(np.float32)
+
+    def _weigh(self, coefficients: np.ndarray) -> np.ndarray:
+        """Weighted sum [n, D] of the coefficients [n, k + 1, D], of which the mean is the first."""
+        if not self.config.order_coefficients:
+            return coefficients[:, 0]
+        return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
+
+
+def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield numbers of sentences of one length, `PIECES` pieces together; those without pieces are left out."""
+    order = np.argsort(lengths, kind="stable")
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        first, last = (np.searchsorted(lengths, length, side, sorter=order) for side in ("left", "right"))
+        step = max(1, PIECES // length)
+        for start in range(first, last, step):
+            yield order[start : min(start + step, last)]
+
+
+def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
+    """Read the table and the tokenizer of a model folder, with the checks of `model_folder.read_model`.
+
+    Args:
+        folder: the model folder.
+        config: the result of `model_files.read_config`.
+
+    Raises:
+        InputError: naming the file, and the weight, that does not fit the others.
+    """
+    size, weights = size_of(config), read_weights(folder, config, "np")
+    assert isinstance(size, TransformerConfig)
+    tokenizer = read_tokenizer(folder, config)
+    expected = {TABLE: [size.vocab_size, size.embed_dim]}
+    if size.order_coefficients:
+        expected[ORDER] = [size.order_coefficients, size.embed_dim]
+    check_weights(weights, expected, folder / WEIGHTS_FILE)
+    return Bag(size, weights), tokenizer

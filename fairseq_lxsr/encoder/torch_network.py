@@ -1,0 +1,253 @@
+"""Reads and writes the networks of model folders, by torch; nothing in them can run code."""
+
+import copy
+import itertools
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from fairseq_lxsr.encoder.folder import (
+    AGAIN,
+    SCALE,
+    WEIGHTS_FILE,
+    check_weights,
+    read_tokenizer,
+    read_weights,
+    size_of,
+    to_int8,
+    write_folder,
+)
+from fairseq_lxsr.encoder.numpy_network import Bag
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, all_networks
+from fairseq_lxsr.modules.cpu import warn_if_slow
+from fairseq_lxsr.modules.packed_linear import pack_linears
+from fairseq_lxsr.modules.shapes import shapes_only
+from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
+
+
+def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
+    """Read the network and the tokenizer of a model folder, and check that its files fit together.
+
+    Args:
+        folder: the model folder.
+        config: the result of `read_config`.
+        untrained: use random weights (seed 1).
+
+    Raises:
+        InputError: naming the file, and the weight, that does not fit the others.
+    """
+    weights = read_weights(folder, config)
+    size, tokenizer = size_of(config), read_tokenizer(folder, config)
+    kind = all_networks()[config["architecture"]]
+    return build_network(kind, size, weights, folder / WEIGHTS_FILE, untrained), tokenizer
+
+
+def build_network(
+    kind: type[SentenceNetwork],
+    size: Any,
+    weights: Mapping[str, Tensor],
+    where: str | Path,
+    untrained: bool = False,
+) -> SentenceNetwork:
+    """Build a network and load its weights; memory is allocated only after their shapes were compared.
+
+    Args:
+        kind: class of the network, one of `all_networks`.
+        size: config of the network.
+        weights: tensors by name.
+        where: file of the weights, for messages.
+        untrained: keep the initial random weights (seed 1).
+
+    Raises:
+        InputError: naming the weight that is missing, has another shape or is not finite.
+    """
+    if size.num_layers > len(weights):
+        raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
+    with shapes_only():
+        expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
+    check_weights(weights, expected, where)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        network = kind(size)
+    if not untrained:
+        network.load_state_dict(weights)
+    return network
+
+
+def save_folder(
+    folder: str | Path,
+    model: SentenceNetwork,
+    dictionary: Path,
+    sentencepiece_model: Path,
+    text: TextOptions,
+    training: dict[str, Any],
+    dtype: str = "float32",
+) -> None:
+    """Write a model folder; it appears under its name only when it is complete.
+
+    Args:
+        folder: the folder to write.
+        model: the network.
+        dictionary: fairseq dictionary file.
+        sentencepiece_model: SentencePiece model file.
+        text: how text is treated before SentencePiece.
+        training: description of the training, see `model_files.TRAINING`.
+        dtype: precision of the weights on disk, one of `STORED_TYPES`; encoders still compute in float32 by default.
+
+    Raises:
+        InputError: for a weight that is not finite, or that overflows in `dtype`.
+    """
+    weights: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        weights |= stored_weight(name, value.detach(), dtype)
+    description = {
+        "architecture": model.name,
+        "encoder": asdict(model.config),
+        "text": asdict(text),
+        "training": training,
+    }
+    write_folder(folder, [dictionary, sentencepiece_model], description, partial(save, weights))
+
+
+def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
+    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector as float32."""
+    if dtype != "int8":
+        return {name: rounded(name, value, dtype)}
+    value = rounded(name, value, "float32").cpu()
+    if value.dim() != 2:
+        return {name: value}
+    codes, scales = map(torch.from_numpy, to_int8(value.numpy()))
+    return {name: codes, name + SCALE: scales}
+
+
+def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
+    """Convert a weight to another precision.
+
+    Raises:
+        InputError: where a value has no finite number in that precision.
+    """
+    result = value.to(getattr(torch, dtype)).contiguous()
+    if not result.isfinite().all():
+        raise InputError(
+            f"--dtype {dtype}: {name} has numbers as large as {float(value.abs().max()):.3g}, which {dtype} has not; "
+            "take float32, or another checkpoint"
+        )
+    return result
+
+
+PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)  # modules whose time is that of matrix products
+
+
+class NetworkCopies:
+    """A network, and its copies on other devices and in other precisions; each copy is made once and kept.
+
+    Args:
+        network: the network, in float32.
+        device: device of the computation; None selects CUDA where it is available.
+    """
+
+    def __init__(self, network: SentenceNetwork, device: str | None = None):
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.network: Any = network.to(self.device).eval()
+        self._copies: dict[tuple[torch.device, str], Any] = {}
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, without the lock and the copies, which the other process creates itself."""
+        return {name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _copies={}, _lock=threading.Lock())
+
+    def embed(
+        self,
+        ids: np.ndarray,
+        starts: np.ndarray,
+        lengths: np.ndarray,
+        batch_size: int,
+        device: str | None,
+        dtype: str,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see `Bag.embed`.
+
+        Args:
+            ids: [P] ids of all sentences.
+            starts: [N] index of the first piece of each sentence.
+            lengths: [N] pieces of each sentence.
+            batch_size: maximum number of sentences in a batch.
+            device: None takes the network's own.
+            dtype: one of `choices.DTYPES`.
+
+        Raises:
+            InputError: for a precision that the network or the device does not compute in.
+        """
+        model = self._model(device, dtype)
+        target = model.embed_tokens.weight.device
+        for sentences, inputs in model.batches(ids, starts, lengths, batch_size):
+            yield sentences, _embedded(model, *(torch.from_numpy(values).to(target) for values in inputs))
+
+    def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
+        """Return the network on a device in a precision."""
+        key = (torch.device(device) if device else self.device, dtype)
+        if dtype == "int8" and key[0].type != "cpu":
+            raise InputError(f"dtype int8 on {key[0]}; expected cpu, or float16 or bfloat16")
+        if dtype not in self.network.dtypes:
+            raise InputError(
+                f"dtype {dtype} of a {self.network.name} encoder; expected {', '.join(self.network.dtypes)}"
+            )
+        if key == (self.device, "float32") and key[0].type != "cpu":
+            return self.network
+        with self._lock:
+            if key not in self._copies:
+                self._copies[key] = _converted(self.network, *key)
+        return self._copies[key]
+
+
+def network_of(bag: Bag) -> SentenceNetwork:
+    """Make the network of a bag; the two share their weights."""
+    network = TransformerSentenceEncoder(bag.config)
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in bag.weights.items()}, assign=True)
+    return network
+
+
+@torch.inference_mode()
+def _embedded(model: Any, *inputs: torch.Tensor) -> np.ndarray:
+    return model.embed_batch(*inputs).float().cpu().numpy()
+
+
+def _converted(model: Any, device: torch.device, dtype: str) -> Any:
+    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row.
+
+    A copy in float32 on the same device shares all weights, but those that are packed.
+    """
+    shares = dtype == "float32" and device == model.embed_tokens.weight.device
+    weights = itertools.chain(model.parameters(), model.buffers()) if shares else ()
+    model = copy.deepcopy(model, {id(weight): weight for weight in weights}).to(device)
+    if dtype != "int8":
+        model = model.to(getattr(torch, dtype))
+        if device.type == "cpu":
+            if any(isinstance(part, PRODUCTS) for part in model.modules()):
+                warn_if_slow(dtype)
+            pack_linears(model)
+        return model
+    from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
+
+    engine = torch.backends.quantized.engine
+    if "onednn" in torch.backends.quantized.supported_engines:
+        torch.backends.quantized.engine = "onednn"  # twice as fast as the other engines on processors with AMX
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns that it will move these functions
+            return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
+    finally:
+        torch.backends.quantized.engine = engine

@@ -1,0 +1,120 @@
+"""Named test sets of `lxsr eval`: where the published archives keep each language, and how the languages are called."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.lines import read_lines
+
+REGISTRY_FILE = Path(__file__).with_name("datasets.json")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One entry of the registry: the same sentences in many languages, one file a language.
+
+    Args:
+        name: its name on the command line and in signatures.
+        about: what it is, and its paper.
+        file: file of a language in the unpacked archive; {code} is the language.
+        sentences: number of sentences, the same in each language.
+        codes: languages, as the files are named.
+        short: two letters -> code.
+        url: address of the archive.
+        licence: its licence.
+        size: bytes of the archive; None where the address is none of an archive that can be checked.
+        sha256: hash of the archive, see `size`.
+        files: files that are named otherwise, by code.
+        error_types: file of the changed sentences of xsim++; empty where there is none.
+        augmented: file of their text.
+    """
+
+    name: str
+    about: str
+    file: str
+    sentences: int
+    codes: tuple[str, ...]
+    short: Mapping[str, str]
+    url: str
+    licence: str
+    size: int | None = None
+    sha256: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    error_types: str = ""
+    augmented: str = ""
+
+    def all_files(self) -> list[str]:
+        """Return the files of all languages, as paths in the unpacked archive."""
+        return [self.files.get(code, self.file.format(code=code)) for code in self.codes]
+
+    def code(self, language: str) -> str:
+        """Return the code of a language that is given as two letters, as three letters, or as the code itself.
+
+        Raises:
+            InputError: for a language that is not there, and for three letters that several codes begin with.
+        """
+        if language in self.codes:
+            return language
+        if language in self.short:
+            return self.short[language]
+        dashed = language.replace("_", "-")  # a dash would be taken for that of a language pair
+        found = [code for code in self.codes if dashed in (code, re.split("[-_]", code)[0])]
+        if len(found) == 1:
+            return found[0]
+        known = " or ".join(code.replace("-", "_") for code in found) or "for example en, eng or a code of its files"
+        raise InputError(f"--lang-pairs: {self.name} has {len(found)} languages {language!r}; expected {known}")
+
+    def path(self, folder: str, language: str) -> Path:
+        """Find the file of a language.
+
+        Args:
+            folder: the unpacked archive.
+            language: see `code`.
+
+        Raises:
+            InputError: where the file is not there, is not whole or is not lines of text.
+        """
+        code = self.code(language)
+        path = self._find(folder, self.files.get(code, self.file.format(code=code)))
+        count = sum(1 for _ in read_lines(path))
+        if count != self.sentences:
+            raise InputError(f"{path}: {count:,} lines; {self.name} has {self.sentences:,} sentences: unpack it again")
+        return path
+
+    def changed(self, folder: str, language: str) -> tuple[Path, Path]:
+        """Find the changed sentences of a language for xsim++: their types, and their text.
+
+        Raises:
+            InputError: where there are none.
+        """
+        if not self.error_types:
+            raise InputError(f"{self.name} has no changed sentences; expected --error-types, or another --dataset")
+        code = self.code(language)
+        return self._find(folder, self.error_types.format(code=code)), self._find(
+            folder, self.augmented.format(code=code)
+        )
+
+    def _find(self, folder: str, name: str) -> Path:
+        for suffix in ("", ".gz"):
+            path = Path(folder) / f"{name}{suffix}"
+            if path.is_file():
+                return path
+        raise InputError(
+            f"{Path(folder) / name}: no such file; expected in --data the folder that {self.name} unpacks to, of "
+            f"{self.url}"
+        )
+
+
+@cache
+def datasets() -> dict[str, Dataset]:
+    """Return all named test sets by name."""
+    read = json.loads(REGISTRY_FILE.read_text(encoding="utf-8"))
+    found = {}
+    for row in read["datasets"]:
+        codes = row.pop("codes")
+        found[row["name"]] = Dataset(**row, codes=tuple(read["codes"][codes].split()), short=read["short"][codes])
+    return found

@@ -1,0 +1,234 @@
+"""Document and title classification: MLDoc (Schwenk and Li 2018), RCV2 titles, or labelled text in their format.
+
+A language has the files train (train.1000), dev (or val) and test, with lines `label<TAB>text`.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairseq_lxsr.embeddings import Encoder, Text, embed
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, Language, Part, transfer_scores
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, classifier_options, languages, with_options
+from fairseq_lxsr.evaluation.score import Score, text_hash
+from fairseq_lxsr.evaluation.texts import SUFFIXES
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.embeddings import Encoder
+    from fairseq_lxsr.evaluation.score import Score
+
+
+PARTS = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
+HELD_OUT_EVERY = 10
+TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
+COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
+ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
+# Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2 chosen on dev
+PRESETS = {
+    "mldoc": {
+        "mlp": ClassifierConfig(),
+        "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0),
+    },
+    "titles": {
+        "mlp": ClassifierConfig(hidden=(10,), l2=TITLE_L2),
+        "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0, l2=TITLE_L2),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The texts of one part and their labels."""
+
+    text: Text
+    labels: list[str]
+
+
+def read_part(data: str, language: str, part: str) -> Labelled | None:
+    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where no file exists.
+
+    Raises:
+        InputError: naming a line without a label or a text.
+    """
+    for name in PARTS[part]:
+        for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
+            for suffix in SUFFIXES:
+                path = Path(data) / f"{pattern}{suffix}"
+                if path.is_file():
+                    return _read_labelled(path, language)
+    return None
+
+
+def _read_labelled(path: Path, language: str) -> Labelled:
+    labels, lines = [], []
+    for number, line in enumerate(read_lines(path), start=1):
+        label, tab, text = line.partition("\t")
+        if not tab or not label.strip() or not text.strip():
+            raise InputError(f"{path}, line {number}: {line!r:.60}; expected label<TAB>text")
+        labels.append(label.strip())
+        lines.append(text)
+    if not lines:
+        raise InputError(f"{path}: empty file; expected label<TAB>text on every line")
+    return Labelled(Text(lines, language, str(path)), labels)
+
+
+def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
+    """Read train and dev to learn, and test to test; without dev, every 10th line of train is held out."""
+    needed = [*(("train", "dev") if learn else ()), *(("test",) if test else ())]
+    parts = {part: read_part(data, language, part) for part in needed}
+    if parts.get("train") and not parts["dev"]:
+        whole = parts["train"]
+        assert whole is not None
+        held_out = np.arange(len(whole.labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+        parts["train"], parts["dev"] = _rows(whole, ~held_out), _rows(whole, held_out)
+    missing = [part for part, found in parts.items() if found is None or not found.labels]
+    if missing:
+        names = " or ".join(f"{language}.{name}" for name in PARTS[missing[0]])
+        raise InputError(f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages")
+    return {part: found for part, found in parts.items() if found is not None}
+
+
+def read_languages(
+    data: str, train_languages: Sequence[str], test_languages: Sequence[str]
+) -> dict[str, dict[str, Labelled]]:
+    """Read the parts of every language, by language, see `read_language`.
+
+    Raises:
+        InputError: for a part that is missing or has a line without a label or a text.
+    """
+    return {
+        language: read_language(data, language, language in train_languages, language in test_languages)
+        for language in dict.fromkeys([*test_languages, *train_languages])
+    }
+
+
+def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
+    rows = chosen.nonzero()[0]
+    lines = [whole.text.lines[row] for row in rows.tolist()]
+    text = Text(lines, whole.text.language, whole.text.file, rows, len(whole.labels))
+    return Labelled(text, [whole.labels[row] for row in rows])
+
+
+def without_copyright(found: Labelled) -> Labelled:
+    """Remove Reuters' copyright line and the space before the dot of Co. and Inc. from documents.
+
+    Source: the two patterns of LASER's code (tasks/mldoc/mldoc.sh, lines 60 and 61), which does so for all parts.
+    """
+    lines = []
+    for line in found.text.lines:
+        for written, wanted in ABBREVIATIONS.items():
+            line = line.replace(written, wanted)
+        lines.append(COPYRIGHT.sub("", line))
+    return replace(found, text=replace(found.text, lines=lines))
+
+
+def evaluate(
+    protocol: str,
+    texts: Mapping[str, Mapping[str, Labelled]],
+    train_languages: Sequence[str],
+    encoder: Encoder,
+    config: ClassifierConfig,
+    show_progress: bool = False,
+    strip_copyright: bool = False,
+) -> list[Score]:
+    """Measure accuracy for every pair of a train language and a test language.
+
+    Args:
+        protocol: name of the protocol.
+        texts: parts by language, see `read_languages`; a language with a test part is tested.
+        train_languages: languages to learn from.
+        encoder: encoder of the documents.
+        config: options of the classifier.
+        show_progress: show a progress bar.
+        strip_copyright: read the documents through `without_copyright`.
+    """
+    read = without_copyright if strip_copyright else lambda found: found
+    languages = {
+        language: Language(**{part: _embed(encoder, read(found)) for part, found in parts.items()})
+        for language, parts in texts.items()
+    }
+    scores = transfer_scores(protocol, languages, train_languages, config, encoder.fingerprint, show_progress)
+    signed = {"copyright": "stripped"} if strip_copyright else {}
+    return [replace(score, settings=signed | score.settings) for score in scores]
+
+
+def _embed(encoder: Encoder, found: Labelled) -> Part:
+    return Part(embed(encoder, found.text), found.labels, found.text.file, text_hash(found.text.lines, found.labels))
+
+
+class DocumentClassification(Protocol):
+    """`evaluation.documents` on labelled text in several languages."""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--data",
+            required=True,
+            type=FILE_NAME,
+            metavar="FOLDER",
+            help="LANG.train, LANG.dev, LANG.test (.tsv, .gz)",
+        )
+        parser.add_argument(
+            "--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr"
+        )
+        parser.add_argument(
+            "--train-langs", type=languages, metavar="LANGS", help="learnt in (default: all of --langs; en for en to X)"
+        )
+        parser.add_argument("--classifier", choices=CLASSIFIERS, default="mlp", help="default: mlp")
+        classifier_options(parser)
+
+    def prepare(self, args: argparse.Namespace) -> Plan:
+        from fairseq_lxsr.evaluation.protocols import documents
+
+        config = with_options(documents.PRESETS[self.name][args.classifier], args)
+        learnt = args.train_langs or args.langs
+        texts = documents.read_languages(args.data, learnt, args.langs)
+
+        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
+            options = {"show_progress": True, **self.text_options(args)}
+            yield documents.evaluate(self.name, texts, learnt, encoder, config, **options)
+
+        return Plan(measure, [found.text.file for parts in texts.values() for found in parts.values()])
+
+    def text_options(self, args: argparse.Namespace) -> dict[str, bool]:
+        """Options of `documents.evaluate` that change the text."""
+        return {}
+
+
+class MLDoc(DocumentClassification):
+    """See `evaluation.documents`."""
+
+    name, help = "mldoc", "document classification across languages"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument(
+            "--strip-copyright",
+            action="store_true",
+            help="read the documents without Reuters' copyright line, as LASER's code; embeddings made elsewhere are "
+            "used as they are",
+        )
+
+    def text_options(self, args: argparse.Namespace) -> dict[str, bool]:
+        return {"strip_copyright": args.strip_copyright}
+
+
+MLDOC = MLDoc()
+
+
+class Titles(DocumentClassification):
+    """See `evaluation.documents`."""
+
+    name, help = "titles", "title classification across languages"
+
+
+TITLES = Titles()
+
+PROTOCOLS = (MLDOC, TITLES)

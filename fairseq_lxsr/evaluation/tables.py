@@ -1,0 +1,109 @@
+"""Formats scores as tables: a row for each task, a column for each value, means in the last row."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.evaluation.classifier import transfer_means
+from fairseq_lxsr.evaluation.score import Score
+
+TRANSFER = ("mldoc", "titles", "xnli")
+NOT_PERCENT = {"threshold"}  # shown as it is and not averaged
+
+
+def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> str:
+    """Format rows of named numbers; columns are aligned, in order of first appearance."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    first = max(map(len, [*rows, ""]))
+    widths = [max(8, len(name) + 2) for name in columns]
+    lines = [" " * first + "".join(name.rjust(width) for name, width in zip(columns, widths, strict=True))]
+    for name, row in rows.items():
+        cells = (f"{row[column]:.{digits}f}" if column in row else "" for column in columns)
+        lines.append(name.ljust(first) + "".join(c.rjust(width) for c, width in zip(cells, widths, strict=True)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def scores_table(scores: Sequence[Score]) -> str:
+    """Format tasks as rows, values as columns (named with the metric where there are several), and the mean."""
+    metrics = list(dict.fromkeys(str(score.settings.get("metric", "")) for score in scores))
+    rows: dict[str, dict[str, float]] = {}
+    for score in scores:
+        prefix = f"{str(score.settings['metric']).split('-')[0]} " if len(metrics) > 1 else ""
+        values = {f"{prefix}{name}": value for name, value in score.values.items() if name not in NOT_PERCENT}
+        rows.setdefault(score.task, {}).update(values)
+    if len(rows) > 1:
+        first, *others = rows.values()
+        columns = [name for name in first if all(name in row for row in others)]  # a mean is over all tasks
+        rows["mean"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in columns}
+    return format_table(rows)
+
+
+def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
+    """Format train languages as rows and test languages as columns, then the means same, cross and all."""
+    rows: dict[str, dict[str, float]] = {}
+    for score in scores:
+        learnt, tested = score.task.split("->")
+        rows.setdefault(f"train {learnt}", {})[tested] = score.values[value]
+    means = "  ".join(f"{name} {mean:.1f}" for name, mean in transfer_means(scores, value).items())
+    return f"{value}\n{format_table(rows)}\nmeans: {means}"
+
+
+def report_scores(scores: Sequence[Score]) -> str:
+    """Format the table of the protocol, then every signature once."""
+    if scores[0].protocol in TRANSFER and len(scores) > 1:
+        shown = "\n\n".join(transfer_table(scores, value) for value in ("accuracy", "macro F1", "sd"))
+    else:
+        shown = scores_table(scores)
+        apart = {score.task: {n: v for n, v in score.values.items() if n in NOT_PERCENT} for score in scores}
+        if any(apart.values()):
+            shown += "\n" + format_table(apart, digits=4)
+    return f"{shown}\n{signatures(scores)}"
+
+
+def signatures(scores: Sequence[Score]) -> str:
+    """Return a signature for every metric; a setting that differs between tasks lists its values joined by +."""
+    groups: dict[str, list[list[str]]] = {}
+    for score in scores:
+        groups.setdefault(str(score.settings.get("metric")), []).append(score.signature.split("|"))
+    lines = []
+    for parts in groups.values():
+        fields = [list(dict.fromkeys(values)) for values in zip(*parts, strict=True)]
+        lines.append("|".join("+".join([first, *(v.partition(":")[2] for v in rest)]) for first, *rest in fields))
+    return "\n".join(lines)
+
+
+FILE = Path(__file__).with_name("published.json")
+CAUTION = "Published, on other training data and other test text: an orientation, not a comparison"
+
+
+@dataclass(frozen=True)
+class Published:
+    """Values of one system by task, in percent, and their source."""
+
+    protocol: str
+    value: str
+    system: str
+    values: dict[str, float]
+    source: str
+
+
+def published(protocol: str) -> list[Published]:
+    """Return all published values of a protocol."""
+    return [Published(**row) for row in json.loads(FILE.read_text(encoding="utf-8")) if row["protocol"] == protocol]
+
+
+def published_table(protocols: Sequence[str]) -> str:
+    """Format the published values as tables with their sources; empty where there are none."""
+    blocks = []
+    for protocol in dict.fromkeys(protocols):
+        found = published(protocol)
+        for value in dict.fromkeys(row.value for row in found):
+            rows = [row for row in found if row.value == value]
+            sources = "; ".join(dict.fromkeys(row.source for row in rows))
+            blocks.append(
+                f"{CAUTION}: {protocol}, {value}\n{format_table({row.system: row.values for row in rows})}\n({sources})"
+            )
+    return "\n\n".join(blocks)

@@ -1,0 +1,188 @@
+"""Reads files of test text, and checks the embeddings of their two sides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.score import Outcomes, as_units
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import METRICS
+from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.vectors import check_directions, csls_neighbours, margin_neighbours, nearest_neighbours
+from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+
+SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
+
+
+def check_pair(source: FloatArray, target: FloatArray) -> None:
+    """Check that two sides can come from one model, and that no row is zero or not finite.
+
+    Raises:
+        InputError: where the widths differ, or a row has no direction.
+    """
+    check_directions(source, "row {} of the source embeddings".format)
+    check_directions(target, "row {} of the target embeddings".format)
+    if source.shape[1] != target.shape[1]:
+        raise InputError(
+            f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected the same model on both sides"
+        )
+
+
+def find_file(template: str, language: str = "", pair: str = "") -> Path:
+    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed.
+
+    Raises:
+        InputError: naming the files that were tried.
+    """
+    name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
+    base = name.replace("{lang}", language).replace("{pair}", pair)
+    for suffix in SUFFIXES:
+        if Path(base + suffix).is_file():
+            return Path(base + suffix)
+    raise InputError(f"{base}: no such file, nor with {', '.join(SUFFIXES[1:])}; check --data and the languages")
+
+
+def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
+    """Return some rows of a text that is a whole file, in the given order."""
+    return replace(text, lines=[text.lines[row] for row in rows], rows=np.array(rows), total=len(text))
+
+
+def read_text(path: str | Path, language: str = "") -> Text:
+    """Read all lines of a file.
+
+    Raises:
+        InputError: for an empty file.
+    """
+    lines = list(read_lines(path))
+    if not lines:
+        raise InputError(f"{path}: empty file; expected one sentence a line")
+    return Text(lines, language, str(path))
+
+
+def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Text, Text]:
+    """Read two files whose lines are translations of each other.
+
+    Args:
+        files: paths of the two files.
+        languages: their languages.
+
+    Raises:
+        InputError: for an empty file and for files of different lengths.
+    """
+    source, target = (read_text(path, language) for path, language in zip(files, languages, strict=True))
+    check_aligned(source, target)
+    return source, target
+
+
+def check_aligned(source: Text, target: Text) -> None:
+    """Check that two texts have as many lines.
+
+    Raises:
+        InputError: naming both files and their numbers of lines.
+    """
+    if len(source) != len(target):
+        raise InputError(
+            f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected aligned files"
+        )
+
+
+CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
+
+
+def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, **search) -> IntArray:
+    """Return the `count` best candidates of every query [Q, count].
+
+    `nn` ranks by cosine; `csls` by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018); `margin`
+    ranks the 100 nearest by cosine by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
+
+    Raises:
+        InputError: where there are too few candidates or queries for the metric.
+    """
+    if metric not in METRICS:
+        raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
+    check_pair(queries, candidates)
+    if len(candidates) < count:
+        raise InputError(f"{len(candidates)} candidates; expected at least {count}, the number to be found: add text")
+    if metric == "nn":
+        return nearest_neighbours(queries, candidates, count, **search)[1]
+    needed = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
+    if min(len(queries), len(candidates)) < needed:
+        raise InputError(
+            f"{len(queries)} queries and {len(candidates)} candidates; {METRICS[metric]} expects at least {needed} of "
+            "each, to take the mean of that many neighbours: add text"
+        )
+    if metric == "csls":
+        return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, **search)[1]
+    depth = min(MARGIN_DEPTH, len(candidates))
+    return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, **search)[1][:, :count]
+
+
+@dataclass(frozen=True)
+class Again:
+    """Ranks by cosine, and the nearest again by a `Reranker`.
+
+    Args:
+        reranker: scores the nearest again.
+        queries: text of the queries [Q].
+        candidates: text of the candidates [M].
+    """
+
+    reranker: Reranker
+    queries: Sequence[str]
+    candidates: Sequence[str]
+
+    def rank(self, queries: FloatArray, candidates: FloatArray, rows: IntArray, count: int, **search) -> IntArray:
+        """Return the rows of the `count` best candidates of every query [Q, count].
+
+        Args:
+            queries: embeddings of the queries [Q, D].
+            candidates: embeddings of the candidates [M, D], in any order.
+            rows: their rows in the text of the candidates [M].
+            count: number of candidates to find.
+            **search (Any): options of `nearest_neighbours`.
+
+        Raises:
+            InputError: where fewer are scored again than are to be found.
+        """
+        self.reranker.check_depth(count)
+        check_pair(queries, candidates)
+        depth = min(self.reranker.depth, len(candidates))
+        cosines, found = nearest_neighbours(queries, candidates, depth, **search)
+        _, best = self.reranker.best(self.queries, self._read, cosines, rows[found])
+        return best[:, :count]
+
+    def _read(self, rows: IntArray) -> list[str]:
+        return [self.candidates[row] for row in rows]
+
+
+def identities(lines: Sequence[str]) -> IntArray:
+    """Number the sentences [N]; identical sentences get the same number."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
+
+
+def found_at(
+    ranks: Sequence[int], found: IntArray, gold: IntArray, same: IntArray | None = None
+) -> dict[str, Outcomes]:
+    """Compute P@k: whether the gold candidate, or an identical one, is among the first k found.
+
+    Args:
+        ranks: values of k.
+        found: indices of the found candidates in order of rank [Q, K].
+        gold: index of the gold candidate [Q].
+        same: numbers of the candidates from `identities` [M].
+    """
+    hits = found == gold[:, None] if same is None else same[found] == same[gold][:, None]
+    return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}
+
+
+def directions(source: Text, target: Text) -> tuple[str, str]:
+    """Return the names of the two tasks of a language pair, which differ for a language paired with itself."""
+    first, second = source.language or "source", target.language or "target"
+    if first == second:
+        first, second = f"{first} (source)", f"{second} (target)"
+    return f"{first}->{second}", f"{second}->{first}"

@@ -1,0 +1,248 @@
+"""Reads the table of the sources of a training text, for the model card: licence and attribution of each."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr import __version__
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.evaluation.compare import latest
+from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.evaluation.tables import NOT_PERCENT
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.machine import usable_threads
+from fairseq_lxsr.options import check_fields
+from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SPECIAL, read_dictionary
+from fairseq_lxsr.text.words import WORD_START
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A source of training text.
+
+    Args:
+        name: its name.
+        about: what it is.
+        url: where it comes from.
+        licence: its licence.
+        attribution: whom to name.
+        pairs: number of sentence pairs by language pair.
+    """
+
+    name: str
+    about: str
+    url: str
+    licence: str
+    attribution: str
+    pairs: Mapping[str, int]
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def cells(self) -> list[str]:
+        """Cells of a row in a Markdown table."""
+        counts = ", ".join(f"{pair} {count:,}" for pair, count in sorted(self.pairs.items()))
+        texts = f"{self.name}: {self.about}, {self.url}", self.licence, self.attribution, counts
+        return [" ".join(text.split()).replace("|", "\\|") for text in texts]
+
+
+@dataclass(frozen=True)
+class TextSources:
+    """All sources of a training text.
+
+    Args:
+        note: what was taken and why, a paragraph.
+        sources: the sources.
+    """
+
+    note: str
+    sources: tuple[TextSource, ...]
+
+    @classmethod
+    def read(cls, path: str | Path) -> "TextSources":
+        """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are ignored.
+
+        Raises:
+            InputError: for anything else, naming the source.
+        """
+        try:
+            read = parse_json("\n".join(read_lines(path, max_words=None)))
+            note, rows = read["note"], read["sources"]
+            if not (isinstance(note, str) and isinstance(rows, list) and rows):
+                raise TypeError("the note is no text, or the sources are no list")
+        except (ValueError, KeyError, TypeError) as error:
+            reason = error if isinstance(error, InputError) else f"{path}: {error!r:.100}"
+            raise InputError(f'{reason}; expected {{"note": ..., "sources": [...]}}') from None
+        sources = (_source(row, f"{path}, source {number}") for number, row in enumerate(rows, start=1))
+        return cls(" ".join(note.split()), tuple(sources))
+
+
+def _source(row: Any, where: str) -> TextSource:
+    names = [item.name for item in fields(TextSource)]
+    if not isinstance(row, dict) or not row.keys() >= set(names):
+        raise InputError(f"{where}: {shown(row)}; expected an object with {', '.join(names)}")
+    try:
+        return TextSource(**{name: row[name] for name in names})
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+CARD_FILE = "README.md"
+SENTENCES, PIECES = 2000, 20  # size of the text on which speed is measured
+
+
+# options that say nothing where the weight of their loss is 0
+OF_WEIGHT = {
+    "gen_weight": ("target_weights", "target_ids", "target_overlap"),
+    "align_weight": ("align_similarity", "align_temperature"),
+    "sim_weight": ("sim_reduction",),
+}
+
+
+def write_card(
+    folder: str | Path, encoder: Any, scores: Sequence[Score] = (), sources: TextSources | None = None
+) -> None:
+    """Write the card into a model folder.
+
+    Args:
+        folder: the model folder.
+        encoder: the `SentenceEncoder` of that folder.
+        scores: scores of this model that `lxsr eval --output` wrote.
+        sources: of its training text, with their licences.
+
+    Raises:
+        InputError: for scores of another model.
+    """
+    for score in scores:
+        if score.settings.get("model") != encoder.fingerprint:
+            raise InputError(
+                f"{score.protocol} {score.task}: of model {score.settings.get('model')}, not of {folder} "
+                f"({encoder.fingerprint}); evaluate this model"
+            )
+    training = encoder.config["training"]
+    parts = [_metadata(training), _head(folder), _text(sources), _training(training, encoder.size), _scores(scores)]
+    parts.append(_size(Path(folder), encoder))
+    with atomic_write(Path(folder) / CARD_FILE) as stream:
+        stream.write("\n".join(part for part in parts if part))
+
+
+def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
+    """Measure the speed of `encode` on this machine, from text to embeddings, in one run after a short warm-up.
+
+    Args:
+        encoder: the encoder.
+        symbols: symbols of the dictionary, for sentences of random pieces.
+    """
+    pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
+    drawn = np.random.default_rng(1).choice(len(pieces), (SENTENCES, PIECES))
+    texts = ["".join(pieces[number] for number in row).replace(WORD_START, " ") for row in drawn]
+    encoder.encode(texts[:100])
+    start = time.perf_counter()
+    encoder.encode(texts)
+    return SENTENCES / (time.perf_counter() - start)
+
+
+def _metadata(training: dict[str, Any]) -> str:
+    """Return the metadata that model hubs read: languages and kind of model."""
+    names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
+    languages = json.dumps(sorted({language for name in names if name for language in name.strip().split("-")}))
+    return f"---\nlanguage: {languages}\npipeline_tag: sentence-similarity\nlibrary_name: fairseq-lxsr\n---\n"
+
+
+def _head(folder: str | Path) -> str:
+    name = Path(folder).resolve().name  # of `.` too
+    return f"""# {name}
+
+Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
+
+    from fairseq_lxsr import SentenceEncoder
+
+    encoder = SentenceEncoder.from_pretrained("{name}")
+    embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
+"""
+
+
+def _text(sources: TextSources | None) -> str:
+    if sources is None:
+        return ""
+    table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
+    return f"## Text\n\n{sources.note}\n\n{table}"
+
+
+def _training(training: dict[str, Any], size: Any) -> str:
+    pairs, options = training.get("pairs") or {}, dict(training.get("options") or {})
+    for weight, others in OF_WEIGHT.items():
+        if options.get(weight) == 0:
+            options = {name: value for name, value in options.items() if name not in others}
+    gated = size.num_layers and getattr(size, "gated", False)
+    text = ", ".join(f"{name}: {count:,} pairs" for name, count in pairs.items())
+    rows = {
+        "text": text or training.get("lang_pairs"),
+        "objective": training.get("objective"),
+        **{name.replace("_", " "): value for name, value in options.items() if value},  # 0 is off
+        "layers": f"{size.num_layers or 'none'}{', gated' if gated else ''}",
+        "updates": training.get("updates"),
+        "went on from": "another checkpoint, not counted above" if training.get("finetuned") else None,
+        "decay of the average of the weights": training.get("ema_decay"),
+        "seed": training.get("seed"),
+    }
+    return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value is not None])
+
+
+def _scores(scores: Sequence[Score]) -> str:
+    scores = list(latest(scores).values())
+    if not scores:
+        return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
+    rows = [
+        (name, ", ".join(_written(value, number) for value, number in score.values.items()))
+        for name, score in zip(_names(scores), scores, strict=True)
+    ]
+    signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
+    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
+
+
+def _written(name: str, value: float) -> str:
+    return f"{name} {value:.4f} (not percent)" if name in NOT_PERCENT else f"{name} {value:.1f}"
+
+
+def _names(scores: Sequence[Score]) -> list[str]:
+    """Name scores by protocol, task and those settings that differ between scores of this task."""
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for score in scores:
+        alike.setdefault((score.protocol, score.task), []).append(score.signed_settings)
+    names = []
+    for score in scores:
+        others = alike[score.protocol, score.task]
+        own = {k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)}
+        differing = (str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())
+        names.append(", ".join([f"{score.protocol} {score.task}", *differing]))
+    return names
+
+
+def _size(folder: Path, encoder: Any) -> str:
+    speed = sentences_per_second(encoder, read_dictionary(folder / DICTIONARY_FILE))
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file() and path.name != CARD_FILE)
+    rows = [
+        ("parameters", f"{encoder.parameters / 1e6:.1f} M"),
+        ("width of an embedding", encoder.embed_dim),
+        ("model folder", f"{size / 1e6:.1f} MB"),
+        (
+            f"speed, {SENTENCES:,} sentences of {PIECES} random pieces, not met before",
+            f"{speed:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
+        ),
+        ("model", encoder.fingerprint),
+    ]
+    return "## Size and speed\n\n" + _table(("", ""), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"

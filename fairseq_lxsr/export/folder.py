@@ -1,0 +1,196 @@
+"""From a fairseq checkpoint to a model folder."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_lxsr.encoder.checkpoint import (
+    ARCHITECTURE,
+    DICTIONARY_HASH,
+    ENCODER,
+    NETWORK,
+    SPLIT_PROBABILITY,
+    TOKEN_EMBEDDINGS,
+    read_checkpoint,
+)
+from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, check_training
+from fairseq_lxsr.encoder.torch_network import build_network, save_folder
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.modules import SentenceNetwork, all_networks
+from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, kept_text
+from fairseq_lxsr.text.segmentations import expected_rows, merged_from
+from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
+
+# checkpoints of version 0.1 do not name their network; these tasks trained no other
+TRANSFORMER_TASKS = ("xling_sent", "sent_context")
+# options that say where and how long a run was, or that config.json stores elsewhere
+OF_ONE_RUN = (
+    *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
+    *("continue_once", "finetune_from_model", "reset_optimizer", "no_save", "persistent_workers", "mined"),
+    "near_embeddings",
+)
+PADDING_IDX = 1  # the same in every fairseq dictionary
+
+
+def export_checkpoint(
+    checkpoint: str | Path,
+    output: str | Path,
+    data: str | Path | None = None,
+    sentencepiece_model: str | Path | None = None,
+    lowercase: bool | None = None,
+    dtype: str = "float32",
+    ema: bool = False,
+) -> Path:
+    """Turn a fairseq checkpoint of this plugin into a model folder.
+
+    Args:
+        checkpoint: file that fairseq-train wrote.
+        output: model folder to write.
+        data: folder with the dictionary that fairseq-preprocess wrote; by default what training kept beside the
+            checkpoint, then the folder that the checkpoint names.
+        sentencepiece_model: the model that split the data; by default what `lxsr prepare` left beside the dictionary.
+        lowercase: whether the data was lower-cased; by default what `lxsr prepare` left beside the dictionary.
+        dtype: precision of the weights on disk.
+        ema: take the moving average of the weights (fairseq-train --store-ema), not the weights of the last update.
+
+    Returns:
+        Path of the model folder.
+
+    Raises:
+        InputError: for anything that is missing or does not fit the checkpoint.
+    """
+    state = read_checkpoint(checkpoint)
+    if ema:
+        state = averaged(state, checkpoint)
+    named = state["cfg"]["task"].get("data")
+    if not data and not (named and isinstance(named, str)):
+        raise InputError(f"{checkpoint}: names no data folder; name it with --data")
+    shards = [Path(data)] if data else find_shards(Path(checkpoint), named)
+    kept = [] if data else kept_text(Path(checkpoint), state["task_state"].get(DICTIONARY_HASH))
+    text = find_text([*kept, shards[0]], sentencepiece_model, lowercase)
+    symbols = read_dictionary(text.dictionary)
+    model = encoder_of(state, symbols, text.dictionary, checkpoint)
+    Tokenizer(text.sentencepiece_model, text.options, symbols)  # refuses a model that does not fit the dictionary
+    training = how_trained(state, shards) | ({"ema_decay": state["cfg"]["ema"].get("ema_decay")} if ema else {})
+    try:
+        check_training(training)
+    except InputError as error:
+        raise InputError(f"{checkpoint}: {error}; choose another file") from None
+    save_folder(output, model, text.dictionary, text.sentencepiece_model, text.options, training, dtype)
+    return Path(output)
+
+
+def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
+    """Replace the weights of a checkpoint by their moving average."""
+    average = state["extra_state"].get("ema")
+    if not (isinstance(average, dict) and average):
+        raise InputError(
+            f"{checkpoint}: has no moving average of its weights; train with --store-ema, or export without"
+        )
+    return {**state, "model": average}
+
+
+def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
+    """Describe the training for config.json: the text, the options of the loss and the number of updates.
+
+    Args:
+        state: the checkpoint.
+        shards: data folders of the training; folders that no longer exist are not counted.
+    """
+    cfg = state["cfg"]
+    distilled = cfg["task"].get("teacher_embeddings") is not None
+    wanted = cfg["task"].get("lang_pairs")
+    pairs: Counter[str] = Counter()
+    for shard in shards:
+        pairs.update(count_pairs(shard, wanted if isinstance(wanted, str) else None))
+    return {
+        "lang_pairs": wanted,
+        "pairs": dict(sorted(pairs.items())),
+        "objective": cfg["task"].get("objective"),
+        # options of the loss: the criterion held them until version 0.1, the task holds them since
+        "options": {
+            name: value
+            for name, value in (cfg["criterion"] | cfg["task"]).items()
+            if name not in OF_ONE_RUN and (distilled or not name.startswith("distill"))
+        },
+        "updates": state["optimizer_history"][-1].get("num_updates"),
+        "finetuned": bool(cfg["task"].get("finetune_from_model")),
+        "seed": cfg["common"].get("seed"),
+    }
+
+
+def encoder_of(
+    state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path
+) -> SentenceNetwork:
+    """Build the encoder of a checkpoint, after checking that the symbols are those of its dictionary."""
+    weights = {
+        name.removeprefix(ENCODER).removeprefix(NETWORK): value
+        for name, value in state["model"].items()
+        if name.startswith(ENCODER)
+    }
+    cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
+    network = network_of(state, weights, checkpoint)
+    vocab_size, embed_dim = _embedding_sizes(weights, checkpoint)
+    expected = len(symbols) + (task == "xling_sent")  # <mask> is added
+    trained = state["task_state"].get(DICTIONARY_HASH)
+    if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
+        raise InputError(
+            f"{dictionary}: {expected:,} entries{' with <mask>' if expected > len(symbols) else ''}, not the "
+            f"dictionary that {checkpoint} was trained with ({vocab_size:,}); name the right folder with --data"
+        )
+    sizes = {name: cfg[option] for name, option in network.options.items() if option in cfg}
+    try:
+        size = network.Config(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes)
+    except InputError as error:
+        raise InputError(f"{checkpoint}: {error}; choose another file") from None
+    splits = state["task_state"].get(SPLIT_PROBABILITY)
+    if splits is not None and getattr(size, "sums_rows", False):
+        weights[TOKEN_EMBEDDINGS] = expected_embeddings(weights[TOKEN_EMBEDDINGS], symbols, splits, checkpoint)
+    return build_network(network, size, weights, checkpoint).eval()
+
+
+def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, checkpoint: str | Path) -> Tensor:
+    """Replace each row of a table by what its piece is read as on average, see `segmentations.expected_rows`.
+
+    Args:
+        table: [V, D], or [V + 1, D] with <mask>, whose row stays.
+        symbols: V entries of the dictionary.
+        splits: probability with which training split each of them, as the checkpoint has it.
+        checkpoint: file of the checkpoint, for messages.
+
+    Raises:
+        InputError: for anything but V numbers.
+    """
+    if not (isinstance(splits, list) and len(splits) == len(symbols) and all(isinstance(p, float) for p in splits)):
+        raise InputError(f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file")
+    rows = expected_rows(table.float().numpy(), merged_from(symbols, len(SPECIAL)), np.array(splits, np.float32))
+    return torch.from_numpy(rows).to(table.dtype)
+
+
+def network_of(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:
+    """Return the kind of network from the task's state, or for checkpoints of version 0.1 from the weights."""
+    networks, options = all_networks(), state["cfg"]
+    name = state["task_state"].get(ARCHITECTURE)
+    if name is None:
+        name = next((known for known, network in networks.items() if network.marker in weights), None)
+    if name is None and options["task"].get("_name") in TRANSFORMER_TASKS:
+        name = DEFAULT_ARCHITECTURE
+    if not isinstance(name, str) or name not in networks:
+        arch = name or options["model"].get("_name") or options["model"].get("arch")
+        raise InputError(f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of {', '.join(sorted(networks))}")
+    return networks[name]
+
+
+def _embedding_sizes(weights: dict[str, Tensor], checkpoint: str | Path) -> list[int]:
+    """Return the number of dictionary entries and the width of the embedding table."""
+    sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
+    if len(sizes) != 2:
+        raise InputError(
+            f"{checkpoint}: its token embeddings have the sizes {sizes}; expected two, choose another file"
+        )
+    return sizes

@@ -1,1 +1,0 @@
-"""Archives of text and of models: downloads with resume and checks, and safe unpacking."""

@@ -1,0 +1,181 @@
+"""Reads text line by line with checks."""
+
+import codecs
+import contextlib
+import gzip
+import lzma
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import BinaryIO
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import open_binary
+
+MAX_WORDS = 10_000
+SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
+RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
+# how packed bytes begin, the program that unpacks them, and the ending of such a file
+PACKERS = ((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"))
+# fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
+BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
+# SentencePiece reads these as blanks too, but fairseq-preprocess does not split there; surrogates are no text
+_BLANK_LINE = re.compile(
+    BLANKS.replace("[", r"[\u061c\u200c\u200e\u200f\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
+)
+
+
+def is_blank(line: str) -> bool:
+    """Return whether a line has no pieces: white space, control characters, marks of direction and joining, U+FFFD."""
+    return _BLANK_LINE.fullmatch(line) is not None
+
+
+def one_line(text: str) -> str:
+    """Return text that can be written as a cell or a line: single blanks, and `?` for what UTF-8 cannot hold."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())
+
+
+def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file without line ends; lines are split at \\n only.
+
+    Args:
+        path: the file, `-` for standard input.
+        max_words: largest number of words of a line that holds one sentence; None for lines that are not sentences.
+
+    Raises:
+        InputError: naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of more
+            words or of more than 1 MiB (128 MiB where `max_words` is None).
+    """
+    with reading(path), open_binary(path) as stream:
+        for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
+            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            yield _checked(raw, f"{path}, line {number}", max_words)
+
+
+def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
+    """Return the first line, in a list that is empty where there is none, and all lines."""
+    first = list(islice(lines, 1))
+    return first, chain(first, lines)
+
+
+def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Iterator[bytes]:
+    """Yield lines with their ends; no more of a line is held in memory than its limit."""
+    limit = SENTENCE_BYTES if max_words else RECORD_BYTES
+    for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
+        if len(raw) > limit:
+            raise InputError(
+                f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
+                + ("one sentence a line: split the text into sentences" if max_words else "shorter lines")
+            )
+        yield raw
+
+
+class Lines(Sequence[str]):
+    """Gives the lines of an uncompressed UTF-8 file by number.
+
+    Only their offsets are kept in memory, and the file is open while it is read alone, because there may be thousands.
+    """
+
+    def __init__(self, path: str | Path):
+        import numpy as np  # imported here because every verb of the command line imports this module
+
+        with open(path, "rb") as stream:
+            lengths = np.fromiter(map(len, _raw_lines(stream, path, None)), dtype=np.int64)
+        self._starts = np.concatenate(([0], lengths.cumsum()))
+        self._path = path
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number):
+        chosen = range(len(self))[number]
+        with open(self._path, "rb") as stream:
+            return (
+                self._read(stream, chosen) if isinstance(chosen, int) else [self._read(stream, row) for row in chosen]
+            )
+
+    def _read(self, stream: BinaryIO, row: int) -> str:
+        start, end = self._starts[row], self._starts[row + 1]
+        stream.seek(start)
+        return stream.read(end - start).decode("utf-8").rstrip("\n")
+
+
+@contextlib.contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Convert decompression errors inside the block to an `InputError` that names the file."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":  # its module may not be installed
+            raise
+        raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+
+
+def _checked(raw: bytes, where: str, max_words: int | None) -> str:
+    try:
+        line = raw.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        for magic, program, ending in PACKERS:
+            if raw.startswith(magic):
+                raise InputError(
+                    f"{where}: packed bytes; expected text: pipe it through {program}, or give a file named *{ending}"
+                ) from None
+        found = raw[error.start : error.start + 4].hex(" ")
+        raise InputError(
+            f"{where}: bytes {found} at byte {error.start + 1} are not UTF-8; convert the file, for example with iconv"
+        ) from None
+    if "\0" in line:
+        column = line.index("\0") + 1
+        raise InputError(f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')")
+    if max_words and len(line) > max_words and len(line.split()) > max_words:
+        raise InputError(
+            f"{where}: {len(line.split()):,} words; expected one sentence a line, at most {max_words:,} words: "
+            "split the text into sentences"
+        )
+    return line
+
+
+def read_parallel(
+    source: str | Path, target: str | Path, max_words: int | None = MAX_WORDS
+) -> Iterator[tuple[str, str]]:
+    """Yield the aligned lines of two files.
+
+    Raises:
+        InputError: where the numbers of lines differ or a file is empty, and as `read_lines`.
+    """
+    left, right = read_lines(source, max_words), read_lines(target, max_words)
+    count = 0
+    for line in left:
+        other = next(right, None)
+        if other is None:
+            rest = count + 1 + sum(1 for _ in left)
+            raise InputError(_unequal(source, rest, target, count, f"{source}: {line[:60]!r}"))
+        count += 1
+        yield line, other
+    extra = next(right, None)
+    if extra is not None:
+        rest = count + 1 + sum(1 for _ in right)
+        raise InputError(_unequal(source, count, target, rest, f"{target}: {extra[:60]!r}"))
+    if not count:
+        raise InputError(f"{source}: empty file; expected one sentence a line")
+
+
+def _unequal(source, source_count: int, target, target_count: int, alone: str) -> str:
+    return (
+        f"{source} has {source_count:,} lines and {target} has {target_count:,}; expected aligned files of the same "
+        f"number of lines; line {min(source_count, target_count) + 1:,} stands alone in {alone}"
+    )
+
+
+def count_lines(path: str | Path) -> int:
+    """Count the lines of an uncompressed file; the last line may lack its end."""
+    count, last = 0, b"\n"
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            count, last = count + block.count(b"\n"), block[-1:]
+    return count + (last != b"\n")

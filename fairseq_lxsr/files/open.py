@@ -1,0 +1,122 @@
+"""Opens files, packed or not, and tells whether a file is the same as before."""
+
+import contextlib
+import gzip
+import hashlib
+import importlib
+import io
+import lzma
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from fairseq_lxsr.errors import InputError
+
+# value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder, and so gets the
+# package that `import fairseq_lxsr` finds, once; the path is absolute so that it works from any current folder
+PACKAGE = Path(__file__).parent.parent.absolute()
+MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
+FREE = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
+UNPACKED_AT_ONCE = 2**17  # bytes
+PACKED = (".gz", ".xz", ".zst")
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Open a file for reading, `-` for standard input; `.gz`, `.xz` and `.zst` are decompressed."""
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("-: standard input is closed; expected text from a file or another program")
+        if sys.stdin.closed or sys.stdin.buffer.closed:
+            raise InputError("-: standard input was read already; expected a file where text is read twice")
+        return sys.stdin.buffer
+    if not Path(path).exists():
+        raise InputError(f"{path}: no such file; check the name")
+    if Path(path).is_dir():
+        raise InputError(f"{path}: is a folder; expected a file")
+    suffix = Path(path).suffix
+    if suffix not in PACKED:
+        return open(path, "rb")
+    unpack: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix) or _zstd(path).open
+    return io.BufferedReader(Metered(unpack(path, "rb"), Budget(path, FREE)), UNPACKED_AT_ONCE)
+
+
+class Budget:
+    """Limits the decompressed bytes of a compressed file over all its readers; a pipe has no limit.
+
+    Args:
+        free: number of bytes that are allowed before the ratio is checked.
+    """
+
+    def __init__(self, path: str | Path, free: int):
+        about = os.stat(path)
+        self.path, self.size = path, about.st_size
+        self.left = free + MAX_RATIO * self.size if stat.S_ISREG(about.st_mode) else sys.maxsize
+
+    def spend(self, count: int) -> None:
+        """Take `count` bytes from the budget.
+
+        Raises:
+            InputError: where nothing is left.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise InputError(
+                f"{self.path}: unfolds to more than {MAX_RATIO} times its {self.size:,} bytes; expected text"
+            )
+
+
+class Metered(io.RawIOBase):
+    """A file that is decompressed while it is read, within its budget."""
+
+    def __init__(self, stream: Any, budget: Budget):
+        self.stream, self.budget = stream, budget
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        block = self.stream.read(len(buffer))
+        self.budget.spend(len(block))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+def packing(path: Path, stream: IO) -> IO:
+    """Return a stream that compresses as the ending of the name says."""
+    if path.suffix == ".zst":
+        return _zstd(path).ZstdFile(stream, "wb")
+    if path.suffix == ".xz":
+        return lzma.LZMAFile(stream, "wb")
+    return gzip.GzipFile("", "wb", 6, stream, mtime=0)  # type: ignore[return-value]
+
+
+def _zstd(path: str | Path):
+    """Return Python's own module (3.14 and later), or the package that backports it."""
+    for name in ("compression.zstd", "backports.zstd"):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    raise InputError(f"{path}: needs backports.zstd, which is not installed: pip install 'fairseq-lxsr[zst]'")
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def stamp(path: str | Path) -> list[int]:
+    """Return the size of a file and the time of its last change (of content or attributes), in nanoseconds.
+
+    A file with the stamp that was stored when it was hashed is the same file, unchanged: a copy has another time.
+    """
+    about = os.stat(path)
+    return [about.st_size, about.st_ctime_ns]

@@ -1,0 +1,128 @@
+"""Reads untrusted files: JSON objects, arrays, and records of interrupted work."""
+
+import json
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.write import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_DEPTH = 20  # nesting of lists and objects in JSON
+MAX_COUNT = 2**53  # largest count of anything
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """Parse one JSON object of any origin; the result is safe to print and to write as UTF-8.
+
+    Raises:
+        ValueError: for anything else; the caller says what was expected.
+    """
+    try:
+        read = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other") from None
+    if not isinstance(read, dict):
+        raise ValueError(f"{type(read).__name__}, not an object")
+    level: list[dict[str, Any] | list[Any]] = [read]
+    depth = 0
+    while level := [part for parent in level for part in _parts(parent) if isinstance(part, dict | list)]:
+        depth += 1
+        if depth == MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
+    if SURROGATE.search(text):
+        json.dumps(read, ensure_ascii=False).encode()  # half of a surrogate pair raises ValueError
+    return read
+
+
+def _parts(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return parent.values() if isinstance(parent, dict) else parent
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a JSON value is a count."""
+    return type(value) is int and 0 <= value < MAX_COUNT
+
+
+def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
+    """Open a .npy of numbers memory-mapped; nothing in it can run code.
+
+    Args:
+        path: the .npy file.
+        mode: `r` to read, `r+` to read and write.
+
+    Raises:
+        OSError: for a file that cannot be read.
+        ValueError: for a file that is truncated or is not a .npy of numbers.
+    """
+    from numpy.lib.format import open_memmap  # the command line imports this module
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers that Python 2 may have written
+            return open_memmap(path, mode)
+    except OSError:
+        raise
+    except Exception as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Progress of a resumable run: a JSON file beside its output, replaced atomically after every step.
+
+    Args:
+        settings: all settings that the result depends on.
+        counts: number of finished `lines`, and other counts over them.
+        text: hash of the text read so far, where text is read only once.
+    """
+
+    settings: dict[str, Any]
+    counts: dict[str, int]
+    text: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "Record | None":
+        """Read a record; return None where the file does not exist.
+
+        Raises:
+            InputError: for a file that is not a record.
+        """
+        if not path.exists():
+            return None
+        try:
+            read = parse_json(path.read_text(encoding="utf-8"))
+            settings, counts, text = read["settings"], read["counts"], read["text"]
+            if not (isinstance(settings, dict) and isinstance(counts, dict) and isinstance(text, str)):
+                raise TypeError("settings and counts are no objects, or text is no text")
+            if not all(map(is_count, counts.values())):
+                raise TypeError(f"counts {counts!r:.60} are not whole numbers of at least 0")
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}: not the progress of an earlier run ({error!r}); delete it to start again"
+            ) from None
+        return cls(settings, counts, text)
+
+    @property
+    def lines(self) -> int:
+        """Number of finished lines, or rows."""
+        return self.counts.get("lines", 0)
+
+    def write(self, path: Path) -> None:
+        with atomic_write(path) as stream:
+            stream.write(json.dumps(vars(self)))
+
+
+def difference(found: dict[str, Any], settings: dict[str, Any]) -> str | None:
+    """Describe the first setting that differs, for example `k 4, now 5`; return None where all are equal."""
+    for name in settings | found:
+        if found.get(name) != settings.get(name):
+            return f"{name} {found.get(name)!r:.60}, now {settings.get(name)!r:.60}"
+    return None

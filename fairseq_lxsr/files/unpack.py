@@ -1,0 +1,119 @@
+"""Extracts named files from untrusted .zip and .tgz archives."""
+
+import gzip
+import lzma
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from tqdm import tqdm
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.open import Budget, Metered
+from fairseq_lxsr.files.write import atomic_write
+
+FREE = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
+BLOCK = 1 << 20
+HEADER = 1 << 20  # largest long name or other attributes of a .tgz member in bytes, which tarfile keeps in memory
+SPOILT = (
+    *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(OSError, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError),
+)
+# types of headers that tarfile reads into memory before their member
+DESCRIBING = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
+
+
+def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
+    """Extract files to names of our choice, except those that are there.
+
+    They appear when the whole archive is read, because checksums at its end may show that they are wrong.
+
+    Args:
+        archive: the .zip or .tgz.
+        wanted: output path by file name; folders inside the archive are ignored.
+
+    Raises:
+        InputError: where a file is missing, or the archive is corrupt or decompresses to more than text would.
+    """
+    missing = {name: output for name, output in wanted.items() if not output.is_file()}
+    with ExitStack() as outputs:
+        with _opening(archive) as members:
+            for name, open_member in members:
+                output = missing.pop(PurePosixPath(name).name, None)
+                if output is not None:
+                    _copy(open_member(), outputs.enter_context(atomic_write(output, "wb")), output.name)
+        if missing:
+            names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
+            raise InputError(f"{archive}: no {names} in it; check what it is an archive of")
+
+
+class _Member(tarfile.TarInfo):
+    """A member that refuses implausibly long names and attributes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in DESCRIBING and member.size > HEADER:
+            raise tarfile.ReadError(f"a member with {member.size:,} bytes of name or attributes")
+        return member
+
+
+def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
+    with tqdm(desc=name, unit="B", unit_scale=True, disable=None) as bar:
+        while block := stream.read(BLOCK):
+            target.write(block)
+            bar.update(len(block))
+
+
+@contextmanager
+def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]:
+    """Yield the regular files of an archive, each with a function that opens it; check gzip's checksum at the end."""
+    try:
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as packed:
+                yield _files_of_zip(packed, Budget(archive, FREE))
+        else:
+            with (
+                gzip.open(archive) as stream,
+                Metered(stream, Budget(archive, FREE)) as metered,
+                tarfile.open(mode="r|", fileobj=metered, tarinfo=_Member) as tar,
+            ):
+                yield _files_of_tar(tar)
+                while metered.read(BLOCK):
+                    pass
+    except InputError:
+        raise
+    except SPOILT as error:
+        if isinstance(error, OSError) and error.errno is not None:  # corrupt bytes give an error without errno
+            raise
+        raise InputError(
+            f"{archive}: not a whole archive ({shown(str(error))}); remove it and fetch it again"
+        ) from None
+
+
+def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for member in packed.infolist():
+        kind = stat.S_IFMT(member.external_attr >> 16)  # Unix file type: links and devices are not text
+        if not member.is_dir() and kind in (0, stat.S_IFREG):
+            yield member.filename, partial(_open_metered, packed, member, budget)
+
+
+def _open_metered(packed: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget) -> Metered:
+    return Metered(packed.open(member), budget)
+
+
+def _files_of_tar(tar: tarfile.TarFile) -> Iterator[tuple[str, Callable[[], Any]]]:
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]  # an archive may have millions of empty members
+        if member.isreg() and not member.issparse():
+            yield member.name, partial(tar.extractfile, member)

@@ -1,1 +1,0 @@
-"""fairseq models; see `lxsr`."""

@@ -1,1 +1,0 @@
-"""fairseq optimizers; see `torch_adam`."""

@@ -1,0 +1,118 @@
+"""Registry of public corpora: addresses, languages, formats and licences."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.download import get_archive
+
+REGISTRY_FILE = Path(__file__).with_name("sources.json")
+TWO_LETTERS, OTHER_CODES = "de es fr it nl pt ru sv tr zh", "deu spa fra ita nld por rus swe tur cmn"
+THREE_LETTERS = dict(zip(TWO_LETTERS.split(), OTHER_CODES.split(), strict=True))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One entry of the registry.
+
+    Args:
+        name: name of the corpus, with its version where there are several.
+        format: `moses.zip`, `moses.tgz` (one file per language) or `tsv.zip`; others are local and have no url.
+        licence: licence of the corpus.
+        about: short description.
+        url: address of the archive; {first}-{second} are the languages in alphabetical order, {other} is the one that
+            is not English, {other3} its three-letter code, {language} the requested one.
+        member: file in the archive, with the same placeholders.
+        languages: languages of which all pairs are available, or only those with `partner`.
+        partner: language that every pair includes; None for all pairs.
+        size: bytes of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states it.
+        sha256: hash of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states it.
+    """
+
+    name: str
+    format: str
+    licence: str
+    about: str
+    url: str | None = None
+    member: str = ""
+    languages: tuple[str, ...] = ()
+    partner: str | None = None
+    size: Mapping[str, int] = field(default_factory=dict)
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, source: str, target: str) -> bool:
+        known = {*self.languages, self.partner}
+        return source != target and {source, target} <= known and self.partner in (None, source, target)
+
+    def fill(self, template: str, source: str, target: str, language: str = "") -> str:
+        first, second = sorted((source, target))
+        other = source if target == (self.partner or "en") else target
+        return template.format(
+            first=first, second=second, other=other, other3=THREE_LETTERS.get(other, other), language=language
+        )
+
+
+@cache
+def registry(path: Path = REGISTRY_FILE) -> dict[str, Corpus]:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    found = {}
+    for row in rows:
+        languages, partner = tuple(row.pop("languages", "").split()), row.pop("with", None)
+        found[row["name"]] = Corpus(languages=languages, partner=partner, **row)
+    return found
+
+
+def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] | None = None) -> Corpus:
+    """Find a corpus to download.
+
+    Raises:
+        InputError: for an unknown corpus, or one without the language pair; the message lists what is available.
+    """
+    corpora = registry() if corpora is None else corpora
+    corpus = corpora.get(name)
+    if corpus is None or corpus.url is None:
+        remote = [known.name for known in corpora.values() if known.url and known.has(source, target)]
+        raise InputError(
+            f"{name!r}: no corpus to download; of {source}-{target} there are {', '.join(remote) or 'none'}"
+        )
+    if not corpus.has(source, target):
+        partner = f" with {corpus.partner}" if corpus.partner else ""
+        raise InputError(f"{name} has no {source}-{target}; it has {', '.join(corpus.languages)}{partner}")
+    return corpus
+
+
+def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
+    """Download and unpack the text of a language pair; an interrupted download resumes.
+
+    Args:
+        corpus: a corpus with a url, see `find_corpus`.
+        source: source language.
+        target: target language.
+        folder: folder to write.
+        keep_archive: keep the downloaded archive.
+
+    Returns:
+        The files for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
+
+    Raises:
+        InputError: where the download differs from what the registry or the archive states.
+    """
+    if corpus.format.startswith("tsv") and source != corpus.partner:
+        source, target = target, source  # the columns have a fixed order
+    pair = f"{source}-{target}"
+    archive = folder / f"{corpus.name}.{pair}.{corpus.format.rpartition('.')[2]}"
+    if corpus.format.startswith("tsv"):
+        wanted = {corpus.fill(corpus.member, source, target): folder / f"{corpus.name}.{pair}.tsv"}
+    else:
+        wanted = {
+            corpus.fill(corpus.member, source, target, language): folder / f"{corpus.name}.{pair}.{language}"
+            for language in (source, target)
+        }
+    either = pair, f"{target}-{source}"
+    size = next((corpus.size[name] for name in either if name in corpus.size), None)
+    sha256 = next((corpus.sha256[name] for name in either if name in corpus.sha256), None)
+    get_archive(corpus.fill(corpus.url or "", source, target), archive, wanted, (size, sha256), keep_archive)
+    return list(wanted.values())

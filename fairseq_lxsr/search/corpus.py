@@ -1,0 +1,360 @@
+"""An index of a corpus on disk, which sentences of any language can search."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.lines import is_blank, one_line
+from fairseq_lxsr.files.open import sha256, stamp
+from fairseq_lxsr.files.records import open_array, parse_json
+from fairseq_lxsr.files.write import atomic_folder, restore_folder
+from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.vectors import build_index, check_directions, merge_neighbours, read_index, search_index, write_index
+from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+
+CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
+OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
+FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
+FORMAT_VERSION = 2
+STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
+ENCODE_ROWS = 20_000
+
+Encode = Callable[[Text], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A found sentence: cosine, or score of a `Reranker`; line number in the corpus; text.
+
+    `line` counts from 0, as Python does; the TSV of `lxsr search --output` counts from 1, as editors do.
+    """
+
+    score: float
+    line: int
+    sentence: str
+
+
+class CorpusIndex:
+    """Sentences and their vectors, searched by cosine.
+
+        index = CorpusIndex.load("index")
+        for hit in index.search(["A dog."], encoder.encode, k=5)[0]:
+            print(hit.score, hit.sentence)
+
+    Vectors of a flat index stay on disk, others are held in memory; a sentence is read from disk when it is found.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any], vectors, offsets: np.ndarray, lines: np.ndarray):
+        self.folder, self.config, self.vectors, self.offsets, self.lines = folder, config, vectors, offsets, lines
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the model that made the vectors."""
+        return self.config["model"]
+
+    @property
+    def files(self) -> list[Path]:
+        """Files of the folder."""
+        return [self.folder / name for name in (CONFIG_FILE, *FILES)]
+
+    @classmethod
+    def build(
+        cls,
+        folder: str | Path,
+        sentences: Iterable[str],
+        encode: Encode,
+        fingerprint: str,
+        kind: str = "flat",
+        lists: int | None = None,
+        model_folder: str = "",
+        first: int = 0,
+    ) -> "CorpusIndex":
+        """Build an index folder; it appears under its name only when it is complete.
+
+        Args:
+            folder: folder to write.
+            sentences: any number of sentences; empty ones are skipped.
+            encode: maps sentences and their line numbers to embeddings [n, D].
+            fingerprint: fingerprint of the model that encodes.
+            kind: as in `retrieval.build_index`.
+            lists: as in `retrieval.build_index`.
+            model_folder: path of the model, stored for later searches.
+            first: number of the first sentence in the corpus, from 0.
+
+        Raises:
+            TypeError: for one string.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("sentences is a str; expected a list of sentences")
+        with atomic_folder(folder, CONFIG_FILE, sign='"model_folder"') as work:
+            lines, offsets, width = _write_blocks(work, enumerate(sentences, first), encode)
+            count = len(lines)
+            vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
+            write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
+            del vectors
+            (work / "vectors.raw").unlink()
+            np.save(work / OFFSETS_FILE, offsets)
+            np.save(work / LINES_FILE, lines)
+            config = {
+                "format_version": FORMAT_VERSION,
+                "kind": kind,
+                "sentences": count,
+                "width": width,
+                "model": fingerprint,
+                "model_folder": model_folder,
+                "files": {name: sha256(work / name) for name in FILES},
+                STAMPS: {name: stamp(work / name) for name in FILES},
+            }
+            (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        return cls.load(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "CorpusIndex":
+        """Load an index folder.
+
+        Raises:
+            InputError: naming the file that is missing, changed or of another kind.
+        """
+        folder = Path(folder)
+        restore_folder(folder)
+        config = _read_config(folder)
+        count, width = config["sentences"], config["width"]
+        offsets, lines = _numbers(folder / OFFSETS_FILE, count + 1), _numbers(folder / LINES_FILE, count)
+        size = (folder / SENTENCES_FILE).stat().st_size
+        if (offsets[0], offsets[-1]) != (0, size) or (np.diff(offsets) < 1).any():
+            raise InputError(f"{folder / OFFSETS_FILE}: not the places of {SENTENCES_FILE}; build the index again")
+        vectors = read_index(folder / VECTORS_FILE)
+        if (vectors.ntotal, vectors.d) != (count, width):
+            raise InputError(
+                f"{folder / VECTORS_FILE}: {vectors.ntotal:,} vectors of width {vectors.d}; expected {count:,} of "
+                f"width {width}: build the index again"
+            )
+        return cls(folder, config, vectors, offsets, lines)
+
+    def search(
+        self,
+        queries: Sequence[str],
+        encode: Encode,
+        k: int = 5,
+        probes: int = 32,
+        reranker: Reranker | None = None,
+    ) -> list[list[Hit]]:
+        """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
+
+        Args:
+            queries: N sentences to search for; for none the result is empty.
+            encode: as in `build`, with the same model.
+            k: number of sentences to find.
+            probes: see `retrieval.search_index`.
+            reranker: scores the `depth` nearest again, of which the k best are returned.
+
+        Raises:
+            InputError: for a query whose embedding is zero (it has no known piece), and for a depth below k.
+            TypeError: for one string.
+        """
+        if isinstance(queries, str):
+            raise TypeError("queries is a str; expected a list of sentences")
+        if not len(queries):
+            return []
+        text = queries if isinstance(queries, Text) else Text(list(queries))
+        embeddings = encode(text)
+        check_directions(embeddings, text.where)
+        if reranker:
+            reranker.check_depth(k)
+        cosines, found = self.neighbours(embeddings, min(reranker.depth if reranker else k, len(self)), probes)
+        if reranker:
+            cosines, found = reranker.best(text, self._texts, cosines, found)
+            cosines, found = cosines[:, :k], found[:, :k]
+        known = self.sentences(np.unique(found[found >= 0]))
+        return [
+            [Hit(score, *known[row]) for score, row in zip(scores, rows, strict=True) if row >= 0]
+            for scores, rows in zip(cosines.tolist(), found.tolist(), strict=True)
+        ]
+
+    def neighbours(self, embeddings: FloatArray, k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
+        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `retrieval.search_index`.
+
+        Raises:
+            InputError: for fewer than k sentences.
+        """
+        cosines, found = search_index(self.vectors, embeddings, k, probes)
+        if found.max(initial=-1) >= len(self):
+            raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
+        return cosines, found
+
+    def _texts(self, rows: IntArray) -> list[str]:
+        known = self.sentences(rows)
+        return [known[row][1] for row in rows.tolist()]
+
+    def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
+        """Read the line number in the corpus and the text of each of these rows [n]."""
+        with open(self.folder / SENTENCES_FILE, "rb") as stream:
+            return {row: (int(self.lines[row]), self._sentence(stream, row)) for row in rows.tolist()}
+
+    def _sentence(self, stream, row: int) -> str:
+        stream.seek(int(self.offsets[row]))
+        return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8", "replace").rstrip("\n")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Read index.json, and check that the files exist and have the hashes that it names.
+
+    Hashing takes longer than a search, so files that nobody has touched since they were hashed are not hashed again.
+    """
+    if not (folder / CONFIG_FILE).is_file():
+        why = f"it has no {CONFIG_FILE}" if folder.is_dir() else "no such folder"
+        raise InputError(f"{folder}: not an index, {why}; make one with `lxsr index`")
+    try:
+        config = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        version = config["format_version"]
+        if version == FORMAT_VERSION:
+            types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
+            for name, kind in types.items():
+                if type(config[name]) is not kind:
+                    raise TypeError(f"{name} {config[name]!r:.40}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
+    if version != FORMAT_VERSION:
+        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {FORMAT_VERSION}")
+    stamps = config[STAMPS] if isinstance(config.get(STAMPS), dict) else {}
+    for name in FILES:
+        path = folder / name
+        if not path.is_file() or (stamp(path) != stamps.get(name) and sha256(path) != config["files"].get(name)):
+            raise InputError(f"{path}: missing or changed since the index was built; build it again")
+    return config
+
+
+def _numbers(path: Path, count: int) -> np.ndarray:
+    """Open a stored array of `count` whole numbers."""
+    try:
+        array = open_array(path)
+    except ValueError as error:
+        raise InputError(f"{path}: not a numpy file of numbers ({error}); build the index again") from None
+    if array.shape != (count,) or array.dtype != np.int64:
+        raise InputError(
+            f"{path}: {array.dtype} of shape {array.shape}; expected {count:,} whole numbers: build the index again"
+        )
+    return array
+
+
+def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
+    """Yield the line numbers and the text of the lines of a block that are not empty.
+
+    Empty lines count in the size of a block, so that the blocks of a part of the corpus are those of the whole.
+    """
+    remaining = iter(numbered)
+    while block := list(islice(remaining, ENCODE_ROWS)):
+        kept = [(line, one_line(sentence)) for line, sentence in block if not is_blank(sentence)]
+        if kept:
+            lines, texts = zip(*kept, strict=True)
+            yield list(lines), list(texts)
+
+
+def _write_blocks(
+    work: Path, numbered: Iterable[tuple[int, str]], encode: Encode
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and the width."""
+    # arrays of blocks: every full garbage collection would go through a list of all lines
+    kept: list[np.ndarray] = []
+    lengths, width = [np.zeros(1, dtype=np.int64)], 0
+    with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
+        for lines, block in _blocks(numbered):
+            sentences_of_block = Text(block, rows=np.array(lines))
+            embeddings = np.ascontiguousarray(encode(sentences_of_block), dtype=np.float32)
+            check_directions(embeddings, sentences_of_block.where)
+            width = embeddings.shape[1]
+            vectors.write(embeddings.tobytes())
+            kept.append(np.array(lines, dtype=np.int64))
+            written = [text.write(f"{sentence}\n".encode()) for sentence in block]
+            lengths.append(np.array(written, dtype=np.int64))
+    if not kept:
+        raise InputError("no text to index; expected one sentence a line")
+    return np.concatenate(kept), np.concatenate(lengths).cumsum(), width
+
+
+MANIFEST = "shards.json"
+MANIFEST_VERSION = 1
+
+
+class ShardedIndex(CorpusIndex):
+    """Indexes of the parts of a corpus, searched as one; those of kind `flat` find what one index of all would find.
+
+    Args:
+        folder: the folder of the shards.
+        shards: their indexes, in the order of the corpus; all of one model.
+    """
+
+    def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
+        self.folder, self.shards = folder, shards
+        self.config = max(shards, key=len).config  # a short one may be flat beside others with lists
+        self.starts = np.cumsum([0, *map(len, shards)]).tolist()  # number of the first row of each shard
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.folder / MANIFEST, *(path for shard in self.shards for path in shard.files)]
+
+    def neighbours(self, embeddings: FloatArray, k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
+        if not 1 <= k <= len(self):
+            raise InputError(f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index")
+        return merge_neighbours(
+            (self._neighbours(number, embeddings, k, probes) for number in range(len(self.shards))), k
+        )
+
+    def _neighbours(self, number: int, embeddings: FloatArray, k: int, probes: int) -> tuple[FloatArray, IntArray]:
+        shard = self.shards[number]
+        cosines, found = shard.neighbours(embeddings, min(k, len(shard)), probes)
+        return cosines, np.where(found < 0, found, found + self.starts[number])
+
+    def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
+        known: dict[int, tuple[int, str]] = {}
+        for shard, start in zip(self.shards, self.starts[:-1], strict=True):
+            here = rows[(rows >= start) & (rows < start + len(shard))]
+            known |= {start + row: line for row, line in shard.sentences(here - start).items()}
+        return known
+
+
+def open_index(folder: str | Path) -> CorpusIndex:
+    """Load an index folder of `lxsr index`, of one piece or of shards.
+
+    Raises:
+        InputError: as `CorpusIndex.load`, and for a list of shards that is none, or of several models.
+    """
+    folder = Path(folder)
+    if not (folder / MANIFEST).is_file():
+        return CorpusIndex.load(folder)
+    shards = [CorpusIndex.load(folder / name) for name in shard_names(folder)]
+    if len({(shard.fingerprint, shard.config["width"]) for shard in shards}) != 1:
+        raise InputError(f"{folder}: shards of several models; make the index again")
+    return ShardedIndex(folder, shards)
+
+
+def shard_names(folder: Path) -> list[str]:
+    """Read the names of the shards in a folder, in the order of the text.
+
+    Raises:
+        InputError: for a file that is no list of shards.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = parse_json(path.read_text(encoding="utf-8"))
+        version, names = manifest["version"], [shard["name"] for shard in manifest["shards"]]
+        if version != MANIFEST_VERSION:
+            raise ValueError(f"version {version!r:.40}")
+        if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+            raise ValueError(f"shards {names!r:.80}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a list of shards ({error!r:.120}); write it again") from None
+    return names

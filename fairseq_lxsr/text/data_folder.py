@@ -1,0 +1,172 @@
+"""Checks a data folder of fairseq-preprocess, counts its sentences and those of its sources; without fairseq."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import is_count, parse_json
+from fairseq_lxsr.files.write import atomic_folder, restore_folder
+from fairseq_lxsr.text.tokenizer import (
+    DICTIONARY_FILE,
+    SENTENCEPIECE_FILE,
+    TEXT_FILE,
+    TextOptions,
+    hash_symbols,
+    read_dictionary,
+)
+
+INDEX_NAME = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
+
+
+def check_data_folder(folder: Path) -> None:
+    """Refuse a data folder that does not exist.
+
+    Raises:
+        InputError: naming the folder, and what makes one.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
+
+
+def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
+    """Count the sentence pairs for training.
+
+    Args:
+        folder: the data folder.
+        lang_pairs: comma-separated language pairs, each in either order; None counts all.
+
+    Returns:
+        Number of pairs by SRC-TGT; empty for a folder that does not exist.
+    """
+    wanted = {frozenset(name.strip().split("-")) for name in lang_pairs.split(",")} if lang_pairs else None
+    counts = {path.name.split(".")[1]: count_sentences(path) for path in sorted(folder.glob("train.*-*.*.idx"))}
+    return {name: count for name, count in counts.items() if wanted is None or frozenset(name.split("-")) in wanted}
+
+
+def count_sentences(index: Path) -> int:
+    """Return the number of sentences of a memory-mapped fairseq dataset from its .idx; 0 for another format."""
+    with index.open("rb") as stream:
+        head = stream.read(26)  # format name, version (8 bytes), type (1 byte), number of sentences (8 bytes)
+    return int.from_bytes(head[18:], "little") if head.startswith(INDEX_NAME) else 0
+
+
+def write_sources(path: Path, sources: Mapping[str, int]) -> None:
+    """Write the number of pairs of each source of a text."""
+    path.write_text(json.dumps(sources, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_sources(path: Path, count: int) -> dict[str, int]:
+    """Read the number of pairs of each source (kind of text), whose pairs follow each other in this order.
+
+    Args:
+        path: the JSON file, for example data-bin/train.en-fr.sources.json.
+        count: number of pairs of the text.
+
+    Returns:
+        Number of pairs by source; empty where there is no such file.
+
+    Raises:
+        InputError: for a file that is no such JSON, or that counts another text.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        sources = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: no JSON object ({error}); expected the number of pairs of each source") from None
+    for name, number in sources.items():
+        if not is_count(number):
+            raise InputError(f"{path}: {shown(name)} is {shown(number)}; expected the number of its pairs")
+    if sum(sources.values()) != count:
+        raise InputError(
+            f"{path}: counts {sum(sources.values()):,} pairs, the text has {count:,}; run `lxsr prepare` again, or "
+            "remove the file"
+        )
+    return sources
+
+
+KEPT = "text"  # name of the folder beside the checkpoints
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Files and options that map text to the ids that a model was trained on."""
+
+    dictionary: Path
+    sentencepiece_model: Path
+    options: TextOptions
+
+
+def keep_text(data: Path, save_dir: Path) -> None:
+    """Copy the text files beside the checkpoints: export needs them, and data folders may be moved or removed."""
+    named = {DICTIONARY_FILE: find_dictionary(data)} | {name: data / name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
+    wanted = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
+    folder = save_dir / KEPT
+    restore_folder(folder)
+    if {name: (folder / name).read_bytes() for name in named if (folder / name).is_file()} != wanted:
+        with atomic_folder(folder, DICTIONARY_FILE) as work:
+            for name, content in wanted.items():
+                (work / name).write_bytes(content)
+
+
+def find_shards(checkpoint: Path, named: str) -> list[Path]:
+    """Find the data folders that a checkpoint names, from the current folder or from a parent of the checkpoint."""
+    shards = [Path(name) for name in named.split(os.pathsep)]
+    for start in (Path(), *checkpoint.absolute().parents):
+        if (start / shards[0]).is_dir():
+            return [start / shard for shard in shards]
+    return shards
+
+
+def find_text(
+    folders: list[Path], sentencepiece_model: str | Path | None = None, lowercase: bool | None = None
+) -> TextFiles:
+    """Take each text file from the first folder that has it.
+
+    Args:
+        folders: folders to search; the first must have the dictionary.
+        sentencepiece_model: the model that the user names; None takes that of the folders.
+        lowercase: whether the data is lower-cased, in place of the stored option; None keeps that option.
+
+    Raises:
+        InputError: for a missing file, and for a SentencePiece model that differs from that of the folders.
+    """
+    dictionary = find_dictionary(folders[0])
+    own, options = (
+        next((folder / name for folder in folders if (folder / name).is_file()), folders[-1] / name)
+        for name in (SENTENCEPIECE_FILE, TEXT_FILE)
+    )
+    model = Path(sentencepiece_model or own)
+    if not model.is_file():
+        raise InputError(f"{model}: no such file; name the SentencePiece model with --sentencepiece-model")
+    if own.is_file() and sha256(own) != sha256(model):
+        raise InputError(
+            f"{model}: another one than {own}, which the training data was made with; leave --sentencepiece-model out"
+        )
+    if lowercase is None and not options.is_file():
+        raise InputError(f"{options}: no such file; say --lowercase or --no-lowercase, as the data was made")
+    text = TextOptions.load(options) if options.is_file() else TextOptions()
+    return TextFiles(dictionary, model, text if lowercase is None else replace(text, lowercase=lowercase))
+
+
+def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
+    """Return the folder of `keep_text` beside a checkpoint where its dictionary has this hash, else an empty list."""
+    folder = checkpoint.parent / KEPT
+    restore_folder(folder)
+    dictionary = folder / DICTIONARY_FILE
+    matches = dictionary.is_file() and hash_symbols(read_dictionary(dictionary)) == dictionary_hash
+    return [folder] if matches else []
+
+
+def find_dictionary(data: Path) -> Path:
+    """Find dict.txt, or the first of the dict.LANG.txt files (all are equal, because the dictionary is joined)."""
+    if not data.is_dir():
+        raise InputError(f"{data}: no such data folder; name the output of fairseq-preprocess with --data")
+    found = [path for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))) if path.is_file()]
+    if not found:
+        raise InputError(f"{data}: has no dict.txt or dict.LANG.txt; expected the output of fairseq-preprocess")
+    return found[0]

@@ -1,0 +1,183 @@
+"""Splits text into pieces, in the same way for preparing training data and for encoding."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.lines import BLANKS, read_lines
+from fairseq_lxsr.options import check_fields
+from fairseq_lxsr.text.words import WordPieces, splits_words_alone
+
+# the first symbols of fairseq's dictionaries; <mask> comes last
+BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+SPECIAL = (BOS, PAD, EOS, UNK)
+
+DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.model", "text.json"
+# SentencePiece refuses lone surrogates
+_BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
+_WORD_CHARACTER = re.compile(r"[^\W_]")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Treatment of text before SentencePiece; stored with the data and the model."""
+
+    lowercase: bool = False
+    split_han: bool = False  # every Chinese character becomes a word
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "TextOptions":
+        try:
+            return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})") from None
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def normalise(text: str, options: TextOptions) -> str:
+    """Replace white space and control characters by single blanks; lower-case and split Chinese as the options say.
+
+    SentencePiece itself applies Unicode normalization (NFKC), which is part of its model.
+    """
+    if options.split_han:
+        text = _HAN.sub(r" \g<0> ", text)
+    if "  " in text or not text.isprintable():  # no other text has blanks to replace
+        text = _BLANKS.sub(" ", text)
+    text = text.strip()
+    return text.lower() if options.lowercase else text
+
+
+def is_punctuation(piece: str) -> bool:
+    """Return whether a piece has neither a letter nor a digit (of any script)."""
+    return _WORD_CHARACTER.search(piece) is None
+
+
+def read_dictionary(path: str | Path) -> list[str]:
+    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols first.
+
+    Raises:
+        InputError: for a line that is not `symbol count`, or a duplicate symbol.
+    """
+    symbols = list(SPECIAL)
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+        if len(fields) != 2 or not re.fullmatch(r"-?\d{1,18}", fields[1]):
+            raise InputError(f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary")
+        symbols.append(fields[0])
+    if len(set(symbols)) != len(symbols):
+        twice = next(symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position])
+        raise InputError(f"{path}: {twice!r} stands twice; make the dictionary again with fairseq-preprocess")
+    return symbols
+
+
+def hash_symbols(symbols: Sequence[str]) -> str:
+    """Hash a dictionary: the symbols and their order count, their frequencies do not."""
+    return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+
+
+class Tokenizer:
+    """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
+
+    Args:
+        model: a SentencePiece model file.
+        symbols: symbols of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them.
+
+    Raises:
+        InputError: for a file that is not a SentencePiece model, or that shares no piece with the dictionary.
+    """
+
+    def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):
+        self.options = options
+        if not Path(model).is_file():
+            raise InputError(f"{model}: no such file; expected a SentencePiece model")
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(Path(model).read_bytes())
+        except RuntimeError:
+            raise InputError(f"{model}: not a SentencePiece model; expected the .model file of spm_train") from None
+        self.symbols = list(symbols or ())
+        self._words = None
+        if symbols is not None:
+            self._ids = self._dictionary_ids(symbols, model)
+            if splits_words_alone(self.serialized_model(), self.all_pieces()):
+                self._words = WordPieces(self._encode_texts)
+
+    def __len__(self) -> int:
+        return self._processor.GetPieceSize()
+
+    @property
+    def unknown(self) -> int:
+        """Dictionary id of the unknown symbol."""
+        return self.symbols.index(UNK)
+
+    def all_pieces(self) -> list[str]:
+        """Return every piece of the SentencePiece model."""
+        return [self._processor.IdToPiece(index) for index in range(len(self))]
+
+    def serialized_model(self) -> bytes:
+        """Return the content of the SentencePiece file."""
+        return self._processor.serialized_model_proto()
+
+    @property
+    def piece_ids(self) -> np.ndarray:
+        """Dictionary id of every piece of the SentencePiece model [pieces]."""
+        return self._ids
+
+    def normalized(self, texts: Sequence[str]) -> list[str]:
+        """Apply the Unicode normalization of the SentencePiece model, which also marks the beginnings of words."""
+        return self._processor.Normalize(list(texts))
+
+    def _dictionary_ids(self, symbols: Sequence[str], model: str | Path) -> np.ndarray:
+        position = {symbol: index for index, symbol in enumerate(symbols)}
+        unknown = position[UNK]
+        pieces = self.all_pieces()
+        ids = np.array([unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces])
+        if (ids == unknown).mean() > 0.5:
+            raise InputError(
+                f"{model}: only {(ids != unknown).sum():,} of its {len(ids):,} pieces are in the dictionary of "
+                f"{len(symbols):,}; expected the SentencePiece model that the training data was made with"
+            )
+        # fairseq-preprocess also adds letters that SentencePiece does not know, and filler words
+        own = {*pieces, *SPECIAL, MASK}
+        lacking = [symbol for symbol in symbols if symbol not in own and not symbol.startswith(FILLER)]
+        if len(lacking) > 0.1 * len(symbols):
+            raise InputError(
+                f"{model}: lacks {len(lacking):,} of the {len(symbols):,} entries of the dictionary, for example "
+                f"{lacking[0]!r:.60}; expected the SentencePiece model that the training data was made with"
+            )
+        return ids
+
+    def pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """Split texts into pieces, as text for fairseq-preprocess."""
+        return self._processor.EncodeAsPieces([normalise(text, self.options) for text in texts])
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the dictionary ids of the pieces of each text; an empty text gives an empty array."""
+        ids, lengths = self.encode_flat(texts)
+        return np.split(ids, lengths.cumsum()[:-1]) if len(texts) else []
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
+        return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
+
+    def _encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Do what `encode_flat` does, by SentencePiece alone."""
+        encoded = self._processor.EncodeAsIds([normalise(text, self.options) for text in texts])
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
+        return self._ids[flat], lengths

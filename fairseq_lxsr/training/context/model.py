@@ -1,0 +1,112 @@
+"""fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import BaseFairseqModel, register_model
+from omegaconf import II
+from torch import Tensor, nn
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
+from fairseq_lxsr.modules.pooling import POOLINGS
+from fairseq_lxsr.modules.sizes import LAYERS, WIDTH
+from fairseq_lxsr.training.logging import log_means
+from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
+
+# Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
+BASE = {
+    "encoder_embed_dim": 512,
+    "encoder_ffn_embed_dim": 2048,
+    "encoder_attention_heads": 8,
+    "encoder_layers": 3,
+}
+SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4}
+TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 1}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "context_transformer_base": BASE,
+    "context_transformer_small": BASE | SMALL,
+    # no layers, for little text; examples/context compares the poolings
+    "context_transformer_static": BASE | SMALL | {"encoder_layers": 0},
+    "context_transformer_static_mean": BASE | SMALL | {"encoder_layers": 0, "pooling": "mean"},
+    "context_transformer_tiny": BASE | TINY,
+}
+
+
+@dataclass
+class ContextTransformerConfig(TransformerOptions):
+    encoder_ffn_embed_dim: int = field(
+        default=2048, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
+    )
+    encoder_layers: int = field(default=3, metadata={"help": "number of transformer layers", "range": LAYERS})
+    pooling: ChoiceEnum(tuple(POOLINGS)) = field(  # type: ignore[valid-type]
+        default="mean_max", metadata={"help": "embedding of a sentence: mean and maximum of its states, or the mean"}
+    )
+
+
+@register_model("context_transformer", dataclass=ContextTransformerConfig)
+class ContextTransformerModel(BaseFairseqModel):
+    """Scores sentences in their contexts: a logit in stage 1, a cosine in stage 2, which starts from stage 1."""
+
+    def __init__(self, config: TransformerConfig, cpu_precision: str = "float32"):
+        super().__init__()
+        self.encoder = TransformerSentenceEncoder(config)
+        self.score = nn.Linear(config.output_dim, 1)
+        self.cpu_dtype = cpu_autocast_dtype(cpu_precision)
+
+    @classmethod
+    def build_model(cls, cfg: ContextTransformerConfig, task) -> "ContextTransformerModel":
+        sizes = transformer_sizes(cfg, task.source_dictionary)
+        config = TransformerConfig(**sizes, pooling=str(cfg.pooling))
+        return cls(config, cfg.cpu_precision)
+
+    def max_positions(self) -> int:
+        return self.encoder.config.max_positions
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Score tokens [B, T] of sentences and their contexts as [B]."""
+        with cpu_autocast(self.cpu_dtype, tokens):
+            [(embeddings, _)] = self.encoder(tokens)
+            return self.score(embeddings).squeeze(1)
+
+
+register_presets("context_transformer", ARCHITECTURES)
+
+STAGES = {"classify": losses.context_classification_loss, "regress": losses.coherence_regression_loss}
+
+
+@dataclass
+class SentContextLossConfig(FairseqDataclass):
+    stage: str = II("task.stage")
+
+
+@register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
+class SentContextLoss(FairseqCriterion):
+    """Binary cross-entropy in nats, or squared error, per sample."""
+
+    def __init__(self, cfg: SentContextLossConfig, task):
+        super().__init__(task)
+        self.loss = STAGES[cfg.stage]
+        # what validation can choose the best checkpoint by
+        self.metrics = ("loss", "accuracy") if self.loss is losses.context_classification_loss else ("loss",)
+
+    def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
+        """Compute the loss summed over the samples, their number, and the logged values, without synchronizing."""
+        scores, labels, samples = model(**sample["net_input"]), sample["label"], sample["nsentences"]
+        loss = self.loss(scores, labels)
+        logged = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": samples, "sample_size": samples}
+        if self.loss is losses.context_classification_loss:
+            logged["accuracy"] = scores.detach().gt(0).eq(labels.gt(0)).sum()
+        return loss, samples, logged
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
+        """Log means per sample over all workers and batches."""
+        log_means(logging_outputs, {"loss": "sample_size", "accuracy": "sample_size"})

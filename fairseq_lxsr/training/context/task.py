@@ -1,0 +1,189 @@
+"""fairseq task `sent_context`: sentences and their contexts, which train embeddings without parallel text."""
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from fairseq.data import ConcatDataset, Dictionary
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.records import open_array
+from fairseq_lxsr.modules.sizes import POSITIONS
+from fairseq_lxsr.options import at_least
+from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
+from fairseq_lxsr.training.context import model as sent_context_loss  # noqa: F401  --user-dir imports tasks and models only
+from fairseq_lxsr.training.context.dataset import (
+    CoherentPairs,
+    ContextDataset,
+    DocumentCorpus,
+    InsertedSentences,
+    ReplacedSentences,
+)
+from fairseq_lxsr.training.context.model import STAGES
+from fairseq_lxsr.training.corpora import load_dictionary, read_sentences
+from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")  # of mined pairs; text follows
+
+
+@dataclass
+class SentContextConfig(LxsrTaskConfig):
+    stage: ChoiceEnum(STAGES) = field(  # type: ignore[valid-type]
+        default="classify",
+        metadata={"help": "classify: is this the sentence that stood here; regress: how well does a mined one fit"},
+    )
+    both_samples: bool = field(
+        default=False,
+        metadata={
+            "help": "classify: every sentence twice in an epoch, in its place and replaced by another; without it "
+            "once, one of the two at random"
+        },
+    )
+    langs: Optional[str] = field(
+        default=None, metadata={"help": "languages, for example en,fr; without it every train.LANG of the folder"}
+    )
+    mined: Optional[str] = field(default=None, metadata={"help": "regress: the file of mined pairs"})
+    context: int = field(
+        default=1, metadata={"help": "sentences of the context, before and after each", "range": at_least(1)}
+    )
+    max_positions: int = field(
+        default=150, metadata={"help": "pieces of a sentence with its context; the rest is cut", "range": POSITIONS}
+    )
+
+
+@register_task("sent_context", dataclass=SentContextConfig)
+class SentContextTask(LxsrTask):
+    """Makes batches of sentences in their contexts, of all languages, for `--criterion sent_context_loss`."""
+
+    def __init__(self, cfg: SentContextConfig):
+        super().__init__(cfg)
+        self.languages = languages_of(self.shards[0], cfg.langs)
+        if (cfg.stage == "regress") != (cfg.mined is not None):
+            raise InputError(f"--stage {cfg.stage} {'with' if cfg.mined else 'without'} --mined; regress needs it")
+        if cfg.both_samples and cfg.stage != "classify":
+            raise InputError(f"--both-samples with --stage {cfg.stage}; expected classify")
+        logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")
+
+    def read_dictionary(self, folder: Path) -> Dictionary:
+        path = folder / DICTIONARY_FILE
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; expected a data folder of `lxsr train-context`")
+        return load_dictionary(path)
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
+        """Read `split` of every language; with `--stage regress` the samples are the mined pairs of all shards."""
+        if self.cfg.mined is not None and split != "train":
+            raise InputError(f"--stage regress has no {split} samples; expected --disable-validation")
+        folders = [self.folder_of(split, epoch)] if self.cfg.mined is None else self.shards
+        corpora = [read_documents(folders, split, language, self.num_symbols) for language in self.languages]
+        options: dict[str, Any] = {
+            "padding_idx": self.dictionary.pad(),
+            "eos_idx": self.dictionary.eos(),
+            "context": self.cfg.context,
+            "max_positions": self.cfg.max_positions,
+            "seed": self.cfg.seed,
+            "shuffle": split == "train",
+        }
+        dataset: ContextDataset
+        if self.cfg.mined is not None:
+            dataset = InsertedSentences(corpora, read_mined(Path(self.cfg.mined), corpora), **options)
+        else:
+            dataset = ReplacedSentences(corpora, both=self.cfg.both_samples, **options)
+        if not len(dataset):
+            raise InputError(f"{folders[0]}: no sentence of {split} has another beside it; look at the documents")
+        logger.info(
+            f"{split}: {len(dataset):,} samples of {sum(len(corpus.starts) - 1 for corpus in corpora):,} documents"
+        )
+        self.datasets[split] = dataset
+
+    def max_positions(self) -> int:
+        return self.cfg.max_positions
+
+
+def languages_of(folder: Path, wanted: str | None) -> list[str]:
+    """Find the languages, from `--langs` or from the names of the training files."""
+    there = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
+    if not there:
+        raise InputError(f"{folder}: has no train.LANG.documents.npy; expected a data folder of `lxsr train-context`")
+    if wanted is None:
+        return there
+    languages = [name.strip() for name in wanted.split(",")]
+    for language in languages:
+        if language not in there:
+            raise InputError(
+                f"--langs {language}: {folder} has no text of it; the languages there are: {', '.join(there)}"
+            )
+    return languages
+
+
+def read_documents(folders: Sequence[Path], split: str, language: str, num_symbols: int) -> DocumentCorpus:
+    """Read the documents of one language from all folders, one after the other.
+
+    Args:
+        folders: data folders.
+        split: `train` or `valid`.
+        language: language code.
+        num_symbols: number of entries of the dictionary of the text.
+    """
+    parts = [_read_part(folder, split, language, num_symbols) for folder in folders]
+    if len(parts) == 1:
+        return parts[0]
+    ends = itertools.accumulate((part.starts[-1] for part in parts), initial=0)
+    starts = [part.starts[:-1] + before for part, before in zip(parts, ends, strict=False)]
+    starts.append(np.array([sum(part.starts[-1] for part in parts)]))
+    return DocumentCorpus(language, ConcatDataset([part.sentences for part in parts]), np.concatenate(starts))
+
+
+def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> DocumentCorpus:
+    prefix = folder / f"{split}.{language}"
+    sentences, path = read_sentences(prefix, num_symbols), Path(f"{prefix}.documents.npy")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; prepare the documents again")
+    try:
+        starts = np.array(open_array(path))
+    except ValueError as error:
+        raise InputError(f"{path}: no array of numbers ({error}); prepare the documents again") from None
+    if starts.ndim != 1 or starts.dtype.kind not in "iu" or not len(starts):
+        raise InputError(
+            f"{path}: {starts.dtype} of shape {starts.shape}; expected numbers of sentences [documents + 1]"
+        )
+    if starts[0] != 0 or starts[-1] != len(sentences) or (starts[1:] < starts[:-1]).any():
+        raise InputError(
+            f"{path}: from sentence {starts[0]:,} to {starts[-1]:,} of {len(sentences):,}; expected all of them in "
+            "order, prepare the documents again"
+        )
+    return DocumentCorpus(language, sentences, starts)
+
+
+def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
+    """Read a file of mined pairs, tab-separated `COLUMNS`.
+
+    Raises:
+        InputError: for a line of another format, an unknown language or sentence, or an empty file.
+    """
+    numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
+    left, right, labels = [], [], []
+    for row, line in enumerate(read_lines(path, max_words=None), start=1):
+        fields = line.split("\t")
+        try:
+            cosine, places = float(fields[1]), [(numbers[fields[at]], int(fields[at + 1])) for at in (2, 4)]
+            inside = all(0 <= sentence < len(corpora[number].sentences) for number, sentence in places)
+        except (IndexError, ValueError, KeyError):
+            inside = False
+        if not inside:
+            raise InputError(f"{path}, line {row}: {line!r:.60}; expected {', '.join(COLUMNS)} of the data folder")
+        labels.append(cosine)
+        left.append(places[0])
+        right.append(places[1])
+    if not labels:
+        raise InputError(f"{path}: empty file; expected mined pairs")
+    return CoherentPairs(np.array(left), np.array(right), np.array(labels))

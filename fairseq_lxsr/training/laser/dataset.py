@@ -1,0 +1,69 @@
+"""Batches of sentences and their translations, which train LASER and T-LASER."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.training.dataset import padded, to_tensors
+from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
+
+
+class TranslationDataset(PairDataset):
+    """Pairs with a direction, source to target.
+
+    Args:
+        corpora: one per direction.
+        target_languages: index of the target language of each corpus.
+        target_start: ids that the decoder predicts before each target: BOS, or nothing.
+        options: see `PairDataset`.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[PairCorpus],
+        target_languages: Sequence[int],
+        target_start: Sequence[int] = (),
+        **options: Any,
+    ):
+        super().__init__(corpora, **options)
+        self.target_languages = list(target_languages)
+        self.target_start = np.array(target_start, dtype=np.int64)
+
+    def num_tokens_vec(self, indices):
+        return super().num_tokens_vec(indices) + 1 + len(self.target_start)  # EOS, or the tag
+
+    def collater(self, samples: list[dict]) -> dict:
+        """Pad both sides.
+
+        Returns:
+            `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens` [B, T], an
+                EOS, `target_start`, the pieces; `target` [B, T], `target_start`, the pieces, EOS; `target_positions`
+                [P], where the flattened target is not padding; `target_tokens` [B, T'], the pieces alone, as the
+                encoder reads them; `id` [B]; `nsentences`; `ntokens` (P).
+        """
+        if not samples:
+            return {}
+        samples = self.resegmented(samples)
+        sources, targets = ([sample[side] for sample in samples] for side in ("source", "target"))
+        eos, start = np.array([self.eos_idx]), self.target_start
+        previous = padded([np.concatenate((eos, start, target)) for target in targets], self.padding_idx)
+        gold = padded([np.concatenate((start, target, eos)) for target in targets], self.padding_idx)
+        positions = np.flatnonzero(gold != self.padding_idx)  # computed on the host: a device would have to synchronize
+        index = np.array([sample["id"] for sample in samples])
+        language = self.target_languages[self.corpus_of(index[0])]
+        return to_tensors(
+            {
+                "id": index,
+                "nsentences": len(samples),
+                "ntokens": len(positions),
+                "net_input": {
+                    "src_tokens": padded(sources, self.padding_idx),
+                    "target_language": np.full(len(samples), language),
+                    "prev_output_tokens": previous,
+                },
+                "target": gold,
+                "target_positions": positions,
+                "target_tokens": padded(targets, self.padding_idx),
+            }
+        )

@@ -1,0 +1,162 @@
+"""fairseq model `laser`: bidirectional LSTM encoder with max pooling, LSTM decoder without attention."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
+from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.laser import LSTM, uniform_
+from fairseq_lxsr.modules.sizes import SOME_LAYERS, WIDTH
+from fairseq_lxsr.training.laser.translation import (
+    EncoderOut,
+    SentenceDecoder,
+    SentenceEncoderOfTranslation,
+    SentenceTranslationModel,
+)
+from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
+
+# encoder: Artetxe and Schwenk 2019; numbers of layers: Li and Mak 2020; the width of the decoder's embeddings is a
+# decision taken here: fairseq's examples/laser has 320 on both sides, the code of Li and Mak 512 (recipe
+# laser_1_released)
+LASER_1 = {
+    "encoder_embed_dim": 320,
+    "encoder_hidden_size": 512,
+    "encoder_layers": 1,
+    "decoder_embed_dim": 1024,
+    "decoder_hidden_size": 2048,
+    "decoder_lang_embed_dim": 32,
+}
+SMALL = {"encoder_embed_dim": 128, "encoder_hidden_size": 128, "decoder_embed_dim": 128, "decoder_hidden_size": 256}
+TINY = {"encoder_embed_dim": 16, "encoder_hidden_size": 16, "decoder_embed_dim": 16, "decoder_hidden_size": 32}
+ARCHITECTURES = {
+    "laser_1": LASER_1,
+    "laser_5": LASER_1 | {"encoder_layers": 5},
+    "laser_6": LASER_1 | {"encoder_layers": 6},
+    "laser_small": LASER_1 | SMALL,
+    "laser_6_small": LASER_1 | SMALL | {"encoder_layers": 6},
+    "laser_tiny": LASER_1 | TINY,
+}
+
+
+@dataclass
+class LaserModelConfig(EncoderOptions):
+    encoder_embed_dim: int = field(
+        default=320, metadata={"help": "width of the encoder's token embeddings", "range": WIDTH}
+    )
+    encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction", "range": WIDTH})
+    encoder_layers: int = field(
+        default=1, metadata={"help": "number of bidirectional LSTM layers", "range": SOME_LAYERS}
+    )
+    decoder_embed_dim: int = field(
+        default=1024, metadata={"help": "width of the decoder's token embeddings", "range": WIDTH}
+    )
+    decoder_hidden_size: int = field(default=2048, metadata={"help": "units of the decoder's LSTM", "range": WIDTH})
+    decoder_lang_embed_dim: int = field(
+        default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
+    )
+    encoder_prepend_bos: bool = field(default=False, metadata={"help": "the encoder reads <s> before each sentence"})
+    encoder_append_eos: bool = field(default=False, metadata={"help": "the encoder reads </s> after each sentence"})
+    decoder_input_feeding: bool = field(
+        default=False,
+        metadata={"help": "the decoder reads its own last output at every step; its steps then run one by one"},
+    )
+
+
+class LaserDecoder(SentenceDecoder):
+    """An LSTM that reads the previous piece, the sentence embedding and the target language at every step.
+
+    With input feeding it also reads its last output, as the decoder of Li and Mak does (laser_lstm.py, line 286).
+    """
+
+    def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
+        super().__init__(dictionary)
+        embed_dim, hidden, language_dim = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_lang_embed_dim
+        self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
+        nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
+        self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))
+        self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))  # hidden and cell
+        self.input_feeding = cfg.decoder_input_feeding
+        fed = hidden if self.input_feeding else 0
+        self.lstm = uniform_(LSTM(embed_dim + sentence_dim + language_dim + fed, hidden, batch_first=True))
+        self.output_projection = uniform_(nn.Linear(hidden, len(dictionary)))
+        self.dropout = Dropout(cfg.dropout)
+
+    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
+        embedding = encoder_out["embedding"]  # [B, E]
+        cached = None
+        if incremental_state is not None:
+            cached = self.get_incremental_state(incremental_state, "lstm")
+            prev_output_tokens = prev_output_tokens[:, -1:]
+        x = self.dropout(self.embed_tokens(prev_output_tokens))  # [B, T, D]
+        sentence = torch.cat((embedding, self.embed_languages(encoder_out["target_language"])), dim=1)
+        x = torch.cat((x, sentence[:, None].expand(-1, x.shape[1], -1).to(x.dtype)), dim=2)
+        if cached is None:
+            hidden, cell = self.first_states(embedding).chunk(2, dim=1)  # [B, H]
+        else:
+            hidden, cell = cached["hidden"], cached["cell"]
+        states = tuple(value.to(x.dtype)[None].contiguous() for value in (hidden, cell))
+        if self.input_feeding:
+            fed = torch.zeros_like(hidden) if cached is None else cached["output"]
+            output, (hidden, cell) = self._feed(x, states, fed.to(x.dtype)[:, None])
+        else:
+            output, (hidden, cell) = self.lstm(x, states)
+            output = self.dropout(output)
+        if incremental_state is not None:
+            cached = {"hidden": hidden[0], "cell": cell[0], "output": output[:, -1]}
+            self.set_incremental_state(incremental_state, "lstm", cached)
+        return output
+
+    def _feed(self, x: Tensor, states: tuple[Tensor, Tensor], output: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run one step after the other, each with the last output.
+
+        Args:
+            x: [B, T, I] inputs without the outputs.
+            states: hidden and cell, [1, B, H] each.
+            output: [B, 1, H] output of the step before the first.
+
+        Returns:
+            [B, T, H] outputs after dropout, and the last hidden and cell states.
+        """
+        outputs = []
+        for step in x.split(1, dim=1):
+            output, states = self.lstm(torch.cat((step, output), dim=2), states)
+            output = self.dropout(output)
+            outputs.append(output)
+        return torch.cat(outputs, dim=1), states
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        cached = self.get_incremental_state(incremental_state, "lstm")
+        if cached is not None:
+            reordered = {name: value.index_select(0, new_order) for name, value in cached.items()}
+            self.set_incremental_state(incremental_state, "lstm", reordered)
+
+    def max_positions(self) -> int:
+        return int(1e9)
+
+
+@register_model("laser", dataclass=LaserModelConfig)
+class LaserModel(SentenceTranslationModel):
+    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion it is cLASER."""
+
+    @classmethod
+    def build_model(cls, cfg: LaserModelConfig, task) -> "LaserModel":
+        dictionary = task.source_dictionary
+        config = LaserConfig(
+            vocab_size=len(dictionary),
+            padding_idx=dictionary.pad(),
+            embed_dim=cfg.encoder_embed_dim,
+            hidden_size=cfg.encoder_hidden_size,
+            num_layers=cfg.encoder_layers,
+            dropout=cfg.dropout,
+            prepend_bos=cfg.encoder_prepend_bos,
+            append_eos=cfg.encoder_append_eos,
+        )
+        encoder = SentenceEncoderOfTranslation(dictionary, LaserSentenceEncoder(config))
+        decoder = LaserDecoder(dictionary, len(task.languages), config.output_dim, cfg)
+        return cls(encoder, decoder, cfg.cpu_precision)
+
+
+register_presets("laser", ARCHITECTURES)

@@ -1,0 +1,99 @@
+"""fairseq task `xling_translation`: translation between several languages through one vector, for LASER and T-LASER."""
+
+import argparse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq.tasks import register_task
+
+from fairseq_lxsr.encoder.checkpoint import LANGUAGES
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.sizes import POSITIONS
+from fairseq_lxsr.options import positive
+from fairseq_lxsr.training.corpora import language_pairs
+from fairseq_lxsr.training.laser import criterion as xling_translation_loss  # noqa: F401  --user-dir imports tasks and models only
+from fairseq_lxsr.training.laser.dataset import TranslationDataset
+from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
+from fairseq_lxsr.training.pairs import PairCorpus
+
+DEFAULT_MAX_TOKENS = 4096
+
+
+@dataclass
+class XlingTranslationConfig(PairTaskConfig):
+    lang_pairs: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "directions to train, for example de-en,en-de; without it every train.SRC-TGT of the folder, "
+            "both ways"
+        },
+    )
+    pivots: Optional[str] = field(
+        default=None,
+        metadata={"help": "translate into these languages only, for example en,es; instead of --lang-pairs"},
+    )
+    max_positions: int = field(
+        default=750, metadata={"help": "longest sentence, in pieces; the rest is cut off", "range": POSITIONS}
+    )
+    sampling_temperature: float = field(
+        default=float("inf"),
+        metadata={
+            "help": "directions share an epoch by size^(1/temperature): inf evenly, 5 less so, 1 by size",
+            "range": positive(infinite=True),
+        },
+    )
+    target_bos: bool = field(
+        default=False, metadata={"help": "the decoder predicts <s> before each target, as one more piece"}
+    )
+
+
+@register_task("xling_translation", dataclass=XlingTranslationConfig)
+class XlingTranslationTask(PairTask):
+    """Makes batches of one direction each, for `--criterion xling_translation_loss` and for fairseq-generate."""
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        parser.set_defaults(max_tokens=DEFAULT_MAX_TOKENS)
+
+    def __init__(self, cfg: XlingTranslationConfig):
+        super().__init__(cfg)
+        # fairseq-generate replaces them by those of its checkpoint, so that a language keeps its index
+        self.state.merge_state_dict({LANGUAGES: sorted({target for _, target in self.pairs})})
+
+    def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
+        if self.cfg.lang_pairs is not None:
+            if self.cfg.pivots is not None:
+                raise InputError("--pivots beside --lang-pairs; expected one of them")
+            return language_pairs(folder, self.cfg.lang_pairs)
+        there = language_pairs(folder, None)
+        pairs = sorted({direction for pair in there for direction in (pair, pair[::-1])})
+        if self.cfg.pivots is None:
+            return pairs
+        pivots = [name.strip() for name in self.cfg.pivots.split(",")]
+        for pivot in pivots:
+            if pivot not in {target for _, target in pairs}:
+                known = ", ".join(sorted({target for _, target in pairs}))
+                raise InputError(f"--pivots {pivot}: {folder} has no text of it; the languages there are: {known}")
+        return [pair for pair in pairs if pair[1] in pivots]
+
+    @property
+    def languages(self) -> list[str]:
+        """Target languages in the order of their embeddings."""
+        return self.state.state_dict[LANGUAGES]
+
+    def make_dataset(
+        self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict[str, Any]
+    ) -> TranslationDataset:
+        for source, target in corpora:
+            if target not in self.languages:
+                known = ", ".join(self.languages)
+                raise InputError(f"--lang-pairs {source}-{target}: this model translates into {known}")
+        numbers = [self.languages.index(target) for _, target in corpora]
+        start = [self.dictionary.bos()] if self.cfg.target_bos else []
+        options = options | {"padding_idx": self.dictionary.pad(), "target_start": start}
+        return TranslationDataset(list(corpora.values()), numbers, **options)
+
+    def max_positions(self) -> tuple[int, int]:
+        return self.longest, self.longest

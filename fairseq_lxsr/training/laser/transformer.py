@@ -1,0 +1,177 @@
+"""fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one transformer decoder layer."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor, nn
+
+from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
+from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH
+from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
+from fairseq_lxsr.options import between
+from fairseq_lxsr.training.laser.translation import (
+    EncoderOut,
+    SentenceDecoder,
+    SentenceEncoderOfTranslation,
+    SentenceTranslationModel,
+)
+from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
+
+# Li and Mak 2020
+BASE = {
+    "encoder_embed_dim": 1024,
+    "encoder_ffn_embed_dim": 4096,
+    "encoder_attention_heads": 16,
+    "encoder_layers": 6,
+    "decoder_lang_embed_dim": 32,
+}
+SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4, "encoder_layers": 3}
+TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 2}
+ARCHITECTURES = {"tlaser_base": BASE, "tlaser_small": BASE | SMALL, "tlaser_tiny": BASE | TINY}
+LANGUAGE_AT = ("input", "memory")
+
+
+@dataclass
+class TLaserModelConfig(TransformerOptions):
+    encoder_embed_dim: int = field(
+        default=1024, metadata={"help": "width D of the embeddings, and of the decoder", "range": WIDTH}
+    )
+    encoder_ffn_embed_dim: int = field(
+        default=4096, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
+    )
+    encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads", "range": WIDTH})
+    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers", "range": SOME_LAYERS})
+    decoder_lang_embed_dim: int = field(
+        default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
+    )
+    dropout: float = field(
+        default=0.3, metadata={"help": "dropout probability of embeddings and layers", "range": PROBABILITY}
+    )
+    encoder_append_eos: bool = field(default=False, metadata={"help": "the encoder reads </s> after each sentence"})
+    decoder_lang_at: ChoiceEnum(LANGUAGE_AT) = field(  # type: ignore[valid-type]
+        default="input",
+        metadata={
+            "help": "where the decoder gets the target language: beside each piece that it reads, or beside the "
+            "sentence embedding that it attends to"
+        },
+    )
+    init_std: float = field(
+        default=0.0,
+        metadata={
+            "help": "standard deviation of the initial matrices and embeddings, but the output's (BERT has 0.02); "
+            "0 for Xavier matrices and embeddings of D^-0.5",
+            "range": between(0, 1),
+        },
+    )
+
+
+class TLaserDecoder(SentenceDecoder):
+    """One layer: causal self-attention, cross-attention to the sentence embedding only, feed-forward.
+
+    The target language stands beside each input embedding, which a matrix takes back to width D (`input`), or beside
+    the sentence embedding (`memory`, as in the code of Li and Mak: transformer_lw.py, line 1516).
+    """
+
+    positions: Tensor
+
+    def __init__(self, dictionary, num_languages: int, cfg: TLaserModelConfig):
+        super().__init__(dictionary)
+        dim = self.embed_dim = cfg.encoder_embed_dim
+        self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
+        self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
+        nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # like the token embeddings
+        self.language_in_memory = cfg.decoder_lang_at == "memory"
+        if not self.language_in_memory:
+            self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
+        self.num_positions = 1 + cfg.max_positions
+        table = sinusoidal_positions(self.num_positions + 1, dim)  # a target may begin with BOS
+        self.register_buffer("positions", table, persistent=False)
+        self.layer = TransformerDecoderLayerBase(_layer_config(cfg))
+        self.layer_norm = nn.LayerNorm(dim)
+        self.output_projection = nn.Linear(dim, len(dictionary), bias=False)
+        nn.init.normal_(self.output_projection.weight, std=dim**-0.5)
+        self.dropout = Dropout(cfg.dropout)
+
+    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
+        positions = self.positions[: prev_output_tokens.shape[1]]
+        future = None
+        if incremental_state is not None:
+            prev_output_tokens, positions = prev_output_tokens[:, -1:], positions[-1:]
+        else:
+            future = torch.full((len(positions),) * 2, float("-inf"), device=positions.device).triu(1)
+        language = self.embed_languages(encoder_out["target_language"])  # [B, L]
+        memory = encoder_out["embedding"]  # [B, D]
+        x = self.embed_tokens(prev_output_tokens)  # [B, T, D]
+        if self.language_in_memory:
+            memory = torch.cat((memory, language.to(memory.dtype)), dim=1)  # [B, D + L]
+        else:
+            x = self.input_projection(torch.cat((x, language[:, None].expand(-1, x.shape[1], -1)), dim=2))
+        x = self.dropout(x * self.embed_dim**0.5 + positions)
+        x, *_ = self.layer(
+            x.transpose(0, 1),  # [T, B, D]
+            memory[None],  # of length one
+            incremental_state=incremental_state,
+            self_attn_mask=None if future is None else future.to(x.dtype),
+        )
+        return self.layer_norm(x.transpose(0, 1))
+
+    def max_positions(self) -> int:
+        return self.num_positions
+
+
+def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
+    layer = TransformerConfig(
+        dropout=cfg.dropout, attention_dropout=cfg.attention_dropout, activation_dropout=cfg.activation_dropout
+    )
+    layer.encoder.embed_dim = layer.decoder.embed_dim = cfg.encoder_embed_dim
+    if cfg.decoder_lang_at == "memory":
+        layer.encoder.embed_dim += cfg.decoder_lang_embed_dim  # width of what it attends to
+    layer.decoder.ffn_embed_dim = cfg.encoder_ffn_embed_dim
+    layer.decoder.attention_heads = cfg.encoder_attention_heads
+    layer.decoder.normalize_before = True
+    return layer
+
+
+@register_model("tlaser", dataclass=TLaserModelConfig)
+class TLaserModel(SentenceTranslationModel):
+    """T-LASER (Li and Mak 2020); with the distance constraint of the criterion it is cT-LASER."""
+
+    @classmethod
+    def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
+        dictionary = task.source_dictionary
+        config = TLaserConfig(**transformer_sizes(cfg, dictionary), append_eos=cfg.encoder_append_eos)
+        network, decoder = TLaserSentenceEncoder(config), TLaserDecoder(dictionary, len(task.languages), cfg)
+        if cfg.init_std:
+            _initialize(network, decoder, cfg.init_std)
+        return cls(SentenceEncoderOfTranslation(dictionary, network), decoder, cfg.cpu_precision)
+
+
+def _initialize(network: TLaserSentenceEncoder, decoder: TLaserDecoder, std: float) -> None:
+    """Draw matrices and embeddings from N(0, std), as BERT does; the output projection keeps its D^-0.5.
+
+    The code of Li and Mak does so by fairseq's init_bert_params (transformer_lw.py, line 400), which leaves out the
+    output projection, a plain parameter there.
+    """
+    output = decoder.output_projection.weight.detach().clone()
+    for part in (network, decoder):
+        part.apply(partial(_draw, std=std))
+    nn.init.normal_(network.tag, std=std)
+    decoder.output_projection.weight.data.copy_(output)
+
+
+def _draw(module: nn.Module, std: float) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=std)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        nn.init.zeros_(module.weight[module.padding_idx])
+
+
+register_presets("tlaser", ARCHITECTURES)

@@ -1,0 +1,50 @@
+"""Batches of sentence pairs for task `xling_sent`: both sides unchanged, and what the terms of the loss need."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.training.dataset import SIDES, Batch, DrawnPairs, Part, to_tensors
+from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
+
+
+class SentencePairDataset(PairDataset):
+    """Pairs without EOS.
+
+    Args:
+        corpora: one per language pair.
+        parts: parts that add to a batch, in this order.
+        options: see `PairDataset`.
+    """
+
+    def __init__(self, corpora: Sequence[PairCorpus], parts: Sequence[Part] = (), **options: Any):
+        super().__init__(corpora, **options)
+        self.parts = list(parts)
+
+    def collater(self, samples: list[dict]) -> Batch:
+        """Pad both sides, and let each part add its fields.
+
+        Returns:
+            `net_input` with `source` and `target` [B, T] as the encoder reads them; `source_tokens` and `target_tokens`
+                [B, T] unchanged; `id` [B]; `nsentences`; `ntokens`; and the fields of the parts, see `Batch`.
+        """
+        if not samples:
+            return {}
+        pairs = DrawnPairs(self, samples, self.resegmented(samples))
+        tokens = dict(zip(SIDES, pairs.tokens, strict=True))
+        batch: dict[str, Any] = {
+            "id": pairs.index,
+            "nsentences": len(samples),
+            "ntokens": int(sum((side != self.padding_idx).sum() for side in pairs.tokens)),
+            "net_input": dict(tokens),
+            **{f"{side}_tokens": ids for side, ids in tokens.items()},
+        }
+        for part in self.parts:
+            part(batch, pairs)
+        return to_tensors(batch)
+
+    def other_sentence(self, index: int, drawn: float, side: str) -> np.ndarray:
+        """Read the sentence that a number in [0, 1) draws from one side of the corpus of a pair."""
+        start, end = self.offsets[self.corpus_of(index) :][:2]
+        return self[int(start + drawn * (end - start))][side]

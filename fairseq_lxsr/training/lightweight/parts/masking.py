@@ -1,0 +1,214 @@
+"""Deterministic masking: a function of (seed, epoch, pair index) alone, vectorised over a batch.
+
+Workers, batch order, padding and resuming never change which piece is masked, because no state is kept: random numbers
+come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.training.dataset import SIDES, DrawnPairs
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+
+MASKINGS = ("one", "tokens")
+# share of pieces that `mask_tokens` chooses; of those, the share replaced by <mask> and by a random piece; the others
+# are kept (Devlin et al. 2019)
+MASKED_SHARE, MASK, RANDOM = 0.15, 0.8, 0.1
+# separate draws of one pair, and of each of its sides
+LANGUAGE, PIECE, COUNT, POSITION, ACTION, REPLACEMENT = range(6)
+DROP = 7  # subword dropout uses 6
+
+
+@dataclass(frozen=True)
+class MaskingVocabulary:
+    """Meaning of the ids: real pieces begin at `first_piece` and end before `mask_idx`, the last symbol, <mask>."""
+
+    padding_idx: int
+    mask_idx: int
+    first_piece: int
+    is_punctuation: BoolArray  # [V]
+    starts_word: BoolArray  # [V] pieces that begin a word
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """One side of a batch: the ids that the encoder reads, and the masked ones (`padding_idx` at unused positions)."""
+
+    tokens: IntArray  # [B, T]
+    masked_ids: IntArray  # [B, M] original ids of the masked pieces
+    positions: IntArray  # [B, M] their positions, 0 at unused positions
+
+
+def uniform(seed: int, epoch: int, *counters) -> FloatArray:
+    """Compute random numbers in [0, 1), one for each element of the broadcast counters (pair index, draw, ...)."""
+    with np.errstate(over="ignore"):
+        state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
+        for counter in counters:
+            state = _mix(state + np.asarray(counter).astype(np.uint64))
+    return (state >> np.uint64(11)) * 2.0**-53
+
+
+def _mix(state):
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def mask_one_piece(
+    source: IntArray, target: IntArray, index: IntArray, seed: int, epoch: int, vocabulary: MaskingVocabulary
+) -> tuple[MaskedBatch, MaskedBatch]:
+    """Draw one side of each pair (p = 1/2) and replace one of its pieces by <mask>; the other side stays whole.
+
+    Pieces of punctuation are drawn only where a sentence has nothing else (Mao et al. 2021, section 3.2).
+
+    Args:
+        source: [B, T] padded ids.
+        target: [B, T'] padded ids.
+        index: [B] pair indices.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        vocabulary: meaning of the ids.
+    """
+    draw_source = uniform(seed, epoch, index, LANGUAGE) < 0.5  # [B]
+    which = uniform(seed, epoch, index, PIECE)  # [B]
+    sides = []
+    for tokens, drawn in ((source, draw_source), (target, ~draw_source)):
+        real = tokens != vocabulary.padding_idx
+        candidates = real & ~vocabulary.is_punctuation[tokens]
+        candidates = np.where(candidates.any(axis=1, keepdims=True), candidates, real)
+        nth = (which * candidates.sum(axis=1)).astype(np.int64)  # [B], which candidate
+        position = (candidates.cumsum(axis=1) > nth[:, None]).argmax(axis=1)[:, None]  # [B, 1]
+        masked_ids = np.where(drawn[:, None], np.take_along_axis(tokens, position, axis=1), vocabulary.padding_idx)
+        masked = tokens.copy()
+        masked[drawn, position[drawn, 0]] = vocabulary.mask_idx
+        sides.append(MaskedBatch(masked, masked_ids, np.where(drawn[:, None], position, 0)))
+    return sides[0], sides[1]
+
+
+def without_pieces(
+    tokens: IntArray,
+    index: IntArray,
+    side: int,
+    seed: int,
+    epoch: int,
+    probability: float,
+    vocabulary: MaskingVocabulary,
+) -> IntArray:
+    """Replace pieces by padding, each with some probability; <mask> and the piece of a row with the highest draw stay.
+
+    Args:
+        tokens: [B, T] padded ids.
+        index: [B] pair indices.
+        side: 0 for the source, 1 for the target.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        probability: probability of replacing a piece.
+        vocabulary: meaning of the ids.
+    """
+    drawn = uniform(seed, epoch, index[:, None], DROP, side, np.arange(tokens.shape[1]))  # [B, T]
+    drawn[tokens == vocabulary.padding_idx] = 0
+    kept = (drawn >= probability) | (drawn == drawn.max(axis=1, keepdims=True)) | (tokens == vocabulary.mask_idx)
+    return np.where(kept, tokens, vocabulary.padding_idx)
+
+
+def mask_tokens(
+    tokens: IntArray, index: IntArray, side: int, seed: int, epoch: int, vocabulary: MaskingVocabulary
+) -> MaskedBatch:
+    """Choose 15 percent of the pieces of each sentence, at least one: 80 percent become <mask>, 10 a random piece.
+
+    The other 10 percent are kept.
+
+    Args:
+        tokens: [B, T] padded ids.
+        index: [B] pair indices.
+        side: 0 for the source, 1 for the target.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        vocabulary: meaning of the ids.
+    """
+    b, t = tokens.shape
+    real = tokens != vocabulary.padding_idx
+    lengths = real.sum(axis=1)
+
+    def draw(kind: int) -> FloatArray:
+        return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))  # [B, T]
+
+    counts = np.floor(MASKED_SHARE * lengths + draw(COUNT)[:, 0]).astype(np.int64).clip(1, None)
+    order = np.where(real, draw(POSITION), 2.0).argsort(axis=1, kind="stable")
+    positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)[:, : counts.max(initial=1)]
+    used = positions < t
+    positions = np.where(used, positions, 0)
+    masked_ids = np.where(used, np.take_along_axis(tokens, positions, axis=1), vocabulary.padding_idx)
+
+    action = np.take_along_axis(draw(ACTION), positions, axis=1)
+    span = vocabulary.mask_idx - vocabulary.first_piece
+    random = vocabulary.first_piece + (np.take_along_axis(draw(REPLACEMENT), positions, axis=1) * span).astype(np.int64)
+    replacement = np.where(action < MASK, vocabulary.mask_idx, np.where(action < MASK + RANDOM, random, masked_ids))
+    masked = tokens.copy()
+    rows = np.broadcast_to(np.arange(b)[:, None], positions.shape)
+    masked[rows[used], positions[used]] = replacement[used]
+    return MaskedBatch(masked, masked_ids, positions)
+
+
+class Masking:
+    """Part of a batch: masks pieces on the fly.
+
+    Args:
+        kind: `one` masks one piece of one side of each pair (xtr, smlm, ugt), `tokens` masks 15 percent of the pieces
+            of both sides (mlm, mlm_xtr).
+        vocabulary: meaning of the ids.
+    """
+
+    def __init__(self, kind: str, vocabulary: MaskingVocabulary):
+        if kind not in MASKINGS:
+            raise ValueError(f"masking is {kind!r}; expected one of {MASKINGS}")
+        self.kind, self.vocabulary = kind, vocabulary
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        for side, original, masked in zip(SIDES, pairs.tokens, self._mask(pairs), strict=True):
+            batch["net_input"][side] = masked.tokens
+            batch[f"{side}_masked_ids"] = masked.masked_ids
+            if self.kind == "tokens":
+                # computed on the host: a device would have to synchronize to know their number
+                rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
+                batch[f"{side}_positions"] = rows * original.shape[1] + masked.positions[rows, columns]
+                batch[f"{side}_masked_index"] = rows * masked.masked_ids.shape[1] + columns
+
+    def _mask(self, pairs: DrawnPairs) -> tuple[MaskedBatch, MaskedBatch]:
+        draw = pairs.dataset.seed, pairs.dataset.epoch, self.vocabulary
+        source, target = pairs.tokens
+        if self.kind == "one":
+            return mask_one_piece(source, target, pairs.index, *draw)
+        return mask_tokens(source, pairs.index, 0, *draw), mask_tokens(target, pairs.index, 1, *draw)
+
+
+class MaskedTargets:
+    """Part of a batch, after `Masking`: the other side predicts the ids with their masks, not the original ones."""
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        for side in SIDES:
+            batch[f"{side}_tokens"] = batch["net_input"][side]
+
+
+class WordDropout:
+    """Part of a batch: hides pieces from the encoder, after masking; hard negatives are read whole.
+
+    Args:
+        probability: probability of hiding a piece.
+        vocabulary: meaning of the ids.
+    """
+
+    def __init__(self, probability: float, vocabulary: MaskingVocabulary):
+        self.probability, self.vocabulary = probability, vocabulary
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        draw = pairs.dataset.seed, pairs.dataset.epoch, self.probability, self.vocabulary
+        for number, side in enumerate(SIDES):
+            batch["net_input"][side] = without_pieces(batch["net_input"][side], pairs.index, number, *draw)

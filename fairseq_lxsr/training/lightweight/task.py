@@ -1,0 +1,247 @@
+"""Weights that training leaves as they are, so that old text keeps its vectors while new pieces learn."""
+
+import argparse
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import register_task
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import SentenceNetwork
+from fairseq_lxsr.options import at_least, below
+from fairseq_lxsr.text.segmentations import FloatArray
+from fairseq_lxsr.training.corpora import add_mask
+from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
+from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
+from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
+from fairseq_lxsr.training.lightweight.near import NearPairs
+from fairseq_lxsr.training.lightweight.parts.masking import WordDropout
+from fairseq_lxsr.training.lightweight.parts.teacher import embedding_folders, read_teacher, teacher_files
+from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, build_terms
+from fairseq_lxsr.training.mends import add_to_help, mark_dummy
+from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
+from fairseq_lxsr.training.pairs import BATCHES, PairCorpus
+
+
+class FrozenPieces:
+    """Remembers the encoder except for the rows of new pieces, and puts it back after each update.
+
+    Rows are put back, not left without gradient: weight decay and the moments of an optimizer move rows without one.
+
+    Args:
+        model: the model, or what wraps it for several workers.
+        count: number N of the pieces that are kept, the first of the dictionary.
+    """
+
+    def __init__(self, model: nn.Module, count: int):
+        network = next(module for module in model.modules() if isinstance(module, SentenceNetwork))
+        table = network.embed_tokens.weight
+        weights = [weight for weight in network.parameters() if weight is not table]
+        places = [table.detach()[:count], *(weight.detach() for weight in weights)]
+        self._kept: list[tuple[Tensor, Tensor]] = [(place, place.clone()) for place in places]
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Give the kept weights the values that they had at the beginning."""
+        for place, value in self._kept:
+            place.copy_(value)
+
+
+NEAR_SIZE = 32
+
+
+@dataclass
+class NearOptions(FairseqDataclass):
+    near_embeddings: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "of --batches near: folder with a model's embeddings of the training text, train.SRC-TGT.LANG.npy, "
+            "of either language or both, a row for each sentence"
+        },
+    )
+    near_size: int = field(
+        default=NEAR_SIZE, metadata={"help": "of --batches near: pairs of a group", "range": at_least(2)}
+    )
+
+
+def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
+    """Check options that need each other, and return the folders of the embeddings, none without near batches.
+
+    Raises:
+        InputError: naming the options.
+    """
+    is_near = str(cfg.batches) == "near"
+    for option, is_set in (("embeddings", cfg.near_embeddings), ("size", cfg.near_size != NEAR_SIZE)):
+        if is_set and not is_near:
+            raise InputError(f"--near-{option} with --batches {cfg.batches}; expected --batches near")
+    if not is_near:
+        return []
+    if not cfg.near_embeddings:
+        raise InputError("--batches near without --near-embeddings; make them with `lxsr embed` by a trained model")
+    return embedding_folders("--near-embeddings", cfg.near_embeddings, shards, pairs)
+
+
+def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]) -> list[NearPairs]:
+    """Read the embeddings of the training text, and make cells of each corpus.
+
+    Raises:
+        InputError: for a corpus without embeddings.
+    """
+    found = []
+    for pair, corpus in corpora.items():
+        count = len(corpus.source)
+        embeddings = read_teacher(folder, "train", pair, count)
+        if embeddings is None:
+            raise InputError(f"{folder}: has no {teacher_files('train', pair)}; make them with `lxsr embed`")
+        found.append(NearPairs(embeddings, count, cfg.near_size, cfg.seed))
+    return found
+
+
+logger = logging.getLogger(__name__)
+
+CRITERION = "xling_sent_loss"
+DEFAULT_BATCH_SIZE = 128
+
+
+@dataclass
+class XlingSentConfig(*(term.Options for term in all_terms()), NearOptions, PairTaskConfig):  # type: ignore[misc]
+    """Options of the text, and the options of every term of the loss."""
+
+    word_dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "probability with which the encoder does not see a piece of the training text, anew every epoch",
+            "range": below(1),
+        },
+    )
+    batches: ChoiceEnum(BATCHES) = field(  # type: ignore[valid-type]
+        default="length",
+        metadata={
+            "help": "pairs of a batch, which are each other's negatives: length, pairs of similar length, with little "
+            "padding; shuffled, any pairs (the released code); near, groups of pairs that are near each other by "
+            "--near-embeddings, hard negatives of each other"
+        },
+    )
+    drop_last: bool = field(
+        default=False,
+        metadata={
+            "help": "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs"
+        },
+    )
+    init_embeddings: ChoiceEnum(("random", "lsi")) = field(  # type: ignore[valid-type]
+        default="random",
+        metadata={
+            "help": "first embeddings of a new model: random, or lsi, from which pieces occur in the same pairs of the "
+            "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins"
+        },
+    )
+    frozen_pieces: int = field(
+        default=0,
+        metadata={
+            "help": "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
+            "alone keeps its vectors when a language is added, see --finetune-from-model; subword dropout spares them",
+            "range": at_least(0),
+        },
+    )
+
+
+@register_task("xling_sent", dataclass=XlingSentConfig)
+class XlingSentTask(PairTask):
+    """Makes batches of sentence pairs, each of one language pair, for `--criterion xling_sent_loss`."""
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        # fairseq has no default and its --help shows none; with --max-tokens as well, both limits hold
+        parser.set_defaults(batch_size=DEFAULT_BATCH_SIZE)
+
+    def __init__(self, cfg: XlingSentConfig):
+        super().__init__(cfg)
+        self.vocabulary = add_mask(self.dictionary)
+        self.setting = Setting(self.vocabulary, self.pairs, self.shards)
+        self.terms = build_terms(cfg, self.setting)
+        self.near_folders = near_folders(cfg, self.shards, self.pairs)
+        self._frozen: FrozenPieces | None = None
+
+    def split_probability(self) -> FloatArray:
+        probability = super().split_probability()
+        probability[: self.cfg.frozen_pieces] = 0  # the exported rows of these would be others
+        return probability
+
+    def optimizer_step(self, optimizer, model, update_num: int) -> None:
+        """Update the weights; fairseq has loaded its checkpoint before the first call."""
+        if self.cfg.frozen_pieces and self._frozen is None:
+            self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
+        super().optimizer_step(optimizer, model, update_num)
+        if self._frozen is not None:
+            self._frozen.put_back()
+
+    def check_frozen(self) -> None:
+        """Refuse to keep random embeddings, and to keep all of them.
+
+        Raises:
+            InputError: naming the number of pieces and what was expected.
+        """
+        count = self.cfg.frozen_pieces
+        if count >= self.num_symbols:
+            raise InputError(
+                f"--frozen-pieces {count:,}: the dictionary has {self.num_symbols:,} entries, so nothing would learn; "
+                "expected the number of old entries"
+            )
+        if count and self.starting_checkpoint() is None:
+            raise InputError(
+                f"--frozen-pieces {count:,} without a checkpoint to go on from, whose pieces it keeps; expected "
+                "--finetune-from-model too"
+            )
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        if not from_checkpoint:
+            self.check_frozen()
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.init_embeddings == "lsi" and not from_checkpoint and self.starting_checkpoint() is None:
+            weight, start = model.encoder.embed_tokens.weight, time.perf_counter()
+            corpora = list(self.read_corpora("train", epoch=1).values())
+            vocab_size, dim = weight.shape
+            table = lsi_embeddings(corpora, vocab_size, dim, self.cfg.seed)
+            with torch.no_grad():
+                weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
+            logger.info(f"latent semantic indexing of the training text: {time.perf_counter() - start:.0f} seconds")
+        return model
+
+    def build_criterion(self, cfg, from_checkpoint: bool = False):
+        if cfg._name != CRITERION:  # of another plugin
+            return super().build_criterion(cfg, from_checkpoint)
+        older = {name: value for name, value in cfg.items() if name in self.cfg and name != "_name"}
+        if older:  # checkpoints of version 0.1 keep the options of the loss with the criterion
+            self.terms = build_terms(OmegaConf.merge(self.cfg, older), self.setting)
+        criterion = XlingSentLoss(self)
+        self.check_metric(criterion.metrics)
+        return criterion
+
+    def get_batch_iterator(self, *args, **kwargs):
+        return mark_dummy(super().get_batch_iterator(*args, **kwargs))
+
+    def make_dataset(
+        self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
+    ) -> SentencePairDataset:
+        text = Split(split, epoch, corpora)
+        parts = [part for term in self.terms for part in term.parts(text)]
+        if self.cfg.word_dropout and split == "train":
+            parts.append(WordDropout(self.cfg.word_dropout, self.vocabulary))
+        if self.near_folders and split == "train":
+            start, folder = time.perf_counter(), self.near_folders[(epoch - 1) % len(self.near_folders)]
+            options["near"] = near_pairs(self.cfg, folder, corpora)
+            logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
+        options |= {"batches": str(self.cfg.batches), "drop_last": self.cfg.drop_last and split == "train"}
+        return SentencePairDataset(list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options)
+
+
+add_to_help()

@@ -1,0 +1,174 @@
+"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021, Eq. 6)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from omegaconf import II
+from torch import Tensor, nn
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
+from fairseq_lxsr.modules import TransformerConfig
+from fairseq_lxsr.modules.sizes import WIDTH
+from fairseq_lxsr.options import TEMPERATURE, WEIGHT, NumberList
+from fairseq_lxsr.training.dataset import Part
+from fairseq_lxsr.training.lightweight.parts.hard_negatives import HARD_NEGATIVES, HardNegatives
+from fairseq_lxsr.training.lightweight.parts.same_text import PairNumbers, TextNumbers
+from fairseq_lxsr.training.lightweight.terms._gather import gather_rows
+from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
+
+WIDTHS = NumberList(WIDTH)
+
+
+@dataclass
+class AlignmentOptions(FairseqDataclass):
+    align_weight: float = field(
+        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": WEIGHT}
+    )
+    align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = field(  # type: ignore[valid-type]
+        default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}
+    )
+    align_temperature: float = field(
+        default=1.0,
+        metadata={
+            "help": "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine",
+            "range": TEMPERATURE,
+        },
+    )
+    hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
+            "two words exchanged, which teaches layers the order of words; edit, a word left out, replaced or added; "
+            "both, half of each; half as much again to encode; with --objective none"
+        },
+    )
+    mask_same_text: bool = field(
+        default=False,
+        metadata={
+            "help": "sentences with the text of the true translation are no negatives in align, with "
+            "--gather-negatives those of other workers neither"
+        },
+    )
+    gather_negatives: bool = field(
+        default=False,
+        metadata={"help": "align against the sentences of all workers, not only of the own; needs --batch-size"},
+    )
+    matryoshka: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "align on the first units of the embeddings too, at these widths, for example 64,128,256: the "
+            "losses are added up with that of the full width (Kusupati et al. 2022), and `lxsr embed --truncate-dim` "
+            "cuts there",
+            "range": WIDTHS,
+        },
+    )
+    batch_size: Optional[int] = II("dataset.batch_size")
+    batch_size_valid: Optional[int] = II("dataset.batch_size_valid")
+
+
+class AlignmentTerm(Term):
+    """Cross-entropy over the similarities to the candidates, in both directions."""
+
+    name, Options = "align", AlignmentOptions
+
+    def __init__(self, cfg: Any, setting: Setting):
+        super().__init__(cfg.align_weight)
+        self.similarity, self.scale = str(cfg.align_similarity), 1 / cfg.align_temperature
+        self.hard_negatives, self.mask_same_text = str(cfg.hard_negatives), cfg.mask_same_text
+        self.gathered_rows = cfg.batch_size if cfg.gather_negatives else None
+        self.vocabulary = setting.vocabulary
+        self.widths = WIDTHS.parse(cfg.matryoshka) if cfg.matryoshka else []
+
+    @classmethod
+    def build(cls, cfg: Any, setting: Setting) -> "AlignmentTerm | None":
+        own = {
+            "--hard-negatives": cfg.hard_negatives != "none",
+            "--matryoshka": cfg.matryoshka,
+            "--mask-same-text": cfg.mask_same_text,
+            "--gather-negatives": cfg.gather_negatives,
+        }
+        for option, is_set in own.items():
+            if is_set and not cfg.align_weight:
+                raise InputError(f"{option} with --align-weight 0; expected a weight above 0, or without {option}")
+        if cfg.gather_negatives:
+            check_gathering(cfg)
+        return cls(cfg, setting) if cfg.align_weight else None
+
+    def parts(self, split: Split) -> Sequence[Part]:
+        parts: list[Part] = []
+        if self.mask_same_text:
+            parts.append(TextNumbers())
+        elif self.gathered_rows:
+            parts.append(PairNumbers())
+        if self.hard_negatives != "none":
+            parts.append(HardNegatives(self.hard_negatives, self.vocabulary.starts_word))
+        return parts
+
+    def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
+        """No modules; here the widths first meet that of the model.
+
+        Raises:
+            InputError: for a width that the embeddings do not have.
+        """
+        if self.widths and self.widths[-1] > config.output_dim:
+            raise InputError(
+                f"--matryoshka {','.join(map(str, self.widths))}; expected widths of at most {config.output_dim}, that "
+                "of the embeddings"
+            )
+        return {}
+
+    def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
+        embeddings = encoded["embeddings"]
+        u, v, negative = embeddings["source"], embeddings["target"], embeddings.get("negative")
+        options: dict[str, Any] = {
+            "similarity": self.similarity,
+            "scale": self.scale,
+            "cosines": encoded.get("cosines"),
+            "negatives": None if negative is None else losses.Negatives(negative, batch["negative_of"]),
+        }
+        if self.gathered_rows and torch.distributed.is_initialized():
+            numbers, is_dummy = batch["text_number"], batch.get("is_dummy", False)
+            options["candidates"], everyones = gather_rows(u, v, numbers, self.gathered_rows, is_dummy)
+            options["same_text"] = same_text(numbers, everyones, options["candidates"].first)
+        elif self.mask_same_text:
+            options["same_text"] = same_text(batch["text_number"])
+        if self.widths:  # the encoder ran once; only products of embeddings are computed for each width
+            return losses.matryoshka_alignment_loss(u, v, sorted({*self.widths, u.shape[1]}), **options)
+        return losses.alignment_loss(u, v, **options)
+
+
+def check_gathering(cfg: Any) -> None:
+    """Check that workers can exchange their batches.
+
+    Raises:
+        InputError: for options under which they cannot.
+    """
+    if cfg.batch_size is None:
+        raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
+    if (cfg.batch_size_valid or 0) > cfg.batch_size:
+        raise InputError(
+            f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most --batch-size, "
+            f"{cfg.batch_size}"
+        )
+
+
+def same_text(numbers: Tensor, of_candidates: Tensor | None = None, first: int = 0) -> Tensor:
+    """Find the sentences that are no negatives because they have the text of the true translation.
+
+    Args:
+        numbers: [2, B] numbers that are equal for equal source texts, for equal target texts.
+        of_candidates: [2, C] the numbers of the candidates; None for those of the batch.
+        first: candidate that is the first pair of the batch; pair i is candidate `first + i`.
+
+    Returns:
+        [2, B, C] bool, True for such candidates of v, then of u.
+    """
+    of_candidates = numbers if of_candidates is None else of_candidates
+    equal = numbers[:, :, None] == of_candidates[:, None, :]  # [2, B, C]
+    candidate = torch.arange(of_candidates.shape[1], device=numbers.device)
+    return (equal & (candidate != candidate[first : first + numbers.shape[1], None])).flip(0)

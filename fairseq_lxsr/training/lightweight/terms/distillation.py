@@ -1,0 +1,121 @@
+"""Term `distill`: the embeddings learn to be those of another model, the teacher."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules import TransformerConfig
+from fairseq_lxsr.options import WEIGHT
+from fairseq_lxsr.training.dataset import Part
+from fairseq_lxsr.training.lightweight.parts.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
+from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class DistillationOptions(FairseqDataclass):
+    teacher_embeddings: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder with a teacher's embeddings of the training text, to learn from by --distill-loss: "
+            "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence"
+        },
+    )
+    distill_weight: float = field(
+        default=1.0,
+        metadata={
+            "help": "weight of the distillation loss, which --teacher-embeddings brings",
+            "range": WEIGHT,
+        },
+    )
+    distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = field(  # type: ignore[valid-type]
+        default="mse",
+        metadata={
+            "help": "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
+            "width, or similarity, of all cosines within a batch"
+        },
+    )
+
+
+class DistillationTerm(Term):
+    """Distance from the teacher's embeddings, through a projection to their width unless only cosines are compared.
+
+    Args:
+        weight: weight of the term.
+        form: one of `losses.DISTILL_LOSSES`.
+        folders: folders of the teacher's embeddings, one for each data folder or one for all.
+        width: width of the teacher's embeddings, in units.
+    """
+
+    name, Options = "distill", DistillationOptions
+
+    def __init__(self, weight: float, form: str, folders: Sequence[Path], width: int):
+        super().__init__(weight)
+        self.form, self.folders, self.width = form, folders, width
+
+    @classmethod
+    def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
+        if cfg.teacher_embeddings is None:
+            defaults = DistillationOptions()
+            for own in ("distill_weight", "distill_loss"):
+                if getattr(cfg, own) != getattr(defaults, own):
+                    option = f"--{own.replace('_', '-')} {getattr(cfg, own)}"
+                    raise InputError(f"{option} without --teacher-embeddings has no effect; give both or leave it out")
+            return None
+        if not cfg.distill_weight:
+            return None
+        folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
+        opened = (read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders)
+        teacher = next((found for found in opened if found is not None), None)  # a shard may lack a pair
+        if teacher is None:
+            name = teacher_files("train", setting.pairs[0])
+            raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
+        return cls(cfg.distill_weight, str(cfg.distill_loss), folders, teacher.width)
+
+    def parts(self, split: Split) -> Sequence[Part]:
+        """Read the teacher's embeddings; splits other than train may lack them, and then have no such part."""
+        turn = (split.epoch - 1) % len(self.folders) if split.name == "train" else 0
+        folder, teachers = self.folders[turn], []
+        for pair, corpus in split.corpora.items():
+            teacher = read_teacher(folder, split.name, pair, len(corpus.source))
+            if teacher is None:
+                missing = teacher_files(split.name, pair)
+                if split.name == "train":
+                    raise InputError(f"{folder}: has no {missing}; make them with `lxsr embed`")
+                logger.warning(f"{folder}: has no {missing[0]}; the loss of {split.name} leaves distillation out")
+                return ()
+            if teacher.width != self.width:
+                raise InputError(
+                    f"{folder}: {split.name} has embeddings of other widths than {self.width}; expected one width"
+                )
+            teachers.append(teacher)
+        return [TeacherRows(teachers)]
+
+    def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
+        if self.form == "similarity":
+            return {}
+        return {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
+
+    def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
+        """Embeddings [2B, E'], sources first, projected to the teacher's width unless only cosines are compared."""
+        student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
+        return student if self.form == "similarity" else model.projection(student)
+
+    def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
+        """Mean over both sides, so that a pair counts once.
+
+        A worker without a batch left may train on one of validation, without a teacher, and must log the same names.
+        """
+        student, teacher = encoded["outputs"][self.name], batch.get("teacher")
+        if teacher is None:
+            return 0 * student.float().sum() if training else None
+        return losses.distillation_loss(student, teacher, self.form) / 2

@@ -1,0 +1,183 @@
+"""Turns errors of fairseq that the user can fix into one line; fairseq and hydra print a traceback."""
+
+import argparse
+import atexit
+import contextlib
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from typing import Any
+
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
+from omegaconf.errors import InterpolationKeyError
+from torch.multiprocessing.spawn import ProcessException
+
+from fairseq_lxsr.errors import install_excepthook, one_line
+from fairseq_lxsr.training.checks import OF_TASK, RANGES, spelling
+
+# what the other workers say when one dies, by gloo or NCCL, or fairseq-train where it has started the workers itself
+DEAD = r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
+OF_DEAD = (
+    "another worker of this training has ended; look at its messages (a killed one has none: often too little memory), "
+    "then give the same command on all workers, it goes on from the last checkpoint"
+)
+# what constructors of fairseq's schedules ask for
+SCHEDULE = r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|Pass-through schedule can .*)"
+# type of the error, pattern of its message, replacement (with the groups of the pattern)
+EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
+    # these are raised before a task is built
+    (ValueError, "Seed must be between", f"{spelling('common', 'seed')}: expected {RANGES['common']['seed']}"),
+    (
+        ValueError,
+        "Cannot combine --fp16 and --tpu",
+        "--fp16 with --bf16; expected one of them, on a CPU --cpu-precision bfloat16",
+    ),
+    (
+        AssertionError,
+        "Must specify batch size",
+        "neither --batch-size nor --max-tokens; expected one of them, for example --batch-size 128",
+    ),
+    (
+        InterpolationKeyError,
+        "Interpolation key '(?:task|criterion)\\.",
+        "--task, --arch and --criterion do not go together; expected "
+        + ", or ".join(
+            f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
+        ),
+    ),
+    (
+        ConfigCompositionException,
+        r"Error merging override lr_scheduler\.total_num_update=null",
+        "--lr-scheduler polynomial_decay without --total-num-update; expected the updates of the run, as --max-update",
+    ),
+    (
+        AssertionError,
+        SCHEDULE,
+        "--lr-scheduler: {0}; expected options of the schedule that fit it, or polynomial_decay",
+    ),
+    (ValueError, r"(--finetune-from-model [^:]* not [^:]*together[^:]*)", "{0}; leave one of them out"),
+    (ImportError, r"(?s).*(pip install \w+)", "an option asks for what is not installed; leave it out, or {0}"),
+    (
+        AssertionError,
+        r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)$",
+        "{0} of the checkpoint: {1}, and now {2}; give the same options, or --reset-optimizer, or another --save-dir",
+    ),
+    (
+        ValueError,
+        r"Unsupported optimizer: (\S+)",
+        "--memory-efficient-fp16 or --memory-efficient-bf16 with {0}, which has no such form; expected --fp16, --amp, "
+        "or --optimizer adam",
+    ),
+    (
+        FloatingPointError,
+        "",
+        "training diverged, the gradients are not finite any more; expected a lower --lr, more --warmup-updates, or "
+        "--clip-norm 1, and begin in another --save-dir or go on from the last checkpoint",
+    ),
+    (RuntimeError, DEAD, OF_DEAD),
+    (ProcessException, DEAD, OF_DEAD),
+)
+
+
+def explain(error: BaseException) -> str | None:
+    """Find the message for an error; None for an error that keeps its traceback."""
+    # fairseq searches for the first number that is not finite, and the search may fail with another error
+    cause = error.__context__ if isinstance(error.__context__, FloatingPointError) else error
+    for kind, pattern, message in EXPLAINED:
+        match = re.match(pattern, str(cause)) if isinstance(cause, kind) else None
+        if match:
+            return message.format(*match.groups())
+    return one_line(error)
+
+
+def report_in_one_line() -> None:
+    """Call once, when the plugin is imported."""
+    install_excepthook("fairseq_lxsr", explain)
+    if HydraConfig.initialized():
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra then re-raises errors without printing a traceback
+
+
+def ours(registry: dict[str, type]) -> dict[str, type]:
+    """The configs of this package in a registry of fairseq, by name; presets, which are made, are in none."""
+    return {name: config for name, config in registry.items() if config.__module__.startswith("fairseq_lxsr.")}
+
+
+def add_to_help() -> None:
+    """Call once, when the plugin is imported; does nothing unless the command line asks for help."""
+    if {"-h", "--help"} & set(sys.argv):
+        atexit.register(print_options)
+
+
+def print_options() -> None:
+    """Print every option of this plugin with its help and default."""
+    groups = {
+        **{f"--task {name}": config for name, config in ours(TASK_DATACLASS_REGISTRY).items()},
+        # with the defaults of the first preset
+        **{
+            f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}": config
+            for name, config in ours(MODEL_DATACLASS_REGISTRY).items()
+        },
+        **{f"--criterion {name}": config for name, config in ours(CRITERION_DATACLASS_REGISTRY).items()},
+        **{f"--optimizer {name}": config for name, config in ours(OPTIMIZER_DATACLASS_REGISTRY).items()},
+    }
+    for title, config in groups.items():
+        # one parser each: several groups have options of the same names
+        parser = argparse.ArgumentParser(
+            add_help=False, usage=argparse.SUPPRESS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        )
+        gen_parser_from_dataclass(parser.add_argument_group(title), config())
+        print()
+        parser.print_help()
+
+
+PATIENCE = 10  # seconds for all threads together; one that takes longer is left to Python
+
+
+@atexit.register
+def end_loading_threads() -> None:
+    """Stop every thread that loads batches, and wait for it.
+
+    They are daemons: if Python ends one inside of torch, the process aborts with SIGABRT although all work is done.
+    """
+    deadline = time.monotonic() + PATIENCE
+    for thread in threading.enumerate():
+        if isinstance(thread, BackgroundConsumer):
+            thread._max_len = 0  # it stops after its current batch
+            while thread.is_alive() and time.monotonic() < deadline:
+                with contextlib.suppress(queue.Empty):
+                    thread._queue.get_nowait()  # it may be blocked by a full queue
+                thread.join(0.01)
+
+
+class MarkedIterator(EpochBatchIterator):
+    """The iterator of fairseq, whose `first_batch` is what the trainer keeps for such a worker."""
+
+    @property
+    def first_batch(self) -> Any:
+        return super().first_batch | {"is_dummy": True}
+
+
+def mark_dummy(iterator: EpochBatchIterator) -> EpochBatchIterator:
+    """Mark the dummy batch of an iterator that fairseq has built; it builds no other class."""
+    iterator.__class__ = MarkedIterator
+    return iterator
+
+
+def step(self: AMPOptimizer) -> None:
+    """Update the weights by the gradients that `clip_grad_norm` has unscaled; not where one is not finite."""
+    self.scaler.step(self.optimizer)
+    self.scaler.update()
+
+
+AMPOptimizer.step = step

@@ -1,0 +1,244 @@
+"""Sentence pairs of one or several language pairs as a fairseq dataset."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.training import dataset as sampling
+from fairseq_lxsr.training.dataset import SIDES, EpochDataset
+from fairseq_lxsr.training.lightweight.near import NearPairs
+from fairseq_lxsr.training.subword_dropout import SubwordDropout
+
+BATCHES = ("length", "shuffled", "near")
+BLOCK = 1 << 16  # sentences that are read at once to count their pieces
+WHOLE = 1 << 30  # pieces: no sentence has more
+
+
+@dataclass(frozen=True)
+class PairCorpus:
+    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence ends in EOS.
+
+    Args:
+        name: for example en-fr.
+        source: sentences of the source language.
+        target: sentences of the target language.
+        sources: number of pairs of each kind of text, which follow each other in this order; empty where it is unknown.
+    """
+
+    name: str
+    source: FairseqDataset
+    target: FairseqDataset
+    sources: Mapping[str, int] = field(default_factory=dict)
+
+
+class PairDataset(EpochDataset):
+    """Pairs without EOS, cut at `max_positions`; a batch comes from one corpus; sub-classes build it in `collater`.
+
+    Args:
+        corpora: one per language pair; pair indices run through all of them, N in total. A pair that occurs k times in
+            an epoch has the indices i, i + N, ..., each with its own draws (such as masks) and in a batch of its own.
+        temperature: distribution of an epoch over language pairs, see `sampling.samples_per_corpus`.
+        source_temperature: distribution of the part of a language pair over its sources; at 1 they are one text.
+        subword_dropout: draws new segmentations every epoch; batches are still cut by the lengths without it.
+        batches: one of `BATCHES`: `length` puts pairs of similar length together, `shuffled` any pairs, `near` groups
+            of near pairs, of similar mean length.
+        near: for `near`, the groups of each corpus.
+        drop_last: leave out the last batch of a pass over a language pair unless it is full.
+        options: see `EpochDataset`.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[PairCorpus],
+        *,
+        temperature: float = 1.0,
+        source_temperature: float = 1.0,
+        subword_dropout: SubwordDropout | None = None,
+        batches: str = "length",
+        near: Sequence[NearPairs] = (),
+        drop_last: bool = False,
+        **options: Any,
+    ):
+        if batches not in BATCHES:
+            raise ValueError(f"batches is {batches!r}; expected one of {BATCHES}")
+        super().__init__(**options)
+        self.corpora = list(corpora)
+        self.temperature, self.source_temperature = temperature, source_temperature
+        self.subword_dropout = subword_dropout
+        self.batches, self.near, self.drop_last = batches, near, drop_last
+        self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
+        full = np.concatenate(
+            [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) - 1 for corpus in self.corpora]
+        )  # [N, 2] pieces without EOS
+        self.num_cut = int((full > self.max_positions).any(axis=1).sum())
+        self.lengths = full.clip(max=self.max_positions)
+        self.num_empty = int((full < 1).any(axis=1).sum())
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> dict:
+        which = self.corpus_of(index)
+        local = index % len(self) - self.offsets[which]
+        corpus = self.corpora[which]
+        sides = (strip_eos(side[local], self.eos_idx) for side in (corpus.source, corpus.target))
+        source, target = (ids[: self.max_positions] for ids in sides)
+        return {"id": index, "source": source, "target": target}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict]:
+        """Read the samples of a batch, which torch's DataLoader asks for at once."""
+        number = np.asarray(indices) % len(self)
+        which = np.searchsorted(self.offsets, number, side="right") - 1
+        if len(indices) == 0 or (which != which[0]).any():
+            return [self[index] for index in indices]
+        corpus, rows = self.corpora[which[0]], number - self.offsets[which[0]]
+        sides = (read_rows(side, rows, self.eos_idx, self.max_positions) for side in (corpus.source, corpus.target))
+        return [
+            {"id": index, "source": source, "target": target}
+            for index, source, target in zip(indices, *sides, strict=True)
+        ]
+
+    def resegmented(self, samples: list[dict]) -> list[dict]:
+        """Apply subword dropout, if any, to the pairs of a batch at once: one by one takes 18 times as long."""
+        if not self.subword_dropout:
+            return samples
+        index = np.array([sample["id"] for sample in samples])
+        sides = (
+            self.subword_dropout([sample[side] for sample in samples], self.epoch, index, number)
+            for number, side in enumerate(SIDES)
+        )
+        pairs = zip(samples, *sides, strict=True)
+        return [
+            sample | {"source": source[: self.max_positions], "target": target[: self.max_positions]}
+            for sample, source, target in pairs
+        ]
+
+    def corpus_of(self, index: int) -> int:
+        """Index of the corpus of a pair."""
+        return int(np.searchsorted(self.offsets, index % len(self), side="right")) - 1
+
+    # -- order and batches
+
+    def ordered_indices(self) -> np.ndarray:
+        """Order the indices of this epoch: one round of draws from a language pair after the other.
+
+        A round is sorted by length, with `near` by groups, with `shuffled` in random order (for validation, in that of
+        the text). Pairs with an empty side are left out.
+        """
+        rng = np.random.default_rng((self.seed, self.epoch))
+        if self.shuffle:
+            drawn = [sampling.rounds(sources, counts, rng) for sources, counts in self.draws()]
+        else:
+            drawn = [[indices] for indices in self._usable()]
+        return np.concatenate(
+            [self._ordered(indices) + number * len(self) for rounds in drawn for number, indices in enumerate(rounds)]
+        )
+
+    def draws(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
+        """List for each language pair the usable pairs of each of its sources, and how many an epoch draws of them."""
+        usable = self._usable()
+        totals = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
+        found = []
+        for corpus, start, indices, total in zip(self.corpora, self.offsets[:-1], usable, totals, strict=True):
+            sizes = list(corpus.sources.values()) if self.source_temperature != 1 else []
+            sources = np.split(indices, np.searchsorted(indices, start + np.cumsum(sizes)[:-1]))
+            counts = sampling.samples_per_corpus(list(map(len, sources)), self.source_temperature, total)
+            found.append((sources, counts))
+        return found
+
+    def _usable(self) -> list[np.ndarray]:
+        return [
+            np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
+            for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        ]
+
+    def _ordered(self, indices: np.ndarray) -> np.ndarray:
+        if self.batches == "shuffled":
+            return indices
+        if self.near and len(indices):
+            which = self.corpus_of(indices[0])
+            return self._near(indices, self.near[which], self.offsets[which])
+        return sampling.sort_by_length(indices, *self.lengths.T)
+
+    def _near(self, indices: np.ndarray, near: NearPairs, offset: int) -> np.ndarray:
+        """Order pairs of one corpus by groups, and those by their mean length."""
+        groups = near.groups(indices - offset)
+        sizes = np.array(list(map(len, groups)))
+        ordered = np.concatenate(groups) + offset
+        means = np.add.reduceat(self.num_tokens_vec(ordered), sizes.cumsum() - sizes) / sizes
+        return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per side.
+
+        Each batch comes from one round of one language pair, where no pair is twice: a sentence is never its own
+        negative.
+        `required_batch_size_multiple` is not used: the number of pairs is exact, because in-batch negatives depend on
+        it.
+
+        Raises:
+            InputError: where `drop_last` leaves no batch, or there is no number of pairs that a batch should have.
+        """
+        number, pair = np.divmod(indices, len(self))
+        corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
+        starts = np.flatnonzero(np.diff(number * len(self.offsets) + corpus)) + 1
+        parts = np.split(indices, starts)
+        cut = [sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens) for part in parts]
+        if self.drop_last and max_sentences is None:
+            raise InputError("--drop-last without --batch-size, which says when a batch is full; expected both")
+        if self.drop_last:  # in the last round of a language pair only: a small one has a rest in each of many
+            last = {name: place for place, name in enumerate(corpus[[0, *starts]].tolist())}
+            for place in last.values():
+                if len(cut[place][-1]) != max_sentences:
+                    cut[place] = cut[place][:-1]
+            if not any(cut):
+                raise InputError(
+                    f"--drop-last: {len(indices):,} pairs of training text make no full batch of --batch-size "
+                    f"{max_sentences}; expected a smaller --batch-size"
+                )
+        return [batch for batches in cut for batch in batches]
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.num_tokens_vec(index))
+
+    def num_tokens_vec(self, indices):
+        return self.lengths[indices % len(self)].max(axis=-1)
+
+    def size(self, index: int) -> tuple[int, int]:
+        return tuple(self.lengths[index % len(self)])
+
+
+def read_rows(sentences: FairseqDataset, rows: np.ndarray, eos_idx: int, longest: int) -> list[np.ndarray]:
+    """Read sentences without EOS, cut at `longest`: all at once from a file in memory takes a tenth of the time."""
+    if not isinstance(sentences, MMapIndexedDataset):
+        return [strip_eos(sentences[row], eos_idx)[:longest] for row in rows.tolist()]
+    index = sentences._index
+    ids = np.frombuffer(sentences._bin_buffer, dtype=index.dtype)
+    starts, lengths = index._pointers[rows] // ids.itemsize, index.sizes[rows].astype(np.int64)
+    lengths -= (lengths > 0) & (ids[starts + np.maximum(lengths, 1) - 1] == eos_idx)
+    lengths = lengths.clip(max=longest)
+    ends = lengths.cumsum()
+    places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
+    return np.split(ids[places].astype(np.int64), ends[:-1])
+
+
+def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
+    """Count how often both sides of a corpus have each entry of the dictionary [V]."""
+    counts = np.zeros(num_symbols, np.int64)
+    for side in (corpus.source, corpus.target):
+        for start in range(0, len(side), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(side)))
+            counts += np.bincount(np.concatenate(read_rows(side, rows, -1, WHOLE)), minlength=num_symbols)
+    return counts
+
+
+def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
+    """Remove the EOS at the end of a sentence [T] of a data folder."""
+    ids = tokens.numpy()
+    return ids[:-1] if len(ids) and ids[-1] == eos_idx else ids

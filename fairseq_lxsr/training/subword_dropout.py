@@ -1,0 +1,63 @@
+"""Subword regularization on ids: a piece is replaced, with some probability, by the two pieces it was merged from.
+
+It has the effect of BPE-dropout (Provilkov, Emelianenko and Voita 2020): the model sees a word in several
+segmentations. BPE-dropout omits merges while text is segmented; here merges are undone afterwards, so that no text is
+needed. Like masking, the result is a function of (seed, epoch, pair index, side) alone.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairseq_lxsr.text.segmentations import FloatArray, merged_from
+from fairseq_lxsr.training.lightweight.parts.masking import IntArray, uniform
+
+SPLIT = 6  # a separate draw, distinct from those of `masking`
+ROUNDS = 16  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
+
+
+class SubwordDropout:
+    """Splits pieces with some probability, and then their parts again.
+
+    Args:
+        symbols: the dictionary in the order of its ids.
+        first_piece: number of special symbols at its beginning.
+        probability: of splitting a piece that can be split, or [V] that of each piece.
+        seed: seed of all draws.
+    """
+
+    def __init__(self, symbols: Sequence[str], first_piece: int, probability: float | FloatArray, seed: int = 1):
+        self.probability = np.broadcast_to(np.asarray(probability, np.float32), len(symbols))
+        self.seed = seed
+        self.halves = merged_from(symbols, first_piece)  # [V, 2]
+        self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)  # [V]
+
+    def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
+        """Split pieces of sentences.
+
+        Args:
+            sentences: S sentences, each ids [T].
+            epoch: number of the epoch.
+            index: [S] pair indices.
+            side: 0 for the source, 1 for the target.
+
+        Returns:
+            S sentences of the same text, each ids [T'], T' >= T.
+        """
+        ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
+        new = np.flatnonzero(self.can_split[ids])  # positions of the text so far that may be split now
+        for round_ in range(ROUNDS):
+            position = new - np.searchsorted(row, row[new])  # in the sentence
+            drawn = uniform(self.seed, epoch, index[row[new]], SPLIT, side, round_, position)
+            split = new[drawn < self.probability[ids[new]]]
+            if not len(split):
+                break
+            times = np.ones(len(ids), np.int64)
+            times[split] = 2
+            halves = self.halves[ids[split]]
+            ids, row = np.repeat(ids, times), np.repeat(row, times)
+            first = split + np.arange(len(split))
+            ids[first], ids[first + 1] = halves.T
+            parts = np.stack((first, first + 1), axis=1).ravel()
+            new = parts[self.can_split[ids[parts]]]
+        return np.split(ids, np.searchsorted(row, np.arange(1, len(sentences))))

@@ -1,0 +1,298 @@
+"""The base of all tasks: one dictionary, and checkpoints that are checked before fairseq opens them."""
+
+import argparse
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed.utils import is_master
+from fairseq.tasks import FairseqTask
+from omegaconf import II, DictConfig
+from torch import nn
+
+from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_parts, check_resumable, read_checkpoint
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.modules import SentenceNetwork
+from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
+from fairseq_lxsr.modules.shapes import shapes_only
+from fairseq_lxsr.text.data_folder import keep_text
+from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
+from fairseq_lxsr.training import mends as _loading  # noqa: F401  ends loading threads at exit
+from fairseq_lxsr.training import mends as amp  # noqa: F401  --user-dir imports tasks and models only
+from fairseq_lxsr.training.checks import check_run, spelling
+from fairseq_lxsr.training.mends import report_in_one_line
+
+LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
+
+logger = logging.getLogger(__name__)
+report_in_one_line()
+
+
+@dataclass
+class LxsrTaskConfig(FairseqDataclass):
+    data: str = field(
+        default="",
+        metadata={"help": "data folder; several shards joined by ':', one an epoch in turn"},
+    )
+    persistent_workers: bool = field(
+        default=False,
+        metadata={
+            "help": "leave data loading processes running when their epoch is over; ending them late takes seconds"
+        },
+    )
+    seed: int = II("common.seed")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    continue_once: Optional[str] = II("checkpoint.continue_once")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    reset_optimizer: bool = II("checkpoint.reset_optimizer")
+    no_save: bool = II("checkpoint.no_save")
+
+
+class LxsrTask(FairseqTask):
+    """Base class of the tasks; sub-classes read the data."""
+
+    @classmethod
+    def setup_task(cls, cfg: LxsrTaskConfig, from_checkpoint: bool = False, **kwargs) -> "LxsrTask":
+        if not from_checkpoint:
+            check_run(cfg)
+        tune_cpu()
+        # fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no code
+        torch.serialization.add_safe_globals([argparse.Namespace])
+        return cls(cfg)
+
+    def __init__(self, cfg: LxsrTaskConfig):
+        super().__init__(cfg)
+        self.shards = [Path(path) for path in cfg.data.split(os.pathsep)]
+        self.dictionary = self.read_dictionary(self.shards[0])
+        self.num_symbols = len(self.dictionary)  # symbols that the data was made with; a task may add <mask>
+        self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols)})
+        self.check_shards()
+
+    def check_shards(self) -> None:
+        """Refuse shards with another dictionary than the first, whose ids mean other pieces.
+
+        Raises:
+            InputError: naming the dictionary.
+        """
+        for path in (path for shard in self.shards[1:] for path in sorted(shard.glob("dict*.txt"))):
+            if read_dictionary(path) != self.dictionary.symbols:
+                raise InputError(
+                    f"{path}: another dictionary than that of {self.shards[0]}; expected shards of one dictionary "
+                    "(fairseq-preprocess --srcdict)"
+                )
+
+    def read_dictionary(self, folder: Path) -> Dictionary:
+        """Read the dictionary, which all languages share."""
+        raise NotImplementedError
+
+    def folder_of(self, split: str, epoch: int) -> Path:
+        """Folder of the shard of this epoch; splits other than train are in the first shard."""
+        return self.shards[(epoch - 1) % len(self.shards)] if split == "train" else self.shards[0]
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    target_dictionary = source_dictionary
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        if from_checkpoint:
+            return super().build_model(cfg, from_checkpoint)
+        options = self.cfg._get_parent()  # options of the whole run; None for a task that is built alone
+        saves = options is not None and not self.cfg.no_save and is_master(options.distributed_training)
+        if saves:
+            hold(Path(self.cfg.save_dir))
+        if options is not None:
+            # else the first worker sends it to the others with pickle, in a form that torch refuses to read
+            options.checkpoint.load_checkpoint_on_all_dp_ranks = True
+        check_memory(lambda: super(LxsrTask, self).build_model(cfg))
+        model = super().build_model(cfg)
+        start = self.starting_checkpoint()
+        if start is not None:
+            path, resumes = start
+            found = len(self.dictionary), self.state.state_dict, model.state_dict()
+            exact = resumes and not self.cfg.reset_optimizer
+            networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
+            unseen = {name: value for network in networks for name, value in network.options_without_shape.items()}
+            check_resumable(path, self.cfg._name, *found, exact, unseen)
+            check_parts(path, model)
+            if resumes and options is not None:
+                self.end_if_finished(path, options)
+        for module in model.modules():
+            if isinstance(module, SentenceNetwork):
+                self.state.merge_state_dict({ARCHITECTURE: module.name})
+        self.num_parameters = sum(p.numel() for p in model.parameters())
+        if not self.cfg.no_save:
+            self.get_checkpoint_dict()
+        if saves:
+            keep_text(self.shards[0], Path(self.cfg.save_dir))
+        return model
+
+    def build_criterion(self, cfg, from_checkpoint: bool = False):
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        self.check_metric(getattr(criterion, "metrics", ()))
+        return criterion
+
+    def get_batch_iterator(self, *args, **kwargs):
+        give_back_memory()  # the processes that load batches are forked next
+        return super().get_batch_iterator(*args, **kwargs)
+
+    def optimizer_step(self, optimizer, model, update_num: int) -> None:
+        super().optimizer_step(optimizer, model, update_num)
+        if update_num % KEPT_UPDATES == 0:
+            give_back_memory()
+
+    def post_validate(self, model, stats: dict[str, Any], agg) -> None:
+        """Check the metric of the best checkpoint again; fairseq calls this after every validation.
+
+        Criterions of others do not tell their metrics before, and data without a teacher lack that of distillation.
+        """
+        self.check_metric(stats)
+
+    def check_metric(self, metrics: Collection[str]) -> None:
+        """Check that the metric of the best checkpoint is among those of validation; none are told: no check.
+
+        Raises:
+            InputError: naming the metrics there are.
+        """
+        options = self.cfg._get_parent()
+        metric = options.checkpoint.best_checkpoint_metric if options is not None else "loss"
+        if metrics and metric not in metrics:
+            name = spelling("checkpoint", "best_checkpoint_metric")
+            raise InputError(f"{name} {metric}; expected one of {', '.join(metrics)}, as validation has them")
+
+    def end_if_finished(self, checkpoint: Path, options: DictConfig) -> None:
+        """Exit with status 0 if training is finished already: fairseq would do one more update.
+
+        Args:
+            checkpoint: the checkpoint that training resumes from.
+            options: all groups of options.
+        """
+        limit = reached(read_checkpoint(checkpoint), options)
+        if limit:
+            logger.info(f"{checkpoint}: finished, {limit} is reached; nothing to do, give more to go on from it")
+            sys.exit()
+
+    def starting_checkpoint(self) -> tuple[Path, bool] | None:
+        """Find the checkpoint that fairseq starts from: --restore-file, --continue-once or --finetune-from-model.
+
+        The default of --restore-file counts only if that file exists, and the others only if it does not.
+
+        Returns:
+            the file, and whether training is resumed with the optimizer's state; None for a new model.
+        """
+        if self.cfg.restore_file != LAST:
+            return Path(self.cfg.restore_file), True
+        last = Path(self.cfg.save_dir) / LAST
+        if last.exists():
+            return last, True
+        if self.cfg.continue_once:
+            return Path(self.cfg.continue_once), True
+        return (Path(self.cfg.finetune_from_model), False) if self.cfg.finetune_from_model else None
+
+    def get_checkpoint_dict(self) -> dict:
+        """Check the disk space; fairseq calls this before every checkpoint to ask what the task adds to it: nothing."""
+        options = self.cfg._get_parent()
+        copies = 3  # the parameters and two moments
+        if options is not None:
+            copies += bool(getattr(options.optimizer, "amsgrad", False)) + options.ema.store_ema
+        check_space(Path(self.cfg.save_dir), copies * self.num_parameters)
+        return {}
+
+
+LOCK = ".lock"
+CHECKPOINT_OVERHEAD = 100_000  # bytes of options and meters
+
+_held = contextlib.ExitStack()  # the lock of the run of this process
+let_go = atexit.register(_held.close)
+
+
+def hold(save_dir: Path) -> None:
+    """Lock a folder against other runs until this process ends or starts another run.
+
+    Raises:
+        InputError: for a folder that another run has locked; it names that run.
+    """
+    let_go()
+    _held.enter_context(locked(save_dir / LOCK, save_dir))
+
+
+def reached(state: dict[str, Any], cfg: DictConfig) -> str | None:
+    """Find the limit of training that a checkpoint has reached already; None where there is more to train.
+
+    fairseq would do one more update, and write its checkpoints again.
+
+    Args:
+        state: the checkpoint that training resumes from.
+        cfg: all groups of options.
+
+    Returns:
+        the option and its value.
+    """
+    extra, limits = state.get("extra_state") or {}, cfg.optimization
+    history = state.get("optimizer_history") or [{}]
+    counts = not cfg.checkpoint.reset_optimizer and state.get("last_optimizer_state") is not None
+    updates = history[-1].get("num_updates", 0) if counts else 0
+    next_epoch = 1 if cfg.checkpoint.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1)
+    hours = extra.get("previous_training_time", 0) / 3600
+    if 0 < limits.max_update <= updates:
+        return f"--max-update {limits.max_update}"
+    if 0 < limits.max_epoch < next_epoch:
+        return f"--max-epoch {limits.max_epoch}"
+    if 0 < limits.stop_time_hours < hours:
+        return f"--stop-time-hours {limits.stop_time_hours:g}"
+    return None
+
+
+def check_space(save_dir: Path, num_values: int) -> None:
+    """Check that the next checkpoint fits on the disk, three times (epoch, best, last).
+
+    Args:
+        save_dir: the folder of checkpoints.
+        num_values: numbers in a checkpoint, of four bytes each: parameters, and what the optimizer keeps of each.
+
+    Raises:
+        InputError: where there is too little space.
+    """
+    if not save_dir.is_dir():
+        return  # fairseq creates it on the node that saves
+    needed, free = 3 * (4 * num_values + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
+    if free < needed:
+        raise InputError(
+            f"{save_dir}: No space left on device for a checkpoint, {free / 1e6:,.1f} MB free; this model needs "
+            f"{needed / 1e6:,.1f} MB: make room and go on, or choose another --save-dir (or --no-save)"
+        )
+
+
+def check_memory(build: Callable[[], nn.Module]) -> None:
+    """Refuse a model that this machine cannot hold.
+
+    Args:
+        build: builds the model; it is called on torch's device without memory.
+
+    Raises:
+        InputError: where weights and gradients, in float32, need more than the memory of the machine.
+    """
+    numbers = 0
+    with contextlib.suppress(NotImplementedError, RuntimeError), shapes_only():
+        model = build()  # one that cannot be made without memory passes
+        numbers = sum(part.numel() for part in itertools.chain(model.parameters(), model.buffers()))
+    needed, there = 2 * 4 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(
+            f"a model of {numbers:,} numbers needs {needed / 1e9:,.1f} GB for weights and gradients, this machine has "
+            f"{there / 1e9:,.1f} GB; expected smaller widths, fewer layers, positions or dictionary entries"
+        )

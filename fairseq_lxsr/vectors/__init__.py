@@ -1,0 +1,29 @@
+"""Search in embedding space: exact and approximate neighbours, margins and mining, on arrays."""
+
+from fairseq_lxsr.vectors.index import build_index, read_index, search_index, write_index
+from fairseq_lxsr.vectors.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood
+from fairseq_lxsr.vectors.mining import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
+from fairseq_lxsr.vectors.neighbours import check_directions, merge_neighbours, nearest_neighbours, normalise_rows
+from fairseq_lxsr.vectors.pieces import Pieces, piece_scores
+
+__all__ = [
+    "MinedPairs",
+    "Pieces",
+    "build_index",
+    "check_directions",
+    "csls_neighbours",
+    "csls_pairs",
+    "margin_neighbours",
+    "margin_scores",
+    "merge_neighbours",
+    "mine",
+    "mine_neighbours",
+    "nearest_neighbours",
+    "neighbourhood",
+    "normalise_rows",
+    "one_to_one",
+    "piece_scores",
+    "read_index",
+    "search_index",
+    "write_index",
+]

@@ -1,0 +1,126 @@
+"""Exact search whose products torch computes in bfloat16, 2 to 3 times as fast where the processor has it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairseq_lxsr.vectors import neighbours
+from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray, rescore, unit_rows
+
+GROUP = 16  # columns that are first compared by their largest score only
+BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
+FLOAT32_ROUNDING = 2.0**-23
+
+
+def search_bfloat16(
+    units: FloatArray, candidates: NDArray[Any], k: int, penalty: FloatArray | None, memory_mb: int
+) -> tuple[FloatArray, IntArray, np.ndarray]:
+    """Search unit queries [n, D]: scores and ids [n, k], and whether these k are certainly the best [n].
+
+    Args:
+        units: queries of length one [n, D].
+        candidates: as in `neighbours.nearest_neighbours`.
+        k: as in `neighbours.nearest_neighbours`.
+        penalty: as in `neighbours.nearest_neighbours`.
+        memory_mb: as in `neighbours.nearest_neighbours`.
+    """
+    depth = min(k + neighbours.SPARE["bfloat16"], len(candidates))
+    queries = _tensor(units).bfloat16()
+    parts, step = queries.split(neighbours.QUERY_ROWS), neighbours.CANDIDATE_ROWS
+    best = [_Best(len(rows), depth) for rows in parts]
+    buffer = torch.empty(len(parts[0]) * min(step, len(candidates)), dtype=torch.bfloat16)
+    rounding = 0.0
+    for start in range(0, len(candidates), step):
+        block = _tensor(unit_rows(candidates, start, min(start + step, len(candidates)), "candidates"))
+        rounded = block.bfloat16()
+        rounding = max(rounding, float(torch.linalg.vector_norm(block - rounded, dim=1).max()))
+        minus = None if penalty is None else torch.from_numpy(-penalty[start : start + len(block)]).bfloat16()
+        for rows, selected in zip(parts, best, strict=True):
+            scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))  # [n, c]
+            if minus is None:
+                torch.mm(rows, rounded.T, out=scores)
+            else:
+                torch.addmm(minus, rows, rounded.T, out=scores)
+            selected.update(scores, start)
+    ids = torch.cat([selected.ids for selected in best]).sort(dim=1).values.numpy()
+    exact = rescore(units, candidates, ids, penalty, memory_mb)
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
+    found = np.take_along_axis(exact, order, axis=1)
+    certain = np.ones(len(units), dtype=bool)
+    if depth < len(candidates):
+        last = torch.cat([selected.scores[:, -1] for selected in best]).float()
+        certain = found[:, -1] > (last + bfloat16_error(_tensor(units), queries, rounding, penalty)).numpy()
+    return found, np.take_along_axis(ids, order, axis=1), certain
+
+
+def _tensor(rows: FloatArray) -> Tensor:
+    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+
+
+def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None) -> Tensor:
+    """Bound how far a bfloat16 score can lie below the exact one [n].
+
+    With x', y' rounded: |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and
+    then the result are rounded as well.
+
+    Args:
+        units: queries x [n, D].
+        rounded: rounded queries x' [n, D].
+        rounding: largest |y - y'| of the candidates.
+        penalty: see `neighbours.nearest_neighbours`.
+    """
+    error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
+    error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
+    if penalty is None:
+        return error + BFLOAT16_ROUNDING / 2
+    return error + BFLOAT16_ROUNDING * (1 + 2 * float(np.abs(penalty).max()) + BFLOAT16_ROUNDING)
+
+
+class _Best:
+    """Keeps the `depth` best candidates of each of n queries, by ascending index.
+
+    A block of scores is read once for the largest score of every group of columns; only groups whose largest score
+    is among the best so far are read again. After the first blocks these are few.
+    """
+
+    def __init__(self, n: int, depth: int):
+        self.scores = torch.full((n, depth), -torch.inf, dtype=torch.bfloat16)  # in descending order
+        self.ids = torch.zeros((n, depth), dtype=torch.long)
+        self.first = True
+
+    def update(self, scores: Tensor, offset: int) -> None:
+        """Add the scores [n, c] of the candidates from `offset` on."""
+        c = scores.shape[1]
+        depth = self.scores.shape[1]
+        members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
+        groups = scores.unflatten(1, (members, c // members))  # group g: columns g, g + c/members, ...
+        largest = groups.amax(dim=1)
+        if self.first and c >= depth:  # depth groups reach this score, so depth candidates do
+            least = largest.topk(depth, dim=1).values[:, -1]
+            row, group = (largest >= least[:, None]).nonzero().T
+        else:  # strictly larger, so that the first of equal candidates stays
+            least = self.scores[:, -1]
+            row, group = (largest > least[:, None]).nonzero().T
+        values = groups[row, :, group]  # [hits, members]
+        hit, member = (values >= least[row, None] if self.first else values > least[row, None]).nonzero().T
+        self.first = False
+        if len(hit):
+            columns = group[hit] + member * (c // members)
+            order = (row[hit] * c + columns).argsort()
+            self._merge(row[hit][order], columns[order] + offset, values[hit, member][order])
+
+    def _merge(self, rows: Tensor, ids: Tensor, scores: Tensor) -> None:
+        """Merge new candidates, each [hits], into the best: `rows` ascend, and `ids` ascend within a row."""
+        depth = self.scores.shape[1]
+        changed, which, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
+        place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[which] + depth
+        width = depth + int(counts.max())
+        all_scores = torch.full((len(changed), width), -torch.inf, dtype=scores.dtype)
+        all_ids = torch.zeros((len(changed), width), dtype=torch.long)
+        all_scores[:, :depth], all_ids[:, :depth] = self.scores[changed], self.ids[changed]
+        all_scores[which, place], all_ids[which, place] = scores, ids
+        best, order = all_scores.sort(dim=1, descending=True, stable=True)
+        self.scores[changed], self.ids[changed] = best[:, :depth], all_ids.gather(1, order)[:, :depth]

@@ -1,0 +1,291 @@
+"""Checkpoints become model folders from any place, or are refused in one line; nothing is trained here."""
+
+import copy
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_model
+import torch
+from conftest import lxsr_here, refused
+from test_model_folder import changed, places
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, check_resumable, read_checkpoint
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export.folder import export_checkpoint
+from fairseq_lxsr.text.data_folder import KEPT, keep_text
+from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
+
+COMPATIBILITY = Path(__file__).parent.parent / "golden" / "compatibility"
+EMBEDDINGS = "encoder.embed_tokens.weight"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A folder with data and a checkpoint that names it as `data`, as after training in this folder."""
+    data = small_model.write_pieces(tmp_path / "run" / "data")
+    state = small_model.checkpoint_state(data, named="data")
+    state["task_state"] = {DICTIONARY_HASH: hash_symbols(read_dictionary(data / "dict.txt"))}
+    (tmp_path / "run" / "save").mkdir()
+    torch.save(state, tmp_path / "run" / "save" / "checkpoint_best.pt")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "run"
+
+
+def test_the_data_folder_is_found_from_the_checkpoint(run, tmp_path):
+    export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
+    assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
+
+
+def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
+    save = run / "save"
+    for name in ("checkpoint_best.pt", "checkpoint3.pt"):  # the best, or else the newest
+        with pytest.raises(InputError, match=f"save: is a folder; expected a checkpoint in it, for example .*/{name}"):
+            export_checkpoint(save, tmp_path / "model")
+        if name == "checkpoint_best.pt":
+            (save / name).rename(save / "checkpoint3.pt")
+    with pytest.raises(InputError, match="expected a checkpoint in it, and it has none"):
+        export_checkpoint(tmp_path / "elsewhere", tmp_path / "model")
+
+
+def test_a_checkpoint_is_no_model(run):
+    checkpoint = run / "save" / "checkpoint_best.pt"
+    for arguments in (("embed", "--input", "x", "--output", "o.npy"), ("export", "onnx", "--output", "o")):
+        done = lxsr_here(*arguments, "--model", checkpoint, check=False)
+        refused(done, checkpoint, "expected a model folder", "lxsr export folder")
+
+
+def test_epsilon_of_the_options_is_that_of_the_model(run, tmp_path):
+    checkpoint = run / "save" / "checkpoint_best.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    for epsilon in (None, 1e-12):
+        if epsilon is not None:
+            state["cfg"]["model"]["layer_norm_eps"] = epsilon
+            torch.save(state, checkpoint)
+        export_checkpoint(checkpoint, tmp_path / f"model{epsilon}")
+        model = SentenceEncoder.from_pretrained(tmp_path / f"model{epsilon}", "cpu").model
+        assert model.layer_norm.eps == model.layers[0].final_layer_norm.eps == (epsilon or 1e-5)
+
+
+def test_data_that_is_gone_is_named(run, tmp_path):
+    shutil.rmtree(run / "data")
+    with pytest.raises(InputError, match="data: no such data folder; name the output of fairseq-preprocess"):
+        export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
+
+
+def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
+    keep_text(run / "data", run / "save")
+    kept = run / "save" / KEPT
+    assert {path.name for path in kept.iterdir()} == {"dict.txt", "sentencepiece.model", "text.json"}
+    before = kept.stat().st_ino
+    keep_text(run / "data", run / "save")
+    assert kept.stat().st_ino == before  # nothing was written again
+    shutil.rmtree(run / "data")
+    shutil.move(run / "save", tmp_path / "moved")
+    export_checkpoint(tmp_path / "moved" / "checkpoint_best.pt", tmp_path / "model")
+    for name in ("dict.txt", "sentencepiece.model"):
+        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "moved" / KEPT / name).read_bytes()
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["text"]["lowercase"]
+
+
+def test_what_another_run_kept_is_not_taken(run, tmp_path):
+    """A run with other data saved in the same folder afterwards."""
+    other = small_model.write_pieces(tmp_path / "other", 70)
+    keep_text(run / "data", run / "save")
+    keep_text(other, run / "save")
+    export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
+    assert (tmp_path / "model" / "dict.txt").read_bytes() == (run / "data" / "dict.txt").read_bytes()
+    (other / "sentencepiece.model").unlink()
+    keep_text(other, run / "save")  # of the earlier one nothing is left
+    assert {path.name for path in (run / "save" / KEPT).iterdir()} == {"dict.txt", "text.json"}
+
+
+def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, tmp_path):
+    (run / "data" / "sentencepiece.model").rename(tmp_path / "mine.model")
+    keep_text(run / "data", run / "save")
+    checkpoint = run / "save" / "checkpoint_best.pt"
+    export_checkpoint(checkpoint, tmp_path / "model", sentencepiece_model=tmp_path / "mine.model")
+    (tmp_path / "mine.model").rename(run / "data" / "sentencepiece.model")
+    export_checkpoint(checkpoint, tmp_path / "model")
+
+
+def test_another_sentencepiece_model_is_refused(run, tmp_path):
+    other = small_model.write_pieces(tmp_path / "other", 99) / "sentencepiece.model"
+    checkpoint = run / "save" / "checkpoint_best.pt"
+    given = (
+        "export",
+        "folder",
+        "--checkpoint",
+        checkpoint,
+        "--output",
+        tmp_path / "model",
+        "--sentencepiece-model",
+        other,
+    )
+    refused(lxsr_here(*given, check=False), other, "another one than", run / "data" / "sentencepiece.model")
+    (run / "data" / "sentencepiece.model").unlink()  # then only its pieces can tell
+    other = small_model.write_pieces(tmp_path / "other", 60) / "sentencepiece.model"
+    refused(lxsr_here(*given, check=False), other, "lacks 40 of the 101 entries of the dictionary")
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_exported_model_names_no_file_of_its_training(run, tmp_path):
+    checkpoint = run / "save" / "checkpoint_best.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    files = ("mined", "teacher_embeddings", "near_embeddings", "save_dir", "restore_file", "finetune_from_model")
+    files += ("continue_once",)
+    state["cfg"]["task"] |= {name: f"/home/{name}" for name in files}
+    torch.save(state, checkpoint)
+    export_checkpoint(checkpoint, tmp_path / "model")
+    assert "/home/" not in (tmp_path / "model" / "config.json").read_text()
+
+
+def test_text_options_that_the_command_does_not_name_stay(run, tmp_path):
+    (run / "data" / "text.json").write_text('{"lowercase": true, "split_han": true}')
+    export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model", lowercase=False)
+    text = json.loads((tmp_path / "model" / "config.json").read_text())["text"]
+    assert text == {"lowercase": False, "split_han": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "embed_tokens.weight has NaN or infinity"),
+        (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}), "embed_tokens.weight is of type int32"),
+        (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}), r"token embeddings have the sizes \[1632\]"),
+        (lambda w: w.update({EMBEDDINGS: torch.tensor(1.0)}), r"token embeddings have the sizes \[\]"),
+        (lambda w: w.pop(EMBEDDINGS), r"token embeddings have the sizes \[\]"),
+        (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}), "embed_tokens.weight is of type"),
+        (
+            lambda w: w.update({"encoder.layers.0.fc1.bias": torch.ones(7)}),
+            r"layers\.0\.fc1\.bias has the sizes \[7\]; the options ask for \[32\]",
+        ),
+        (lambda w: w.pop("encoder.layers.0.fc1.bias"), r"has no layers\.0\.fc1\.bias"),
+        (lambda w: w.update({"encoder.more": torch.ones(1)}), "has an unknown more"),
+        (lambda w: w.clear(), "its model is none that fairseq-train writes"),
+        (lambda w: w.update(x=3), "its model is none that fairseq-train writes"),
+        (lambda w: w.update({3: torch.ones(1)}), "its model is none that fairseq-train writes"),
+    ],
+)
+def test_weights_that_cannot_be_exported_are_named(run, tmp_path, change, message):
+    path = run / "save" / "checkpoint_best.pt"
+    state = torch.load(path, weights_only=True)
+    change(state["model"])
+    torch.save(state, path)
+    with pytest.raises(InputError, match=message) as caught:
+        export_checkpoint(path, tmp_path / "model")
+    assert str(path) in str(caught.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_average_is_checked_as_well(run, tmp_path):
+    path = run / "save" / "checkpoint_best.pt"
+    state = torch.load(path, weights_only=True)
+    for average in (None, {}, 5):
+        torch.save(state | {"extra_state": {"ema": average}}, path)
+        with pytest.raises(InputError, match="has no moving average of its weights"):
+            export_checkpoint(path, tmp_path / "model", ema=True)
+    average = dict(state["model"]) | {EMBEDDINGS: torch.full((102, 16), float("inf"))}
+    torch.save(state | {"extra_state": {"ema": average}}, path)
+    with pytest.raises(InputError, match=r"embed_tokens\.weight has NaN or infinity"):
+        export_checkpoint(path, tmp_path / "model", ema=True)
+
+
+def test_weights_beyond_half_precision_are_named(run, tmp_path):
+    path = run / "save" / "checkpoint_best.pt"
+    state = torch.load(path, weights_only=True)
+    state["model"]["encoder.layers.0.fc1.bias"][3] = 1e5
+    torch.save(state, path)
+    export = ("export", "folder", "--checkpoint", path, "--output", tmp_path / "model", "--dtype")
+    refused(lxsr_here(*export, "float16", check=False), "layers.0.fc1.bias has numbers as large as 1e+05")
+    lxsr_here(*export, "bfloat16")
+
+
+VALUES = [..., None, {}, [], "no", "\ud800", -1, 10**30, float("nan"), True, torch.ones(2)]
+
+
+def spoilt(state: dict[str, Any]):
+    """The state with another value in every place, one at a time; of the weights the first two."""
+    yield from ({}, [], None, 5, "x", torch.ones(1))
+    weights = list(state["model"])
+    for place in places(state):
+        if place[0] != "model" or len(place) == 1 or place[1] in weights[:2]:
+            for value in VALUES:
+                if not (isinstance(value, torch.Tensor) and place[0] == "model"):
+                    yield changed(state, place, value)
+
+
+def test_any_value_in_any_place_of_a_checkpoint_is_exported_or_refused(tmp_path):
+    data = small_model.write_pieces(tmp_path / "data")
+    path, refusals = tmp_path / "checkpoint.pt", 0
+    state = small_model.checkpoint_state(data)
+    expected = {"model": state["model"], "dictionary_sha256": ""}
+    for number, other in enumerate(spoilt(state)):
+        torch.save(other, path)
+        try:
+            folder = export_checkpoint(path, tmp_path / "model")
+            assert SentenceEncoder.from_pretrained(folder, "cpu").embed_dim == 16
+        except InputError as error:
+            message, refusals = str(error), refusals + 1
+        else:
+            message = ""
+        assert len(message) < 600 + 4 * len(str(tmp_path)), (number, message)
+        resumed(path, state, expected)
+    assert refusals > 150
+
+
+def resumed(path, state, expected) -> None:
+    try:
+        check_resumable(path, "xling_sent", 102, {DICTIONARY_HASH: ""}, state["model"])
+    except InputError as error:
+        assert str(path) in str(error)  # noqa: PT017 (either outcome is right)
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "laser", "tlaser"])
+def test_options_that_no_weight_shows_stay_as_they_were(tmp_path, architecture):
+    """Resumed with another value the same weights would mean other embeddings."""
+    data = small_model.write_pieces(tmp_path / "data")
+    path, network = tmp_path / "checkpoint.pt", small_model.network(data, architecture)
+    unseen = network.options_without_shape
+    assert unseen.keys() >= {"encoder_append_eos"} or architecture == "transformer"
+    state = small_model.checkpoint_state(data)
+    state |= {"model": {f"encoder.{name}": value for name, value in network.state_dict().items()}}
+    known = ("xling_sent", 102, {DICTIONARY_HASH: ""}, state["model"])
+    for name, value in unseen.items():
+        state["cfg"]["model"] = unseen | {name: not value if isinstance(value, bool) else 2 * value}
+        torch.save(state, path)
+        with pytest.raises(InputError, match=f"trained with --{name.replace('_', '-')} .*give the same options"):
+            check_resumable(path, *known, options_without_shape=unseen)
+        with pytest.raises(InputError, match=f"trained with --{name.replace('_', '-')} "):
+            check_resumable(path, *known, exact=False, options_without_shape=unseen)
+        without = {name: value for name, value in state["model"].items() if ".layers." not in name}
+        check_resumable(path, *known[:-1], without, exact=False, options_without_shape=unseen)
+    state["cfg"]["model"] = {}  # of an older version
+    torch.save(state, path)
+    check_resumable(path, *known, options_without_shape=unseen)
+
+
+@pytest.mark.parametrize("name", ["lxsr", "laser", "tlaser", "context"])
+def test_bytes_that_are_changed_are_read_or_refused(tmp_path, name):
+    content = (COMPATIBILITY / f"{name}.pt").read_bytes()
+    path = tmp_path / "checkpoint.pt"
+    step = len(content) // 40
+    for start, value in itertools.product(range(0, len(content), step), (0, 255)):
+        path.write_bytes(content[:start] + bytes([value]) * 3 + content[start + 3 :])
+        try:
+            read_checkpoint(path)
+        except InputError as error:
+            assert str(path) in str(error)  # noqa: PT017
+
+
+def test_a_state_is_not_changed_by_reading(run):
+    path = run / "save" / "checkpoint_best.pt"
+    state = torch.load(path, weights_only=True)
+    before = copy.deepcopy(state["cfg"])
+    read = read_checkpoint(path)
+    assert {name: part for name, part in read["cfg"].items() if name in before} == before

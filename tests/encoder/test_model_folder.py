@@ -1,0 +1,363 @@
+"""What a model folder must be to be read, without training one."""
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import small_model
+import torch
+from conftest import lxsr_here, refused
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.folder import FILES, read_config
+from fairseq_lxsr.encoder.torch_network import read_model, save_folder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.modules import all_networks
+from fairseq_lxsr.text.tokenizer import TextOptions
+
+COMPATIBILITY = Path(__file__).parent.parent / "golden" / "compatibility"
+
+
+@pytest.fixture(scope="module", params=sorted(all_networks()))
+def plain(request, tmp_path_factory):
+    """A folder of random weights; tests spoil copies of it."""
+    return small_model.write_folder(tmp_path_factory.mktemp("small") / "model", request.param)
+
+
+@pytest.fixture
+def folder(plain, tmp_path):
+    return Path(shutil.copytree(plain, tmp_path / "model"))
+
+
+def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
+    small_model.write_folder(tmp_path / "model").rename(tmp_path / ".model.machine.7.x.old")
+    assert SentenceEncoder.from_pretrained(tmp_path / "model").embed_dim == 16
+
+
+def test_the_same_model_has_the_same_bytes_each_time(tmp_path):
+    """The fingerprint is made of them; safetensors writes its metadata in random order."""
+    folders = [small_model.write_folder(tmp_path / str(number)) for number in range(6)]
+    assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == 1
+    assert len({SentenceEncoder.from_pretrained(folder).fingerprint for folder in folders}) == 1
+    with safe_open(folders[0] / "model.safetensors", "pt") as stored:
+        assert set(stored.metadata()) == {"format", "dict.txt", "sentencepiece.model"}
+
+
+def set_hashes(folder: Path) -> None:
+    """So that what is wrong is not found by them."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["files"] = {name: sha256(folder / name) for name in FILES if name != "config.json"}
+    path.write_text(json.dumps(config))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], forget: bool = False) -> None:
+    """`forget`: which dictionary and SentencePiece model they go with, as older folders do not say."""
+    path = folder / "model.safetensors"
+    with safe_open(path, "pt") as stored:
+        weights = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
+        metadata = {"format": "pt"} if forget else stored.metadata()
+    change(weights)
+    save_file(weights, path, metadata)
+    set_hashes(folder)
+
+
+def change_config(folder: Path, *names: str, value: Any) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    inner = config
+    for name in names[:-1]:
+        inner = inner[name]
+    inner[names[-1]] = value
+    path.write_text(json.dumps(config))
+
+
+EMBEDDINGS = "embed_tokens.weight"
+WEIGHTS = {
+    "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN or infinity"),
+    "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN or infinity"),
+    "int32": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}), "of type int32; expected one of float32"),
+    "bool": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS] > 0}), "of type bool"),
+    "one dimension": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}), "; the options ask for ["),
+    "a row less": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS][1:].clone()}), "; the options ask for ["),
+    "missing": (lambda w: w.pop(EMBEDDINGS), f"has no {EMBEDDINGS}"),
+    "more": (lambda w: w.update(more=torch.ones(1)), "has an unknown more"),
+    "none": (lambda w: w.clear(), ": 0 weights; the options ask for"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
+    change, message = WEIGHTS[name]
+    change_weights(folder, change)
+    with pytest.raises(InputError) as caught:
+        SentenceEncoder.from_pretrained(folder)
+    assert message in str(caught.value)
+    assert str(folder / "model.safetensors") in str(caught.value)
+    assert EMBEDDINGS in str(caught.value) or name in ("more", "none")
+
+
+def test_weights_in_half_precision_are_read(folder):
+    change_weights(folder, lambda weights: weights.update({name: w.half() for name, w in weights.items()}))
+    assert SentenceEncoder.from_pretrained(folder).encode(["one dog"]).any()
+
+
+def test_weights_in_8_bits_are_read(plain, tmp_path):
+    config = read_config(plain)
+    network, _ = read_model(plain, config)
+    texts = plain / "dict.txt", plain / "sentencepiece.model"
+    save_folder(tmp_path / "small", network, *texts, TextOptions(**config["text"]), {}, "int8")
+    found, expected = (
+        SentenceEncoder.from_pretrained(folder).encode(["one dog"], normalize=True)
+        for folder in (tmp_path / "small", plain)
+    )
+    assert float((found * expected).sum()) > 0.99
+    assert (found != expected).any()
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        (lambda codes: torch.ones(codes.shape[1]), "expected float32, one for each row"),
+        (lambda codes: torch.ones(codes.shape), "expected float32, one for each row"),
+        (lambda codes: torch.ones(len(codes), dtype=torch.float64), "expected float32, one for each row"),
+        (lambda codes: torch.ones(len(codes), dtype=torch.int8), "expected float32, one for each row"),
+        (lambda codes: torch.full((len(codes),), float("nan")), "NaN or infinity"),
+        (None, "of type int8; expected one of float32"),
+    ],
+)
+def test_scales_that_are_none_are_named(folder, scales, message):
+    def change(weights):
+        weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, dtype=torch.int8)
+        if scales:
+            weights[f"{EMBEDDINGS}.scale"] = scales(weights[EMBEDDINGS])
+
+    change_weights(folder, change)
+    with pytest.raises(InputError, match=rf"model.safetensors: {EMBEDDINGS} .*{message}"):
+        SentenceEncoder.from_pretrained(folder)
+
+
+def test_scales_alone_are_named(folder):
+    change_weights(folder, lambda weights: weights.update({f"{EMBEDDINGS}.scale": torch.ones(3)}))
+    with pytest.raises(InputError, match=rf"has an unknown {EMBEDDINGS}.scale"):
+        SentenceEncoder.from_pretrained(folder)
+
+
+def test_every_verb_refuses_them(folder, tmp_path):
+    change_weights(folder, WEIGHTS["NaN"][0])
+    (tmp_path / "text").write_text("one dog\n")
+    given = ("--model", folder, "--input", tmp_path / "text", "--output", tmp_path / "output")
+    for verb in ("embed", "index"):
+        refused(lxsr_here(verb, *given, check=False), EMBEDDINGS, "NaN or infinity")
+    done = lxsr_here("export", "onnx", "--model", folder, "--output", tmp_path / "output", check=False)
+    refused(done, EMBEDDINGS, "NaN or infinity")
+    assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("embed_dim", 10**12, "embed_dim 1000000000000; expected a whole number of at least 1 and of at most 65,536"),
+        ("embed_dim", 512.0, "embed_dim 512.0; expected a whole number"),
+        ("embed_dim", 65_536, "the options ask for ["),
+        ("vocab_size", 0, "vocab_size 0; expected a whole number of at least 1"),
+        ("vocab_size", 2**27, "the encoder has 134,217,728"),
+        ("padding_idx", 99_999, "padding_idx 99999; expected less than vocab_size"),
+        ("padding_idx", -1, "padding_idx -1"),
+        ("num_layers", 10**9, "num_layers 1000000000; expected a whole number"),
+        ("num_layers", 1000, "the options ask for 1,000 layers"),
+        ("dropout", float("nan"), "dropout nan; expected a number"),
+        ("dropout", 1, "dropout 1; expected a number of at least 0.0 and below 1"),
+        ("width", 3, "unexpected keyword"),
+    ],
+)
+def test_hostile_sizes_are_refused_before_memory_is_taken(folder, name, value, message):
+    change_config(folder, "encoder", name, value=value)
+    with pytest.raises(InputError, match=r"config\.json: |dict\.txt: |model\.safetensors: ") as caught:
+        SentenceEncoder.from_pretrained(folder)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("gated", "no", "gated 'no'; expected true or false"),
+        ("order_coefficients", 10**9, "order_coefficients 1000000000; expected a whole number"),
+        ("order_coefficients", 1000, "has no order"),
+        ("pooling", "max", "pooling 'max'; expected one of mean, mean_max"),
+        ("pooling", ["mean"], "pooling ['mean']; expected one of"),
+        ("num_heads", 3, "num_heads 3; expected a multiple"),
+        ("max_positions", 10**9, "max_positions 1000000000"),
+        ("max_positions", 41, "embed_positions.weight has the sizes [40, 16]; the options ask for [41, 16]"),
+    ],
+)
+def test_hostile_options_of_the_transformer(tmp_path, name, value, message):
+    folder = small_model.write_folder(tmp_path / "model")
+    change_config(folder, "encoder", name, value=value)
+    with pytest.raises(InputError) as caught:
+        SentenceEncoder.from_pretrained(folder, untrained=True)
+    assert message in str(caught.value)
+
+
+VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\ud800"]
+
+
+def places(value: Any, names: tuple = ()) -> Iterator[tuple]:
+    """Where something lies in nested objects and lists."""
+    for name, inner in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        yield (*names, name)
+        yield from places(inner, (*names, name))
+
+
+def changed(value: Any, place: tuple, new: Any) -> Any:
+    """A copy with something else in one place; `...` takes it away."""
+    whole = copy.deepcopy(value)
+    inner = whole
+    for name in place[:-1]:
+        inner = inner[name]
+    if new is ...:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = new
+    return whole
+
+
+@pytest.mark.parametrize(("name", "part"), [("lxsr", None), ("tlaser", "encoder"), ("laser", "encoder")])
+def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, name, part):
+    folder = Path(shutil.copytree(COMPATIBILITY / f"{name}.model", tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    said = []
+    for place in places(config):
+        if part not in (None, place[0]):
+            continue
+        for value in [..., *VALUES]:
+            (folder / "config.json").write_text(json.dumps(changed(config, place, value)))
+            try:
+                encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+                assert encoder.encode(["one dog"]).shape == (1, encoder.embed_dim)
+            except InputError as error:
+                said.append(str(error))
+    assert len(said) > 40
+    assert [message for message in said if str(folder) not in message or len(message) > 500 + len(str(folder))] == []
+
+
+NO_CONFIGS = {
+    "empty": "",
+    "number": "5",
+    "list": "[]",
+    "nothing in it": "{}",
+    "null": "null",
+    "text": '"x"',
+    "deep lists": "[" * 200_000 + "]" * 200_000,
+    "deep objects": '{"a":' * 200_000 + "1" + "}" * 200_000,
+    "long number": "1" * 5000,
+    "NaN": "NaN",
+    "byte order mark": "\ufeff{}",
+}
+
+
+@pytest.mark.parametrize("text", NO_CONFIGS.values(), ids=NO_CONFIGS)
+def test_config_that_is_something_else(folder, text):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(InputError, match=r"config\.json: not the description of a model folder"):
+        SentenceEncoder.from_pretrained(folder)
+
+
+def reverse_dictionary(folder):
+    lines = (folder / "dict.txt").read_text().splitlines(keepends=True)
+    (folder / "dict.txt").write_text("".join(reversed(lines)))
+
+
+def cut_dictionary(folder):
+    lines = (folder / "dict.txt").read_text().splitlines(keepends=True)
+    (folder / "dict.txt").write_text("".join(lines[:-7]))
+
+
+def other_pieces(folder):
+    """Of the same text, but fewer: the dictionary has them all."""
+    other = small_model.write_pieces(folder.parent / "other", 60)
+    shutil.copy(other / "sentencepiece.model", folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (reverse_dictionary, "dict.txt"),
+        (cut_dictionary, "dict.txt"),
+        (other_pieces, "sentencepiece.model"),
+    ],
+)
+def test_text_files_of_another_model(folder, change, name):
+    change(folder)
+    set_hashes(folder)
+    with pytest.raises(InputError, match=f"{name}: another one than that of .*model.safetensors"):
+        SentenceEncoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut_dictionary, r"dict\.txt: \d+ entries; the encoder has"),
+        (other_pieces, r"sentencepiece\.model: lacks \d+ of the \d+ entries of the dictionary, for example"),
+    ],
+)
+def test_text_files_of_another_model_in_an_older_folder(folder, change, message):
+    """The weights do not say what they go with."""
+    change_weights(folder, lambda weights: None, forget=True)
+    assert SentenceEncoder.from_pretrained(folder).embed_dim
+    change(folder)
+    set_hashes(folder)
+    with pytest.raises(InputError, match=message):
+        SentenceEncoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("float16", 1e5), ("bfloat16", 3.4e38), ("float32", float("nan"))])
+def test_numbers_that_a_precision_lacks_are_not_written(tmp_path, dtype, number):
+    data = small_model.write_pieces(tmp_path / "data")
+    network = small_model.network(data)
+    with torch.no_grad():
+        network.embed_tokens.weight[7, 3] = -number
+    files = data / "dict.txt", data / "sentencepiece.model"
+    with pytest.raises(InputError, match=rf"--dtype {dtype}: embed_tokens\.weight has numbers as large as"):
+        save_folder(tmp_path / "model", network, *files, TextOptions(True), {}, dtype)
+    assert list(tmp_path.iterdir()) == [data]
+
+
+def test_an_embedding_that_is_no_number_is_named(tmp_path):
+    """Weights that are numbers, and too large together."""
+    folder = small_model.write_folder(tmp_path / "model", num_layers=0, gated=True)
+    change_weights(folder, lambda weights: weights[EMBEDDINGS].fill_(3e38))
+    with pytest.raises(InputError, match="sentence 2, 'one dog': its embedding in float32 has NaN or infinity"):
+        SentenceEncoder.from_pretrained(folder, "cpu").encode(["", "one dog"])
+
+
+def test_reading_a_folder_does_not_load_the_compiler_of_torch():
+    """It takes seconds, and to draw numbers for tensors without memory torch loads it."""
+    folders = [str(COMPATIBILITY / f"{name}.model") for name in ("lxsr", "best", "laser", "tlaser")]
+    code = f"import sys\nfrom fairseq_lxsr import SentenceEncoder\nfor folder in {folders!r}:\n"
+    code += "    SentenceEncoder.from_pretrained(folder, 'cpu')\nassert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_sentencepiece_model_of_another_program(tmp_path):
+    """Pieces of a dictionary may be letters that the model does not know: fairseq-preprocess takes all it reads."""
+    folder = small_model.write_folder(tmp_path / "model")
+    with open(folder / "dict.txt", "a", encoding="utf-8") as stream:
+        stream.write("字 1\nmadeupword0000 0\n")
+    change_weights(folder, lambda w: w.update({EMBEDDINGS: torch.cat([w[EMBEDDINGS], torch.ones(2, 16)])}), forget=True)
+    change_config(folder, "encoder", "vocab_size", value=len((folder / "dict.txt").read_text().splitlines()) + 5)
+    assert isinstance(
+        SentenceEncoder.from_pretrained(folder).tokenizer._processor, sentencepiece.SentencePieceProcessor
+    )

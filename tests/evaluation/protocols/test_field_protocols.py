@@ -1,0 +1,159 @@
+"""Protocols that the field reports, against the code of LASER and mteb on the same vectors; see golden/README.md."""
+
+import json
+
+import numpy as np
+import pytest
+from golden_vectors import GOLDEN, Vectors
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols import mteb_bitext, sts, xsim_plus_plus
+from fairseq_lxsr.evaluation.protocols.mteb_bitext import weighted_scores
+from fairseq_lxsr.evaluation.protocols.xsim_plus_plus import read_augmented
+
+DATA = json.loads((GOLDEN / "protocols.json").read_text())
+VALUES = DATA["values"]
+SOURCE, TARGET, CHANGED, OTHER = (np.array(DATA[name], np.float32) for name in ("source", "target", "changed", "other"))
+SOURCES = [f"source {row}" for row in range(len(SOURCE))]
+
+
+def encoder() -> Vectors:
+    lines = [*SOURCES, *DATA["lines"], *DATA["errors"]]
+    return Vectors(dict(zip(lines, [*DATA["source"], *DATA["target"], *DATA["changed"]], strict=True)))
+
+
+def augmented(tmp_path) -> xsim_plus_plus.Augmented:
+    (tmp_path / "errors.json").write_text(json.dumps(DATA["errors"]))
+    return read_augmented(tmp_path / "errors.json", language="en")
+
+
+def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
+    texts = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
+    score = xsim_plus_plus.evaluate(*texts, augmented(tmp_path), encoder())
+    expected = VALUES["xsim++"]
+    assert {name: sum(outcomes.hits) for name, outcomes in score.outcomes.items()} == {
+        "error": expected["errors"]
+    } | expected["types"]
+    assert score.values["error"] == pytest.approx(100 * expected["errors"] / expected["of"])
+    assert score.task == "fr->en"
+    assert score.signature.startswith(
+        "xsim++|metric:margin-ratio-k4-of-4|norm:l2|case:mixed|identical:hit|pairs:60|augmented:90|text:"
+    )
+
+
+def test_the_signature_of_xsim_plus_plus_has_the_types_of_errors(tmp_path):
+    texts = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
+    found = augmented(tmp_path)
+    other = xsim_plus_plus.Augmented(found.text, found.made | {"changed 0": ("Other", "target 1")})
+    signatures = {xsim_plus_plus.evaluate(*texts, one, encoder()).signature for one in (found, other)}
+    assert len(signatures) == 2
+
+
+def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
+    (tmp_path / "e.json").write_text(
+        json.dumps({"a 7 dog": {"errtype": "Number", "src": "a dog"}, "no cat": {"errtype": "Entity", "src": "a cat"}})
+    )
+    (tmp_path / "text").write_text("no cat\na 7 dog\nno cat\n")
+    found = read_augmented(tmp_path / "e.json", tmp_path / "text")
+    # the translation, its changed form, another's changed form, the other sentence, an identical sentence
+    target = ["a dog", "a dog", "a dog", "a cat", "a dog"]
+    outcomes = xsim_plus_plus.types_of_errors(np.array([0, 6, 5, 0, 1]), target, found)
+    assert {name: one.hits for name, one in outcomes.items()} == {
+        "error": [0, 1, 1, 1, 0],
+        "Misaligned": [0, 0, 1, 1, 0],
+        "Entity": [0, 0, 0, 0, 0],
+        "Number": [0, 1, 0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"a": 1}',
+        '{"a": {"errtype": "x"}}',
+        '{"a": {"errtype": 1, "src": "b"}}',
+        '{"a": {"errtype": "x|y", "src": "b"}}',
+        '{"a": {"errtype": "x", "src": null}}',
+        json.dumps({str(n): {"errtype": f"t{n}", "src": "b"} for n in range(20)}),
+    ],
+)
+def test_types_of_errors_that_are_none(tmp_path, content):
+    (tmp_path / "e.json").write_text(content)
+    with pytest.raises(InputError, match=r"e\.json: .*expected"):
+        read_augmented(tmp_path / "e.json")
+
+
+def test_bitext_mining_of_mteb():
+    score = mteb_bitext.evaluate(Text(SOURCES, "fr"), Text(DATA["lines"], "en"), encoder())
+    assert {name.lower(): value / 100 for name, value in score.values.items()} == pytest.approx(VALUES["mteb-bitext"])
+    assert {name: outcomes.value for name, outcomes in score.outcomes.items()} == pytest.approx(score.values)
+    assert score.task == "fr->en"
+    assert score.signature.startswith(
+        "mteb-bitext|metric:nn-cosine|average:weighted|case:mixed|identical:error|pairs:60|text:"
+    )
+
+
+def test_a_class_with_two_cases_worked_out_by_hand():
+    # target 1 is wanted by two sources and chosen by three, two of them right; target 0 is never chosen
+    found = weighted_scores(np.array([0, 1, 1, 2]), np.array([1, 1, 1, 2]))
+    values = {name: outcomes.value for name, outcomes in found.items()}
+    assert values == pytest.approx(
+        {"F1": 100 * (0 + 0.8 + 0.8 + 1) / 4, "accuracy": 75, "precision": 100 * (0 + 4 / 3 + 1) / 4, "recall": 75}
+    )
+
+
+def test_a_sentence_that_was_found_and_is_never_wanted():
+    found = weighted_scores(np.array([0, 1]), np.array([0, 7]))
+    assert {name: outcomes.value for name, outcomes in found.items()} == dict.fromkeys(found, 50)
+
+
+def test_correlations_of_mteb():
+    outcomes = sts.correlations(SOURCE, OTHER, np.array(DATA["ratings"]))
+    expected = {"Spearman": VALUES["sts"]["cosine_spearman"], "Pearson": VALUES["sts"]["cosine_pearson"]}
+    assert {name: out.value / 100 for name, out in outcomes.items()} == pytest.approx(expected, abs=1e-6)
+
+
+def test_ties_share_the_mean_of_their_ranks():
+    assert sts.ranks(np.array([3.0, 1, 3, 2, 3])).tolist() == [4, 1, 4, 2, 4]
+    vectors = np.random.default_rng(1).standard_normal((50, 7)).astype(np.float32)
+    assert sts.cosines(vectors, vectors).tolist() == [1] * 50
+
+
+def test_rated_pairs_are_read_by_column(tmp_path):
+    path = tmp_path / "sts.tsv"
+    path.write_text("id\tscore\tone\ttwo\n1\t5\ta\tb\n2\t0.5\tc\td\n3\t2\te\tf\n")
+    rated = sts.read_rated(path, ("en", "de"), (3, 4, 2))
+    assert (rated.first.lines, rated.second.lines) == (("a", "c", "e"), ("b", "d", "f"))
+    assert rated.scores.tolist() == [5, 0.5, 2]
+    assert rated.first.rows.tolist() == [1, 2, 3]
+    assert rated.second.file.endswith("sts.tsv.second")
+    vectors = {"a": [1, 0], "b": [1, 0.1], "c": [1, 0], "d": [0, 1], "e": [1, 0], "f": [1, 1]}
+    score = sts.evaluate(rated, Vectors(vectors))
+    assert (score.task, score.values["Spearman"]) == ("en-de", pytest.approx(100))
+    assert score.signature.startswith("sts|metric:cosine|ties:mean-rank|pairs:3|text:")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\tb\n", "line 1: 2 columns; expected at least 3"),
+        ("a\tb\t1\nc\td\tx\n", "line 2: score 'x'; expected a number in column 3"),
+        ("a\tb\t1\nc\td\tnan\n", "line 2: score 'nan'"),
+        ("a\tb\t1\nc\td\t1e300\n", "line 2: score '1e300'"),
+        ("", "0 rated pairs; expected at least 3"),
+        ("a\tb\t1\n" * 3, "every score is 1; expected different ones"),
+    ],
+)
+def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
+    (tmp_path / "s.tsv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        sts.read_rated(tmp_path / "s.tsv")
+
+
+def test_equal_cosines_have_no_correlation():
+    with pytest.raises(InputError, match="cosines of all 3 pairs are equal"):
+        sts.correlations(np.ones((3, 2)), np.ones((3, 2)), np.array([1.0, 2, 3]))

@@ -1,0 +1,97 @@
+"""Minimal pairs: the rules, ties, and what is reported."""
+
+import numpy as np
+import pytest
+from conftest import lxsr_here, refused
+from golden_vectors import GOLDEN, Vectors
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import evaluate, nearer, negated, renumbered, swapped
+from fairseq_lxsr.evaluation.score import read_scores
+
+
+@pytest.mark.parametrize(
+    ("sentence", "changed"),
+    [
+        ("The dog is in the garden.", "The garden is in the dog."),
+        ("A man sees a cat.", None),  # what follows the first noun could be another noun
+        ("The dog and the cat are here.", None),  # coordination means the same
+        ("The practical needs of the day.", None),  # an adjective is no noun
+        ("The dog of a man.", None),  # other articles would have to move too
+        ("The dog of the dog.", None),
+        ("Dogs bark.", None),
+    ],
+)
+def test_swap(sentence, changed):
+    assert swapped(sentence) == changed
+
+
+def test_negation_and_numbers():
+    assert negated("He has seen it.") == "He has not seen it."
+    assert negated("Has he seen it?") is None
+    assert negated("It is not here.") is None
+    assert negated("Dogs bark.") is None
+    for sentence in ("In 1984 it was 7.", "7 dogs", "42 of 100"):
+        changed = renumbered(sentence)
+        assert changed != sentence
+        assert len(changed) == len(sentence)
+    assert renumbered("12,500 dogs and B52") is None
+
+
+def test_a_tie_counts_half():
+    foreign, english = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[2.0, 0], [0, 1], [3, 3]])
+    changed = np.array([[0.0, 1], [1, 0], [5, 5]])  # farther, nearer, as near
+    assert nearer(foreign, english, changed).hits == [1, 0, 0.5]
+    assert nearer(foreign, english, changed).value == 50
+
+
+def test_accuracy_by_rule():
+    english = ["The dog is in the garden.", "Dogs bark.", "He was 7."]
+    vectors = {
+        "le chien": [1, 0],
+        "chiens": [1, 1],
+        "sept": [0, 1],
+        "The dog is in the garden.": [1, 0.1],
+        "The garden is in the dog.": [1, 0.1],
+        "The dog is not in the garden.": [0.5, 1],
+        "He was 7.": [0.2, 1],
+        "He was not 7.": [0, 1],
+        renumbered("He was 7."): [1, 0],
+    }
+    score, pairs = evaluate(
+        Text(["le chien", "chiens", "sept"], "fr", "s.fr"), Text(english, "en", "s.en"), Vectors(vectors)
+    )
+    assert score.values == {"swap": 50, "negation": 50, "number": 100}
+    assert score.task == "fr->en"
+    assert score.signature.startswith(
+        "minimal-pairs|metric:cosine|norm:l2|ties:half|pairs:1 swap,2 negation,1 number|text:"
+    )
+    assert pairs["negation"].rows == [0, 2]
+
+
+def test_a_rule_without_pairs_has_no_value_and_text_without_any_is_refused():
+    vectors = {"sept": [0, 1], "He was 7.": [0.2, 1], "He was not 7.": [0, 1], renumbered("He was 7."): [1, 0]}
+    score, _ = evaluate(Text(["sept"], "fr"), Text(["He was 7."], "en"), Vectors(vectors))
+    assert score.values.keys() == {"negation", "number"}
+    with pytest.raises(InputError, match=r"s\.en: no sentence that swap, negation, number can change"):
+        evaluate(Text(["chiens"], "fr"), Text(["Dogs bark."], "en", "s.en"), Vectors())
+
+
+def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):
+    (tmp_path / "t.en").write_text("The dog is in the house.\nA cat.\n")
+    (tmp_path / "t.fr").write_text("Le chien est dans la maison.\nUn chat.\n")
+    words = ("eval", "minimal-pairs", "--model", GOLDEN / "compatibility" / "best.model")
+    for pair in ("en-fr", "fr-en"):
+        options = ("--data", tmp_path / "t", "--lang-pairs", pair, "--output", tmp_path / "scores.jsonl")
+        lxsr_here(*words, *options, "--pairs-output", tmp_path / f"{pair}.tsv")
+    first, second = read_scores(tmp_path / "scores.jsonl")
+    assert (first.task, first.signature, first.values) == ("fr->en", second.signature, second.values)
+    written = (tmp_path / "en-fr.tsv").read_text()
+    assert written == (tmp_path / "fr-en.tsv").read_text()
+    assert written.splitlines() == [
+        "swap\tLe chien est dans la maison.\tThe dog is in the house.\tThe house is in the dog.",
+        "negation\tLe chien est dans la maison.\tThe dog is in the house.\tThe dog is not in the house.",
+    ]
+    texts = ("--source", tmp_path / "t.fr", "--target", tmp_path / "t.fr", "--lang-pairs", "fr-de")
+    refused(lxsr_here(*words, *texts, check=False), "--lang-pairs fr-de: no English; the rules need en or eng")

@@ -1,0 +1,137 @@
+"""XSR on a data set small enough to work out by hand; see golden/README.md."""
+
+import json
+
+import numpy as np
+import pytest
+import small_model
+from conftest import lxsr_here
+from golden_vectors import GOLDEN, Vectors
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols import xsr
+from fairseq_lxsr.evaluation.texts import directions, found_at, identities, rank
+from fairseq_lxsr.vectors import csls_neighbours, margin_neighbours, nearest_neighbours
+
+DATA = json.loads((GOLDEN / "xsr.json").read_text())
+
+
+def golden_set() -> xsr.RetrievalSet:
+    return xsr.RetrievalSet(Text(DATA["source"], "en"), Text(DATA["target"], "fr"), len(DATA["source"]), seed=1)
+
+
+def test_golden_values():
+    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]), ["nn"])
+    assert [score.task for score in scores] == ["en->fr", "fr->en"]
+    for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
+        assert score.values == pytest.approx({f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS})
+        signature = "xsr|metric:nn-cosine|norm:l2|case:lower|queries:10|candidates:10|seed:1|text:"
+        assert score.signature.startswith(signature)
+        assert "|model:golden|version:" in score.signature
+
+
+def test_every_metric_scores_both_directions():
+    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]))
+    assert [(score.settings["metric"], score.task) for score in scores] == [
+        (metric, task)
+        for metric in ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
+        for task in ("en->fr", "fr->en")
+    ]
+
+
+def test_metrics_order_as_the_search_of_that_name():
+    """On vectors around a common direction, where neighbourhoods matter, the three orders differ."""
+    rng = np.random.default_rng(0)
+    queries = rng.standard_normal((30, 8)) + 0.7
+    candidates = np.concatenate([queries, queries[:20]]) + rng.standard_normal((50, 8))
+    orders = {metric: rank(queries, candidates, 10, metric) for metric in ("nn", "csls", "margin")}
+    np.testing.assert_array_equal(orders["nn"], nearest_neighbours(queries, candidates, 10)[1])
+    np.testing.assert_array_equal(orders["csls"], csls_neighbours(queries, candidates, 10, 10)[1])
+    np.testing.assert_array_equal(orders["margin"], margin_neighbours(queries, candidates, 4, depth=50)[1][:, :10])
+    assert len({order.tobytes() for order in orders.values()}) == 3
+
+
+def test_precision_counts_the_right_index_or_an_identical_sentence():
+    found = np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]])
+    gold = np.array([0, 1, 2])
+
+    def values(same=None):
+        return [outcomes.value for outcomes in found_at((1, 2, 3), found, gold, same).values()]
+
+    assert values() == pytest.approx([100 / 3, 100 / 3, 200 / 3])
+    same = identities(["a", "b", "b", "c"])  # candidates 1 and 2 are the same sentence
+    assert same.tolist() == [0, 1, 1, 2]
+    assert values(same) == pytest.approx([200 / 3, 100, 100])
+
+
+def test_text_of_the_protocol():
+    pairs = [(f"Sentence {i}", f"Satz {i}") for i in range(12)]
+    messy = [*pairs, ("SENTENCE 3", "ein anderer"), ("neu", "satz 4"), ("", "leer"), ("leer", "  "), ("\u200b", "leer")]
+    chosen = xsr.select(messy)
+    expected = sorted((a.lower(), b.lower()) for a, b in pairs)
+    assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == expected
+    assert [messy[row][0].lower() for row in chosen.source.rows] == list(chosen.source.lines)
+    assert chosen.queries == 12
+    assert (chosen.empty, chosen.repeated) == (3, 2)
+    assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
+    assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
+
+
+def test_the_command_counts_what_is_left_out(tmp_path):
+    small_model.write_folder(tmp_path / "model")
+    for side in ("s", "t"):
+        (tmp_path / side).write_text("".join(f"a dog {i}\n" for i in range(12)) + f"{side}\n" * 3 + "\n")
+    arguments = ("--model", "model", "--source", "s", "--target", "t", "--metric", "nn")
+    done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
+    left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence that stood before are left out"
+    assert left_out in done.stderr.splitlines()
+
+
+def test_limits_of_the_protocol(monkeypatch):
+    monkeypatch.setattr(xsr, "MAX_CANDIDATES", 30)
+    monkeypatch.setattr(xsr, "MAX_QUERIES", 20)
+    chosen = xsr.select((f"a {i}", f"b {i}") for i in range(100))
+    assert (len(chosen.source), len(chosen.target), chosen.queries) == (30, 30, 20)
+
+
+def test_a_language_with_itself_has_two_tasks():
+    """Scores are compared and shown by their tasks."""
+    text = Text(["a"], "en")
+    assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
+
+
+def test_too_little_text_is_refused():
+    with pytest.raises(InputError, match="9 usable sentence pairs"):
+        xsr.select((f"a {i}", f"b {i}") for i in range(9))
+
+
+def test_embeddings_that_are_all_alike_score_by_chance():
+    hits = xsr.precision_at(np.ones((100, 4)), np.ones((100, 4)))
+    assert hits["P@1"].value == 1.0
+    assert hits["P@10"].value == 10.0
+    few = [xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)["P@10"].value for seed in range(50)]
+    assert np.mean(few) == pytest.approx(1, abs=0.35)  # 10 of 1,000, and not 10 of the 100 that are translations
+
+
+@pytest.mark.parametrize(
+    ("queries", "candidates", "metric", "message"),
+    [
+        (20, 9, "nn", "9 candidates; expected at least 10"),
+        (9, 20, "csls", "9 queries and 20 candidates; csls-k10 expects at least 10"),
+        (3, 20, "margin", "3 queries and 20 candidates; margin-ratio-k4-of-100 expects at least 4"),
+        (20, 20, "best", "metric 'best'; expected one of nn, csls, margin"),
+    ],
+)
+def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message):
+    with pytest.raises(InputError, match=message):
+        rank(np.eye(20)[:queries], np.eye(20)[:candidates], 10, metric)
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [([0.0] * 10, "is a zero vector"), ([float("nan")] * 10, "has NaN or infinity")],
+)
+def test_embeddings_without_meaning_are_refused(vector, message):
+    with pytest.raises(InputError, match=f"fr, line 3: the embedding of 't2' {message}"):
+        xsr.evaluate(golden_set(), Vectors(DATA["vectors"] | {"t2": vector}))

@@ -1,0 +1,116 @@
+"""Named test sets: the layouts of the archives, and the names of languages."""
+
+import gzip
+
+import pytest
+import toy
+from conftest import lxsr_here, refused
+from golden_vectors import GOLDEN
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.named_sets import datasets
+from fairseq_lxsr.evaluation.score import read_scores
+
+MODEL = GOLDEN / "compatibility" / "best.model"
+
+
+@pytest.mark.parametrize("name", datasets())
+def test_every_row_of_the_registry(name):
+    found = datasets()[name]
+    assert len(set(found.codes)) == len(found.codes)
+    assert set(found.short.values()) | set(found.files) <= set(found.codes)
+    assert all(len(two) == 2 for two in found.short)
+    assert found.about
+    assert found.licence
+    assert found.url.startswith("https://")
+    for template in filter(None, (found.file, found.error_types, found.augmented)):
+        assert "{code}" in template
+        assert ".." not in template
+    assert found.code("en").startswith("eng")
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "code"),
+    [
+        ("flores200-dev", "fr", "fra_Latn"),
+        ("flores200-devtest", "fra", "fra_Latn"),
+        ("flores200-devtest", "zho_Hant", "zho_Hant"),
+        ("flores200-devtest", "ar", "arb_Arab"),
+        ("flores200-devtest", "lv", "lvs_Latn"),
+        ("ntrex128", "en", "eng"),
+        ("ntrex128", "fra", "fra"),
+        ("ntrex128", "fra_CA", "fra-CA"),
+        ("ntrex128", "zh", "zho-CN"),
+        ("ntrex128", "sr", "srp-Cyrl"),
+    ],
+)
+def test_names_of_languages(name, language, code):
+    assert datasets()[name].code(language) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "message"),
+    [
+        ("flores200-devtest", "xx", "has 0 languages 'xx'; expected for example en"),
+        ("flores200-devtest", "zho", "has 2 languages 'zho'; expected zho_Hans or zho_Hant"),
+        ("ntrex128", "zho", "has 2 languages 'zho'; expected zho_CN or zho_TW"),
+    ],
+)
+def test_languages_that_are_not_there(name, language, message):
+    with pytest.raises(InputError, match=message):
+        datasets()[name].code(language)
+
+
+def test_a_named_test_set_is_in_the_signature(tmp_path):
+    toy.write_dataset(tmp_path, datasets()["flores200-dev"])
+    data = ("--dataset", "flores200-dev", "--data", tmp_path, "--lang-pairs", "en-fr")
+    for protocol in ("xsr", "mteb-bitext"):
+        lxsr_here("eval", protocol, "--model", MODEL, *data, "--output", tmp_path / "scores.jsonl")
+    first, *_, last = read_scores(tmp_path / "scores.jsonl")
+    assert first.signature.startswith("xsr|dataset:flores200-dev|metric:nn-cosine|")
+    assert last.signature.startswith("mteb-bitext|dataset:flores200-dev|metric:nn-cosine|")
+    assert (last.task, last.settings["pairs"]) == ("en->fr", 997)
+
+
+def test_the_english_of_ntrex_is_the_source(tmp_path):
+    found = datasets()["ntrex128"]
+    toy.write_dataset(tmp_path, found, ("en", "de"))
+    assert found.path(str(tmp_path), "en").name == "newstest2019-src.eng.txt"
+    assert found.path(str(tmp_path), "de").name == "newstest2019-ref.deu.txt"
+    with pytest.raises(InputError, match="ntrex128 has no changed sentences"):
+        found.changed(str(tmp_path), "en")
+
+
+def test_what_is_missing_is_one_line(tmp_path):
+    data = ("eval", "xsim", "--model", MODEL, "--dataset", "flores200-devtest")
+    files = "expected in --data the folder that flores200-devtest unpacks to"
+    refused(lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False), "eng_Latn.devtest: no", files)
+    refused(lxsr_here(*data, "--lang-pairs", "en-fr", check=False), "expected --data FOLDER and --lang-pairs")
+    refused(lxsr_here(*data, "--source", "a", "--target", "b", check=False), "and no --source or --target")
+    (tmp_path / "devtest").mkdir()
+    (tmp_path / "devtest" / "eng_Latn.devtest").write_text("one line\n")
+    done = lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False)
+    refused(done, "1 lines; flores200-devtest has 1,012 sentences")
+
+
+def test_changed_sentences_are_found_beside_flores(tmp_path):
+    toy.write_dataset(tmp_path, datasets()["flores200-devtest"])
+    data = ("eval", "xsim++", "--model", MODEL, "--data", tmp_path, "--lang-pairs", "fr-en")
+    folder = tmp_path / "devtest_augmented"
+    known = ("--dataset", "flores200-devtest")
+    refused(lxsr_here(*data, *known, check=False), "eng_Latn_errtype.devtest.json: no such file")
+    refused(lxsr_here(*data[:4], "--source", "a", "--target", "b", check=False), "no --error-types")
+    folder.mkdir()
+    original = toy.sentences(1012)[0][0]
+    (folder / "eng_Latn_errtype.devtest.json").write_text(
+        f'{{"two dogs": {{"errtype": "Number", "src": "{original}"}}}}'
+    )
+    (folder / "eng_Latn_augmented.devtest").write_text("two dogs\ntwo dogs\n")
+    done = lxsr_here(*data, *known, "--output", tmp_path / "scores.jsonl")
+    (score,) = read_scores(tmp_path / "scores.jsonl")
+    assert (score.task, score.settings["augmented"]) == ("fr->en", 2)
+    assert "xsim++|dataset:flores200-devtest|metric:margin-ratio-k4-of-4|" in done.stdout
+    for path in [path for path in tmp_path.glob("devtest*/*") if path.is_file()]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert lxsr_here(*data, *known).stdout == done.stdout

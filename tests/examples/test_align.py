@@ -1,0 +1,294 @@
+"""examples/align: the way through vecalign and Bertalign, by stand-ins of both, and the scores of document pairs."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_model
+import toy
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.export import export_sentence_transformers
+from fairseq_lxsr.vectors import normalise_rows
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "examples" / "align"
+MEASURE = """
+from ast import literal_eval
+
+def read_alignments(path):
+    return [tuple(map(literal_eval, line.split(":")[:2])) for line in open(path)]
+
+def score_multiple(gold, found):
+    return [left == right for left, right in zip(gold, found)]
+
+log_final_scores = print
+"""
+NEAREST = """
+def align(source, target):
+    return [([i], [int(j)]) for i, j in enumerate((source @ target.T).argmax(1))]
+"""
+VECALIGN = {  # what the modules of vecalign read and write, and the checks of its read_in_embeddings
+    "__init__.py": NEAREST,
+    "overlap.py": """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-n", type=int)
+parser.add_argument("-i", nargs="+")
+parser.add_argument("-o")
+args = parser.parse_args()
+found = {"PAD"}
+for path in args.i:
+    lines = [line.strip() or "BLANK_LINE" for line in open(path, encoding="utf-8")]
+    found |= {" ".join(lines[i : i + n])[:10000] for n in range(1, args.n + 1) for i in range(len(lines) - n + 1)}
+with open(args.o, "w", encoding="utf-8") as file:
+    file.writelines(line + "\\n" for line in sorted(found))
+""",
+    "vecalign.py": """
+import argparse
+import numpy as np
+from . import align
+parser = argparse.ArgumentParser()
+parser.add_argument("-a", type=int)
+for name in ("-s", "-t"):
+    parser.add_argument(name)
+for name in ("--src_embed", "--tgt_embed"):
+    parser.add_argument(name, nargs=2)
+args = parser.parse_args()
+
+def read(document, text, vectors):
+    lines = [line.strip() for line in open(text, encoding="utf-8")]
+    assert len(set(lines)) == len(lines)
+    numbers = np.fromfile(vectors, np.float32)
+    assert numbers.size % len(lines) == 0
+    rows = numbers.reshape(len(lines), -1)
+    sentences = [line.strip() or "BLANK_LINE" for line in open(document, encoding="utf-8")]
+    assert " ".join(sentences[: args.a])[:10000] in lines
+    found = rows[[lines.index(sentence) for sentence in sentences]]
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+for left, right in align(read(args.s, *args.src_embed), read(args.t, *args.tgt_embed)):
+    print(f"{left}:{right}:0.500000")
+""",
+    "dp_utils.py": MEASURE,
+    "score.py": MEASURE,
+}
+BERTALIGN = {  # as its modules import each other
+    "__init__.py": NEAREST
+    + """
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer("LaBSE")
+""",
+    "aligner.py": """
+import numpy as np
+from googletrans import Translator
+from sentence_splitter import SentenceSplitter
+from bertalign import align, model
+
+def detect_lang(text):
+    raise ConnectionError(text)
+
+class Bertalign:
+    def __init__(self, source, target, max_align, is_split):
+        assert is_split and max_align == 5
+        assert detect_lang(source)
+        self.sides = [model.encode(text.splitlines()) for text in (source, target)]
+        assert all(np.allclose(np.linalg.norm(side, axis=1), 1, atol=1e-5) for side in self.sides)
+
+    def align_sents(self):
+        self.result = align(*self.sides)
+""",
+    "eval.py": MEASURE,
+}
+
+
+def module(name: str):
+    spec = importlib.util.spec_from_file_location(f"align_{name}", FOLDER / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """Write a stand-in of a tool where Python, also a new one, finds it."""
+
+    def install(name: str, files: dict[str, str]) -> None:
+        folder = tmp_path / "packages" / name
+        folder.mkdir(parents=True)
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        monkeypatch.syspath_prepend(folder.parent)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder.parent), str(ROOT)]))
+
+    before = set(sys.modules)
+    yield install
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("vecalign", "bertalign", "googletrans", "sentence_splitter"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def documents(tmp_path) -> dict[str, list[str]]:
+    """Two documents, and the same sentences in reverse; a line is blank, and one has an odd line separator in it."""
+    english = [source for source, _ in toy.sentences(9)]
+    texts = {"a.en": english[:5], "b.en": [english[5], "", *english[6:8], f"{english[8]}\u2028Yes."]}
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (tmp_path / name.replace("en", "back")).write_text(
+            "".join(f"{line}\n" for line in lines[::-1]), encoding="utf-8"
+        )
+    (tmp_path / "gold").write_text("[0]:[4]\n")
+    return texts
+
+
+def align(monkeypatch, folder: Path, tool: str) -> list[list[str]]:
+    model = small_model.write_folder(folder / "model", gated=True, num_layers=0)
+    if tool == "bertalign":
+        export_sentence_transformers(SentenceEncoder.from_pretrained(model), model := folder / "st")
+    paths = {side: [str(folder / f"{name}.{side}") for name in "ab"] for side in ("en", "back")}
+    words = [tool, "--model", model, "--source", *paths["en"], "--target", *paths["back"], "--output", folder / "found"]
+    monkeypatch.setattr(sys, "argv", ["align.py", *map(str, words), "--gold", *[str(folder / "gold")] * 2])
+    module("align").main()
+    return [(folder / "found" / f"{name}.en.align").read_text().splitlines() for name in "ab"]
+
+
+def test_vecalign_reads_our_embeddings(tool, documents, tmp_path, monkeypatch, capsys):
+    tool("vecalign", VECALIGN)
+    first, second = align(monkeypatch, tmp_path, "vecalign")
+    assert first == [f"[{row}]:[{4 - row}]:0.500000" for row in range(5)]
+    assert second == [f"[{row}]:[{4 - row}]:0.500000" for row in range(5)]
+    assert capsys.readouterr().out.splitlines()[-1] == "[False, False]"
+
+
+def test_bertalign_gets_our_model_and_asks_no_server(tool, documents, tmp_path, monkeypatch):
+    tool("bertalign", BERTALIGN)
+    first, second = align(monkeypatch, tmp_path, "bertalign")
+    assert first == [f"[{row}]:[{4 - row}]" for row in range(5)]
+    assert second == [f"[{row}]:[{4 - row}]" for row in (0, 2, 3, 4)]  # by line numbers of the file
+
+
+def test_what_is_missing_is_told(monkeypatch, capsys):
+    loaded = module("align")
+    for tool, found, texts, message in (
+        ("vecalign", None, "--source a b --target c", "vecalign is not installed"),
+        ("vecalign", "vecalign", "--source a b --target c", "different numbers of files"),
+        ("vecalign", "vecalign", "--source x/a y/a --target b c", "two of --source have the same file name"),
+        ("bertalign", "bertalign", "--source a b --target c", "m has no modules.json"),
+    ):
+        monkeypatch.setattr(sys, "argv", f"align.py {tool} --model m {texts} --output found".split())
+        monkeypatch.setattr(loaded, "find_spec", lambda name, found=found: found)
+        with pytest.raises(SystemExit):
+            loaded.main()
+        assert message in capsys.readouterr().err
+
+
+def test_scores_of_document_pairs_by_hand():
+    pairs = module("document_pairs")
+    source = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+    target = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
+    # cosines: 1 .8 0 / 0 .6 1 / .6 .96 .8; documents of two and one sentence, of one and two
+    found = pairs.bimax(source, target, [2, 1], [1, 2])
+    expected = [[((1 + 0) / 2 + 1) / 2, ((0.8 + 1) / 2 + (0.8 + 1) / 2) / 2], [0.6, (0.96 + (0.96 + 0.8) / 2) / 2]]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_mean_margin_counts_each_mined_pair_once():
+    pairs = module("document_pairs")
+    vectors = normalise_rows(np.random.default_rng(1).standard_normal((12, 8)).astype(np.float32))
+    found = pairs.mean_margin(vectors, vectors, [5, 4, 3], [5, 7])
+    mined = pairs.mine(vectors, vectors)
+    assert (mined.source == mined.target).all()
+    assert len(mined) == 12
+    margins = mined.scores[np.argsort(mined.source)]
+    np.testing.assert_allclose(found[0], [margins[:5].mean(), 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        found[1:, 1] * [4 + 7, 3 + 7], [2 * margins[5:9].sum(), 2 * margins[9:].sum()], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("score", ["bimax", "margin", "mean"])
+def test_shuffled_documents_find_themselves(score, tmp_path, monkeypatch, capsys):
+    folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=0)
+    lines = [source for source, _ in toy.sentences(60)]
+    texts = ["\n".join(lines[start : start + 3]) for start in range(0, 60, 3)]
+    order = np.random.default_rng(1).permutation(20)
+    for name, some in (("a", texts), ("b", [texts[row] for row in order])):
+        (tmp_path / name).write_text("\n\n\n".join(some) + "\n")
+    words = f"x --model {folder} --source {tmp_path}/a --target {tmp_path}/b --score {score}"
+    monkeypatch.setattr(sys, "argv", words.split())
+    module("document_pairs").main()
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert sorted(int(source) for _, source, _ in rows) == list(range(1, 21))
+    assert all(order[int(target) - 1] + 1 == int(source) for _, source, target in rows)
+    monkeypatch.setattr(sys, "argv", [*words.replace(f"{tmp_path}/b", f"{tmp_path}/a").split(), "--aligned"])
+    module("document_pairs").main()
+    assert capsys.readouterr().out == f"{score}: source to target 100.0%, target to source 100.0%, one to one 100.0%\n"
+
+
+def test_small_documents_keep_aligned_groups_together(tmp_path, monkeypatch, capsys):
+    for name, text in (
+        ("a", "0\n1\n2\n3\n4\n"),
+        ("b", "A\nB\nC\nD\n"),
+        ("g", "[0, 1]:[0]\n[2]:[]\n[3]:[1, 2]\n[4]:[3]\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    words = "x --source a a --target b b --gold g g --groups 2 --output small"
+    monkeypatch.setattr(sys, "argv", words.split())
+    module("make_documents").main()
+    assert Path("small.source").read_text() == "0\n1\n3\n\n0\n1\n3\n"
+    assert Path("small.target").read_text() == "A\nB\nC\n\nA\nB\nC\n"
+    assert capsys.readouterr().out == "small.source, small.target: 2 documents\n"
+
+
+def make_documents(monkeypatch, folder: Path, gold: str, groups: int = 1) -> None:
+    for name, text in (("a", "0\n\n2\n3\n"), ("b", "A\nB\n \n"), ("g", gold)):
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder)
+    words = f"x --source a --target b --gold g --groups {groups} --output small"
+    monkeypatch.setattr(sys, "argv", words.split())
+    module("make_documents").main()
+
+
+def test_empty_lines_end_no_document(tmp_path, monkeypatch):
+    make_documents(monkeypatch, tmp_path, "[0, 1, 2]:[0]\n[1]:[1]\n[3]:[1, 2]\n[3]:[2]\n")
+    assert Path("small.source").read_text() == "0\n2\n\n3\n"
+    assert Path("small.target").read_text() == "A\n\nB\n"
+
+
+@pytest.mark.parametrize("line", ["0:[0]", "[0]", "[0]:[3]", "[-1]:[0]", "", "[0:[0]"])
+def test_rows_that_are_not_of_the_text_are_refused(line, tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        make_documents(monkeypatch, tmp_path, f"[0]:[0]\n{line}\n")
+    assert ended.value.code == 2
+    message = f"make_documents.py: error: g, line 2: {line!r}; expected rows of 4 and 3 lines, as [0, 1]:[0]\n"
+    assert capsys.readouterr().err == message
+
+
+def test_documents_of_no_groups_are_refused(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        make_documents(monkeypatch, tmp_path, "[0]:[0]\n", groups=0)
+    assert "--groups 0; expected 1 or more" in capsys.readouterr().err
+
+
+def test_a_missing_model_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a").write_text("a line\n")
+    monkeypatch.setattr(sys, "argv", f"x --model {tmp_path}/m --source {tmp_path}/a --target {tmp_path}/a".split())
+    with pytest.raises(SystemExit) as ended:
+        module("document_pairs").main()
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_documents_without_text_are_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a").write_text("\n\n")
+    folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=0)
+    assert SentenceEncoder.from_pretrained(folder)
+    monkeypatch.setattr(sys, "argv", f"x --model {folder} --source {tmp_path}/a --target {tmp_path}/a".split())
+    with pytest.raises(SystemExit):
+        module("document_pairs").main()
+    assert "no text" in capsys.readouterr().err

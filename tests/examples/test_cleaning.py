@@ -1,0 +1,119 @@
+"""examples/cleaning: the dirty corpus, the count of what a filter keeps, and the class for OpusFilter."""
+
+import importlib.util
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_model
+import toy
+
+from fairseq_lxsr import SentenceEncoder
+
+FOLDER = Path(__file__).parent.parent.parent / "examples" / "cleaning"
+
+
+def module(name: str):
+    spec = importlib.util.spec_from_file_location(f"cleaning_{name}", FOLDER / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture
+def dirty(tmp_path, monkeypatch):
+    for side in ("en", "fr", "de"):
+        (tmp_path / side).write_text("".join(f"{side} {n} a b\n" for n in range(400)))
+    words = "make_dirty --source en --target fr --other de --output dirty --rate 0.15"
+    monkeypatch.setattr(sys, "argv", words.split())
+    monkeypatch.chdir(tmp_path)
+    module("make_dirty").main()
+    rows = [line.split("\t") for line in (tmp_path / "dirty.tsv").read_text().splitlines()]
+    return rows, (tmp_path / "dirty.labels").read_text().splitlines()
+
+
+def test_faults_are_what_their_label_says(dirty):
+    for number, ((source, target), label) in enumerate(zip(*dirty, strict=True)):
+        assert source == f"en {number} a b"
+        expected = {
+            "true": f"fr {number} a b",
+            "shifted": f"fr {(number + 1) % 400} a b",
+            "truncated": f"fr {number}",
+            "wrong_language": f"de {number} a b",
+            "untranslated": source,
+        }
+        assert target == expected[label]
+    counts = {label: dirty[1].count(label) for label in expected}
+    assert all(35 < count < 85 for label, count in counts.items() if label != "true"), counts
+
+
+def test_precision_and_recall(dirty, monkeypatch, capsys):
+    rows, labels = dirty
+    kept = [row for row, label in zip(rows, labels, strict=True) if label in ("true", "shifted")][1:]
+    Path("kept.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in kept))
+    monkeypatch.setattr(sys, "argv", ["measure", "--dirty", "dirty", "kept.tsv"])
+    module("measure").main()
+    true = labels.count("true")
+    first = int(labels[0] == "true")  # the pair that was left out
+    cells = capsys.readouterr().out.splitlines()[2].split(" | ")
+    assert cells[2] == f"{100 * (true - first) / len(kept):.1f}"
+    assert cells[3] == f"{100 * (true - first) / true:.1f}"
+
+
+def refused(monkeypatch, capsys, name: str, words: str) -> str:
+    """Returns: the one line of an example that ends with status 2."""
+    monkeypatch.setattr(sys, "argv", [name, *words.split()])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        module(name).main()
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_pairs_in_another_order_are_refused(dirty, monkeypatch, capsys):
+    lines = Path("dirty.tsv").read_text().splitlines(keepends=True)
+    Path("kept.tsv").write_text("".join(lines[1::-1]))
+    line = refused(monkeypatch, capsys, "measure", "--dirty dirty kept.tsv")
+    assert line.startswith("measure.py: error: kept.tsv, line 2: 'en 0 a b")
+    Path("dirty.labels").write_text("true\n")
+    assert "dirty.tsv has 400 lines and dirty.labels has 1" in refused(
+        monkeypatch, capsys, "measure", "--dirty dirty kept.tsv"
+    )
+
+
+@pytest.mark.parametrize("rate", ["0.25", "-0.1", "nan"])
+def test_rates_that_leave_no_true_pair_are_refused(rate, dirty, monkeypatch, capsys):
+    words = f"--source en --target fr --other de --output dirty --rate {rate}"
+    assert f"--rate {rate}; expected from 0 to less than 0.25" in refused(monkeypatch, capsys, "make_dirty", words)
+    words = "--source no --target fr --other de --output dirty"
+    assert "make_dirty.py: error: no: " in refused(monkeypatch, capsys, "make_dirty", words)
+
+
+def test_filter_of_opuscleaner_runs_a_command_of_ours():
+    filters = json.loads((FOLDER / "filters" / "lxsr.json").read_text())
+    pipeline = json.loads((FOLDER / "opuscleaner.filters.json").read_text())
+    assert filters["command"].endswith('lxsr score --model "$MODEL"')
+    assert pipeline["filters"][0]["parameters"].keys() == filters["parameters"].keys()
+
+
+def test_filter_of_opusfilter(tmp_path, monkeypatch):
+    """With a base class that has what OpusFilter's has; the README says how it was tried with OpusFilter itself."""
+    if importlib.util.find_spec("opusfilter") is None:
+        base = type("FilterABC", (), {"__init__": lambda self, name=None, workdir="", **options: None})
+        monkeypatch.setitem(sys.modules, "opusfilter", types.SimpleNamespace(FilterABC=base, CLEAN_HIGH="clean_high"))
+    kind = module("lxsr_opusfilter")
+    monkeypatch.setattr(kind, "CHUNK", 7)
+    folder = small_model.write_folder(tmp_path / "model")
+    pairs = list(toy.sentences(20))
+    source, target = (SentenceEncoder.from_pretrained(folder).encode(side) for side in zip(*pairs, strict=True))
+    cosines = (source * target).sum(1) / np.linalg.norm(source, axis=1) / np.linalg.norm(target, axis=1)
+    threshold = float(np.median(cosines)) + 1e-4
+    filters = kind.LxsrFilter(model=str(folder), threshold=threshold, workdir="")
+    np.testing.assert_allclose(list(filters.score(pairs)), cosines, atol=1e-5)
+    kept = [pair for pair, cosine in zip(pairs, cosines, strict=True) if cosine >= threshold]
+    assert list(filters.filter(iter(pairs))) == kept
+    assert len(kept) + len(list(filters.filterfalse(iter(pairs)))) == 20

@@ -1,0 +1,177 @@
+"""The card of a model folder: written at export, with scores when there are some, never with another model's."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import small_model
+from conftest import lxsr, lxsr_here, refused
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.export.folder import how_trained
+
+
+@pytest.fixture
+def folder(tmp_path, toy_checkpoint):
+    lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", tmp_path / "model")
+    return tmp_path / "model"
+
+
+def score_of(model):
+    return Score("xsr", "en->fr", {"P@1": 91.25}, {"metric": "nn", "queries": 20, "model": model})
+
+
+def test_export_writes_what_is_known(folder):
+    card = (folder / "README.md").read_text()
+    pairs = json.loads((folder / "config.json").read_text())["training"]["pairs"]
+    assert set(pairs) == {"en-fr"}
+    assert f"| text | en-fr: {pairs['en-fr']:,} pairs |" in card
+    assert 'language: ["en", "fr"]' in card
+    assert "| objective | ugt |" in card
+    assert "| align similarity | inner |" in card
+    assert "distill" not in card
+    assert "sentences/s" in card
+    assert SentenceEncoder.from_pretrained(folder).fingerprint in card
+    assert "None yet" in card
+
+
+@pytest.mark.parametrize(
+    ("sizes", "training", "rows"),
+    [
+        ({"num_layers": 2}, {"seed": 0}, ["| layers | 2 |", "| seed | 0 |"]),
+        ({"num_layers": 2, "gated": True}, {}, ["| layers | 2, gated |"]),
+        ({"num_layers": 0, "gated": True}, {"updates": 7}, ["| layers | none |", "| updates | 7 |"]),
+        (
+            {"num_layers": 2},
+            {"finetuned": True},
+            ["| went on from | another checkpoint, not counted above |"],
+        ),
+    ],
+)
+def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, rows):
+    folder = small_model.write_folder(tmp_path / "model", **sizes)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"training": training}))
+    lxsr_here("export", "card", "--model", folder)
+    card = (folder / "README.md").read_text()
+    assert all(f"\n{row}\n" in card for row in rows), card
+    assert ("went on from" in card) == ("finetuned" in training)
+
+
+def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work):
+    shards = [toy_work / "data-bin", tmp_path / "second"]
+    shards[1].mkdir()
+    for language in ("en", "fr"):
+        source, target = (shard / f"train.en-fr.{language}.idx" for shard in shards)
+        target.write_bytes(source.read_bytes())
+        (shards[1] / f"train.en-de.{language}.idx").write_bytes(b"another kind of index, longer than 26 bytes")
+    state = {
+        "cfg": {
+            "task": {"lang_pairs": "fr-en"},
+            "criterion": {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0},
+            "common": {"seed": 1},
+        },
+        "optimizer_history": [{"num_updates": 7}],
+    }
+    one, both = (how_trained(state, part)["pairs"] for part in (shards[:1], shards))
+    assert one["en-fr"] > 500
+    assert both == {"en-fr": 2 * one["en-fr"]}
+    state["cfg"]["task"]["lang_pairs"] = None
+    assert how_trained(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
+
+
+SOURCE = {
+    "name": "acts",
+    "about": "laws | rules",
+    "url": "https://example.org",
+    "licence": "CC BY 4.0",
+    "attribution": "a\nministry",
+    "pairs": {"en-fr": 12345},
+}
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory):
+    return small_model.write_folder(tmp_path_factory.mktemp("bag") / "model", num_layers=0)
+
+
+def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps({"note": "All of it.", "sources": [SOURCE | {"tag": "more"}]}))
+    lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json")
+    row = "| acts: laws \\| rules, https://example.org | CC BY 4.0 | a ministry | en-fr 12,345 |"
+    assert (
+        f"## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n{row}\n"
+        in (bag / "README.md").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "list, not an object"),
+        ("{", "JSONDecodeError"),
+        ('{"sources": []}', "KeyError('note')"),
+        ('{"note": "x", "sources": []}', "the sources are no list"),
+        ('{"note": "x", "sources": [5]}', "source 1: 5; expected an object with name, about, url, licence"),
+        ('{"note": "x", "sources": [{"name": "x"}]}', "source 1: {'name': 'x'}; expected an object with name"),
+        (json.dumps({"note": "x", "sources": [SOURCE, SOURCE | {"licence": None}]}), "source 2: licence None"),
+        (json.dumps({"note": "x", "sources": [SOURCE | {"pairs": {"en-fr": "1"}}]}), "source 1: pairs {'en-fr'"),
+    ],
+)
+def test_a_table_of_sources_that_is_none_is_refused(bag, tmp_path, content, message):
+    (tmp_path / "s.json").write_text(content)
+    before = (bag / "README.md").read_bytes() if (bag / "README.md").exists() else None
+    refused(
+        lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json", check=False),
+        tmp_path / "s.json",
+        message,
+    )
+    assert before == ((bag / "README.md").read_bytes() if (bag / "README.md").exists() else None)
+
+
+def test_scores_come_with_their_signatures(tmp_path, folder):
+    score = score_of(SentenceEncoder.from_pretrained(folder).fingerprint)
+    append_scores(tmp_path / "scores.jsonl", [score])
+    lxsr("export", "card", "--model", folder, "--scores", tmp_path / "scores.jsonl")
+    card = (folder / "README.md").read_text()
+    assert "| xsr en->fr | P@1 91.2 |" in card
+    assert score.signature in card
+    assert "None yet" not in card
+    assert SentenceEncoder.from_pretrained(folder).encode(["A dog."]).shape[0] == 1
+
+
+def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
+    fingerprint = SentenceEncoder.from_pretrained(bag).fingerprint
+    scores = [
+        Score("xsr", task, {"P@1": value}, {"metric": metric, "queries": 20, "model": fingerprint})
+        for task, metric, value in (
+            ("en->fr", "nn-cosine", 91.0),
+            ("en->fr", "csls-k10", 92.0),
+            ("en->fr", "csls-k10", 93.0),  # measured again
+            ("en->de", "nn-cosine", 94.0),
+        )
+    ]
+    append_scores(tmp_path / "scores.jsonl", scores)
+    lxsr_here("export", "card", "--model", bag, "--scores", tmp_path / "scores.jsonl")
+    rows = [line for line in (bag / "README.md").read_text().splitlines() if line.startswith("| xsr")]
+    assert rows == [
+        "| xsr en->fr, nn-cosine | P@1 91.0 |",
+        "| xsr en->fr, csls-k10 | P@1 93.0 |",
+        "| xsr en->de | P@1 94.0 |",
+    ]
+
+
+def test_a_threshold_is_not_percent(bag, tmp_path):
+    score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
+    append_scores(tmp_path / "scores.jsonl", [replace(score, values={"F1": 78.8, "threshold": 1.07234})])
+    lxsr_here("export", "card", "--model", bag, "--scores", tmp_path / "scores.jsonl")
+    assert "| xsr en->fr | F1 78.8, threshold 1.0723 (not percent) |" in (bag / "README.md").read_text()
+
+
+def test_scores_of_another_model_are_refused(tmp_path, folder):
+    append_scores(tmp_path / "scores.jsonl", [score_of("0123456789ab")])
+    before = (folder / "README.md").read_text()
+    done = lxsr("export", "card", "--model", folder, "--scores", tmp_path / "scores.jsonl", check=False)
+    refused(done, "0123456789ab", "evaluate this model")
+    assert (folder / "README.md").read_text() == before

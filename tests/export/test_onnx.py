@@ -1,0 +1,121 @@
+"""The ONNX folder, run by ONNX Runtime and the library tokenizers with no code of ours."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import toy
+from conftest import lxsr_here as lxsr
+from conftest import refused
+from random_model import write_model
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export import export_onnx
+from fairseq_lxsr.export import onnx as onnx_folder
+
+pytest.importorskip("onnxruntime")
+SENTENCES = [side for pair in toy.sentences(60, seed=9) for side in pair] + [
+    "the dog " * 150,
+    "Ünknown ☃ piece",
+    "X",
+    "",
+]
+WITHOUT_US = """
+import sys
+sys.modules["fairseq_lxsr"] = None
+sys.modules["torch"] = None
+import numpy as np, onnxruntime, tokenizers
+tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1] + "/tokenizer.json")
+session = onnxruntime.InferenceSession(sys.argv[1] + "/onnx/model.onnx")
+rows = []
+lines = open(sys.argv[3], encoding="utf-8").read().split("\\n")
+for start in range(0, len(lines), 7):  # batches of different sizes and lengths
+    ids = np.array([e.ids for e in tokenizer.encode_batch(lines[start : start + 7])], dtype=np.int64)
+    rows.append(session.run(["sentence_embedding"], {"input_ids": ids})[0])
+np.save(sys.argv[2], np.concatenate(rows))
+"""
+
+
+def run_without_us(folder, tmp_path) -> np.ndarray:
+    (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
+    command = [sys.executable, "-c", WITHOUT_US, folder, tmp_path / "out.npy", tmp_path / "text"]
+    subprocess.run(list(map(str, command)), check=True, cwd=tmp_path, env=os.environ, timeout=120)
+    return np.load(tmp_path / "out.npy")
+
+
+def test_the_same_vectors_without_our_code(toy_model, tmp_path):
+    done = lxsr("export", "onnx", "--model", toy_model, "--output", tmp_path / "onnx")
+    assert "its vectors differ by at most" in done.stdout
+    expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
+    np.testing.assert_allclose(run_without_us(tmp_path / "onnx", tmp_path), expected, atol=1e-5)
+
+
+def test_nothing_but_empty_sentences_and_the_longest(toy_model, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    export_onnx(encoder, tmp_path / "onnx")
+    assert not onnx_folder.run_folder(tmp_path / "onnx", ["", " "]).any()
+    longest = ["the dog " * 1000]
+    np.testing.assert_allclose(onnx_folder.run_folder(tmp_path / "onnx", longest), encoder.encode(longest), atol=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 0.5])
+def test_epsilon_of_the_model(epsilon, tmp_path):
+    """A folder whose vectors differ is not written."""
+    folder = write_model(tmp_path / "random", layer_norm_eps=epsilon)
+    assert export_onnx(SentenceEncoder.from_pretrained(folder, "cpu"), tmp_path / "onnx") < 1e-5
+
+
+def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(toy_model, folder)
+    done = lxsr("export", "onnx", "--model", folder, "--output", folder, check=False)
+    refused(done, folder, "which is read")
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    other = tmp_path / "other"
+    shutil.copytree(toy_model, other)
+    with pytest.raises(InputError, match=r"other: exists and has no onnx/model\.onnx"):
+        export_onnx(encoder, other)
+
+
+def test_a_folder_of_another_program_is_not_replaced(tmp_path):
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", gated=True, num_layers=0), "cpu")
+    for _ in range(2):  # our own is
+        export_onnx(encoder, tmp_path / "onnx")
+    (tmp_path / "onnx" / "config.json").write_text('{"model_type": "bert", "transformers.js_config": {}}')
+    with pytest.raises(InputError, match=r"its config\.json is not of this command"):
+        export_onnx(encoder, tmp_path / "onnx")
+
+
+def test_int8_and_normalised(toy_model, tmp_path):
+    options = ("--int8", "--normalize", "--output", tmp_path / "onnx")
+    done = lxsr("export", "onnx", "--model", toy_model, *options)
+    assert "least cosine 0.9" in done.stdout or "least cosine 1.0" in done.stdout
+    found = run_without_us(tmp_path / "onnx", tmp_path)
+    expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES, normalize=True)
+    assert (found * expected).sum(axis=1)[:-1].min() > 0.98
+    assert (found != expected).any()
+    np.testing.assert_allclose(np.linalg.norm(found[:-1], axis=1), 1, atol=1e-5)
+    assert not found[-1].any()  # the empty one
+
+
+def test_vectors_that_differ_are_not_exported(toy_model, tmp_path, monkeypatch):
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    real = onnx_folder.run_folder
+    monkeypatch.setattr(onnx_folder, "run_folder", lambda *arguments: real(*arguments) + 0.01)
+    with pytest.raises(InputError, match=r"gives another embedding for .*difference"):
+        export_onnx(encoder, tmp_path / "onnx")
+    monkeypatch.setattr(onnx_folder, "run_folder", lambda *arguments: real(*arguments)[:, ::-1])
+    with pytest.raises(InputError, match=r"gives another embedding for .*cosine.*to int8"):
+        export_onnx(encoder, tmp_path / "onnx", int8=True)
+    assert not (tmp_path / "onnx").exists()
+
+
+def test_a_missing_library_is_named(toy_model, tmp_path, monkeypatch):
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs onnx, .*: pip install 'fairseq-lxsr\[onnx\]'"):
+        export_onnx(encoder, tmp_path / "onnx")

@@ -1,0 +1,155 @@
+"""The page of `lxsr export web` in a real browser: the same pieces and the same nearest sentences as in Python."""
+
+import shutil
+
+import numpy as np
+import pytest
+import toy
+from conftest import lxsr_here, refused
+from random_model import write_model
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.folder import to_int8
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE
+from fairseq_lxsr.export.web_page import letters_of
+from fairseq_lxsr.text.tokenizer import normalise
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
+CORPUS = list(dict.fromkeys(side for pair in toy.sentences(60, seed=3) for side in pair))
+QUERIES = [
+    *CORPUS[:8],
+    *SAMPLE,
+    "",
+    " ",
+    "e\u0301te\u0301 \uff21\uff22 \uff5e \u200b x",
+    "</script><b>",
+    "ΑΣ \u03c3 ς ﬁ ½ … a▁b",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not BROWSER:
+        pytest.skip("no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def export(folder, model):
+    corpus = folder / "corpus"
+    corpus.write_text("\n".join(["", *CORPUS, "<b>bold</b> & </script>"]) + "\n", encoding="utf-8")
+    return lxsr_here(
+        *("export", "web", "--model", model, "--input", corpus, "--output", folder / "web"),
+        *("--title", "<i>Search</i>", "--example", CORPUS[0]),
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("pieces", ["bpe", "unigram"])
+@pytest.mark.parametrize("order", [0, 2])
+def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order):
+    model = write_model(tmp_path / "random", pieces, order_coefficients=order, **BAG)
+    assert export(tmp_path, model).returncode == 0
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
+    context = browser.new_context()
+    asked, messages = [], []
+    context.on("request", lambda request: asked.append(request.url))
+    context.on("console", lambda message: messages.append(message.text))
+    context.on("weberror", lambda error: messages.append(str(error.error)))
+    tab = context.new_page()
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    rows = tab.evaluate("texts => texts.map(encode)", QUERIES)
+    longest = encoder.model.config.max_positions
+    assert rows == [ids[:longest].tolist() for ids in encoder.tokenizer.encode(QUERIES)]
+    index = encoder.encode([*CORPUS, "<b>bold</b> & </script>"], normalize=True)
+    queries = encoder.encode(QUERIES, normalize=True)
+    for text, query in zip(QUERIES, queries, strict=True):
+        found = tab.evaluate("text => { const e = embed(text); return e && nearest(e, 3); }", text)
+        assert (found is None) == (not query.any())
+        if found:
+            cosines = index @ query
+            assert cosines[found[0][1]] > cosines.max() - 0.01  # 8 bits may exchange near ties
+            np.testing.assert_allclose(found[0][0], cosines[found[0][1]], atol=0.01)
+    tab.fill("#query", CORPUS[5])
+    first = tab.locator("#found li").first.inner_text()
+    assert first.endswith(CORPUS[5])
+    assert tab.inner_text("h1") == "<i>Search</i>"
+    assert len(asked) == 1, asked  # the page itself
+    assert messages == []
+    context.close()
+
+
+def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
+    """Letters with marks in any order, some composed already, jamo and kana."""
+    model = write_model(tmp_path / "random", **BAG)
+    assert export(tmp_path, model).returncode == 0
+    letters = "aeouAÂơạ\uff21\u03b1\u1f00\u0645\u064a\u05e9\u0915\u1100\u1161\u11a8\u3131\uff76か ~\uff5e"
+    marks = "\u0300\u0301\u0302\u0303\u0308\u0323\u031b\u0344\u0345\u0651\u0650\u0654\u05c1\u05bc\u093c\u3099\uff9e"
+    every = letters + marks * 2
+    drawn = np.random.default_rng(1).choice(list(every), (500, 12))
+    texts = [*SAMPLE, *("".join(row).strip() for row in drawn)]
+    tab = browser.new_page()
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
+    expected = tokenizer.normalized([normalise(text, tokenizer.options) for text in texts])
+    assert tab.evaluate("texts => texts.map(normalize)", texts) == expected
+    tab.close()
+
+
+def test_the_browser_forbids_requests(browser, tmp_path):
+    assert export(tmp_path, write_model(tmp_path / "random", **BAG)).returncode == 0
+    tab = browser.new_page()
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    outcome = tab.evaluate("fetch('https://example.org').then(() => 'asked', () => 'forbidden')")
+    assert outcome == "forbidden"
+    tab.close()
+
+
+def test_a_website_is_not_replaced(tmp_path):
+    model = write_model(tmp_path / "random", **BAG)
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "index.html").write_text("<title>mine</title>")
+    refused(export(tmp_path, model), "its index.html is not of this command")
+    assert (tmp_path / "web" / "index.html").read_text() == "<title>mine</title>"
+    (tmp_path / "web" / "index.html").unlink()
+    for _ in range(2):  # an older page is
+        assert export(tmp_path, model).returncode == 0
+
+
+def test_letters_that_are_normalized_otherwise(tmp_path):
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
+    letters = letters_of(encoder.tokenizer)
+    assert letters["\uff5e"] == "\uff5e"  # NFKC makes a tilde of it
+    assert letters["\x7f"] == ""
+    assert len(letters) < 500
+
+
+def test_8_bits():
+    rows = np.random.default_rng(0).standard_normal((50, 32)).astype(np.float32)
+    rows[7] = 0
+    rounded, scales = to_int8(rows)
+    assert np.abs(rounded * scales[:, None] - rows).max() <= scales.max() / 2 + 1e-6
+    assert not rounded[7].any()
+
+
+@pytest.mark.parametrize("sizes", [{"num_layers": 1, "gated": True}, {"num_layers": 0}])
+def test_other_models_are_refused(tmp_path, sizes):
+    refused(export(tmp_path, write_model(tmp_path / "random", **sizes)), "cannot be written for a page")
+    assert not (tmp_path / "web").exists()
+
+
+def test_pieces_that_the_page_cannot_make(tmp_path):
+    refused(export(tmp_path, write_model(tmp_path / "random", "bpe", True, **BAG)), "or have bytes")
+
+
+def test_a_corpus_without_text(tmp_path):
+    model = write_model(tmp_path / "random", **BAG)
+    (tmp_path / "corpus").write_text("\n \n")
+    done = lxsr_here(
+        *("export", "web", "--model", model, "--input", tmp_path / "corpus", "--output", tmp_path / "web"), check=False
+    )
+    refused(done, "no text in the corpus")

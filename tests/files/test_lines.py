@@ -1,0 +1,131 @@
+import gzip
+import os
+import sys
+import tracemalloc
+from functools import partial
+
+import pytest
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files import lines
+from fairseq_lxsr.files import open as files
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, Lines, is_blank, one_line, read_lines, read_parallel
+from fairseq_lxsr.files.write import atomic_write
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("line", [b"\n", b"short\n"])
+def test_a_packed_file_that_unfolds_without_end_is_refused(tmp_path, monkeypatch, ending, line):
+    """Many lines, each as it should be."""
+    monkeypatch.setattr(files, "FREE", 100_000)
+    path = tmp_path / f"x{ending}"
+    with atomic_write(path, "wb") as stream:
+        stream.write(line * 200_000)
+    with pytest.raises(InputError, match=f"x{ending}: unfolds to more than 100 times its [0-9,]+ bytes; expected text"):
+        for _ in read_lines(path):
+            pass
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "x").write_bytes("\ufeffa\n\ufeffb\n".encode())
+    assert list(read_lines(tmp_path / "x")) == ["a", "\ufeffb"]
+
+
+def test_lines_end_at_line_feeds_only(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("one\u2028still one\r\ntwo\x0bstill two\nthree".encode())
+    assert list(read_lines(path)) == ["one\u2028still one", "two\x0bstill two", "three"]
+
+
+def test_packed_files_are_read_as_they_are(tmp_path):
+    with atomic_write(tmp_path / "text.gz") as stream:
+        stream.write("eins\nzwei\n")
+    assert gzip.decompress((tmp_path / "text.gz").read_bytes()) == b"eins\nzwei\n"
+    assert list(read_lines(tmp_path / "text.gz")) == ["eins", "zwei"]
+
+
+@pytest.mark.parametrize(("ending", "program"), [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat")])
+def test_packed_bytes_under_another_name_are_recognised(tmp_path, ending, program):
+    with atomic_write(tmp_path / f"packed{ending}") as stream:
+        stream.write("one\ntwo\n")
+    plain = (tmp_path / f"packed{ending}").rename(tmp_path / "plain")
+    with pytest.raises(
+        InputError, match=rf"plain, line 1: packed bytes; .* through {program}, or give a file named \*{ending}"
+    ):
+        list(read_lines(plain))
+
+
+def test_unequal_files_are_counted_to_the_end(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    (tmp_path / "b").write_text("1\n")
+    with pytest.raises(InputError, match=r"a has 3 lines and .*b has 1"):
+        list(read_parallel(tmp_path / "a", tmp_path / "b"))
+    with pytest.raises(InputError, match=r"b has 1 lines and .*a has 3"):
+        list(read_parallel(tmp_path / "b", tmp_path / "a"))
+
+
+def test_lines_by_number(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("one\n\ndeux é\nlast without an end", encoding="utf-8")
+    lines = Lines(path)
+    assert len(lines) == 4
+    assert [lines[number] for number in (3, 0, 2, 1)] == ["last without an end", "one", "deux é", ""]
+    assert lines[1:3] == ["", "deux é"]
+    assert (lines[-1], lines[-2:]) == ("last without an end", ["deux é", "last without an end"])
+    with pytest.raises(IndexError):
+        lines[4]
+    before = len(os.listdir("/proc/self/fd"))
+    many = [Lines(path) for _ in range(9)]
+    assert [some[0] for some in many] == ["one"] * 9
+    assert len(os.listdir("/proc/self/fd")) == before  # of thousands of shards none may stay open
+
+
+@pytest.mark.parametrize("packed", ["", ".gz", ".xz"])
+def test_a_line_without_an_end_is_not_read(tmp_path, packed, monkeypatch):
+    """No more of it is unpacked than a line may have."""
+    path, record = tmp_path / f"text{packed}", 2**25
+    monkeypatch.setattr(lines, "RECORD_BYTES", record)
+    with atomic_write(path) as stream:
+        stream.write("one\n")
+        for _ in range(4):
+            stream.write("a" * 10**7)
+    for read in (read_lines, partial(read_lines, max_words=None), lambda path: read_parallel(path, path)):
+        tracemalloc.start()
+        with pytest.raises(InputError, match=r"text.*, line 2: begins with b'aaaaa.* has more than [13]\S* bytes"):
+            list(read(path))
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * record
+        tracemalloc.stop()
+    with pytest.raises(InputError, match="line 2: begins"):
+        Lines(tmp_path / "text") if not packed else list(read_lines(path))
+
+
+def test_a_line_of_just_the_length_is_read(tmp_path):
+    for number in (SENTENCE_BYTES, SENTENCE_BYTES + 1):
+        (tmp_path / "text").write_bytes(b"a" * (number - 1) + b"\n")
+        if number > SENTENCE_BYTES:
+            with pytest.raises(InputError, match=r"more than 1,048,576 bytes; expected one sentence a line"):
+                list(read_lines(tmp_path / "text"))
+        else:
+            assert [len(line) for line in read_lines(tmp_path / "text")] == [number - 1]
+
+
+def test_what_is_no_file(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="is a folder; expected a file"):
+        list(read_lines(tmp_path))
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it where standard input is closed
+    with pytest.raises(InputError, match="standard input is closed"):
+        list(read_lines("-"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", " ", "\u200b", "\u200e", "\u200f \u061c", "\u200c", "▁", chr(0xD800), "\ufffd", "a", "\u00ad", "👍", "."],
+)
+def test_a_blank_line_has_no_pieces(line):
+    _, lengths = SentenceEncoder.from_pretrained("lxsr-nine").split([line])
+    assert is_blank(line) == (lengths[0] == 0)
+
+
+def test_text_as_one_line():
+    assert one_line(" a\t\nb \ud800") == "a b ?"

@@ -1,0 +1,102 @@
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.locks import locked
+
+HOLD = """
+import sys, time
+from fairseq_lxsr.files.locks import locked
+with locked(sys.argv[1], "the folder"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
+    path = tmp_path / "new" / "lock"
+    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        expected = rf"the folder: another run works in it \(process {holder.pid} on {socket.gethostname()}\); wait"
+        with pytest.raises(InputError, match=expected), locked(path, "the folder"):
+            pass
+        holder.kill()
+    with locked(path, "the folder"), pytest.raises(InputError, match=str(os.getpid())), locked(path, "the folder"):
+        pass
+    assert not path.exists()
+
+
+def test_a_patient_process_waits_for_the_end_of_the_holder(tmp_path):
+    def take():
+        with locked(tmp_path / "lock", "x", patience=60):
+            return "taken"
+
+    with ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path / "lock", "x"):
+            waiting = pool.submit(take)
+            time.sleep(0.1)
+            assert not waiting.done()
+        assert waiting.result() == "taken"
+    with locked(tmp_path / "lock", "x"), pytest.raises(InputError), locked(tmp_path / "lock", "x", patience=0.05):
+        pass
+
+
+def test_a_forked_process_does_not_hold_the_lock(tmp_path):
+    with locked(tmp_path / "lock", "x"):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        with locked(tmp_path / "lock", "x"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    """Between opening the file and taking the lock its holder may have ended, which removes the file."""
+    path, taken = tmp_path / "lock", []
+    flock = fcntl.flock
+
+    def remove_first(lock, how):
+        if not taken:
+            path.unlink()
+        taken.append(lock)
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with locked(path, "x"), pytest.raises(InputError), locked(path, "x"):
+        pass
+    assert len(taken) == 3
+
+
+@pytest.mark.parametrize("content", [b"notes", b"process 12 on host\nnotes", b"process on host", b"x" * 10**6])
+def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
+    path, linked = tmp_path / "x.lock", tmp_path / "link.lock"
+    path.write_bytes(content)
+    linked.symlink_to(path)
+    with pytest.raises(InputError, match=r"x.lock: would be the lock, and is another file; move it"), locked(path, "x"):
+        pass
+    with pytest.raises(OSError, match="symbolic links"), locked(linked, "x"):
+        pass
+    assert path.read_bytes() == content
+    assert linked.is_symlink()
+
+
+def test_a_lock_of_a_killed_process_is_taken(tmp_path):
+    path = tmp_path / "lock"
+    for left in ("", "process 12 on some-host.example"):
+        path.write_text(left)
+        with locked(path, "x"):
+            assert path.read_text().startswith(f"process {os.getpid()} on ")
+        assert not path.exists()

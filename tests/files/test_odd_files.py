@@ -1,0 +1,243 @@
+"""Every kind of file that is read back, damaged in every way: it is read, or refused in one line; nothing else."""
+
+import contextlib
+import json
+import shutil
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, WordVectors, embed, embed_lines
+from fairseq_lxsr.embeddings import write as stream
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.compare import compare
+from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, read_scores
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.report import page
+from fairseq_lxsr.report.training_log import read_log
+from fairseq_lxsr.search.corpus import FILES, CorpusIndex
+from fairseq_lxsr.search.resumable import Rows, resumable_array
+
+pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no line for people
+hypothesis = pytest.importorskip("hypothesis")
+from odd_files import odd_bytes, odd_json  # noqa: E402 (needs hypothesis)
+
+bounded = hypothesis.settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+LINES = [f"line {i}" for i in range(25)]
+LAYOUT, SETTINGS = Layout("npy", "float32", 3), {"model": "m", "shard": None}
+SCORES = [
+    Score("xsr", task, {"P@1": 50.0}, {"metric": "nn", "k": 4, "model": "m"}, {"P@1": Outcomes([1, 0, 1], of)}, "0.1")
+    for task, of in (("en->fr", None), ("fr->en", [1, 2, 1.5]))
+]
+LOG = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "0.0006", "num_updates": "50"}
+2026-11-21 | INFO | valid | {"epoch": 1, "valid_loss": "8.8", "valid_accuracy": "0.97", "valid_num_updates": "60"}
+2026-11-21 | INFO | train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates=50, wall=457
+2026-11-21 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 8.8 | accuracy 0.97 | num_updates 60
+"""
+refused = partial(contextlib.suppress, InputError)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("odd")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stream, "WINDOW", 10)
+        patched.setattr(page, "_library", str)
+        yield
+
+
+def encode(window: list[str], counts: Counter) -> np.ndarray:
+    return np.array([1 + int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [1, 2, -1]
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+def test_scores(folder, data):
+    path = folder / "s.jsonl"
+    documents = [score.as_dict() for score in SCORES]
+    path.write_bytes(b"\n".join(data.draw(odd_json(document)) for document in documents))
+    with refused():
+        found = read_scores(path)
+        page.write_report(folder / "r.html", "title", [], found, [])
+        for pair in ((found, SCORES), (SCORES, found)):
+            with refused():
+                compare(*pair, draws=100)
+    with refused():
+        append_scores(path, SCORES)
+
+
+def test_training_logs(folder):
+    @bounded
+    @hypothesis.given(data=hypothesis.strategies.data())
+    def check(data):
+        line = data.draw(odd_json({"loss": "14.1", "num_updates": "50", "valid_num_updates": 7.0}))
+        path = folder / "train.log"
+        path.write_bytes(data.draw(odd_bytes(LOG.encode())) + b"\nINFO | " + line + b"\n")
+        with refused():
+            curves = read_log(path)
+            page.write_report(folder / "r.html", "title", [curves] if curves else [], SCORES, [])
+
+    check()
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+def test_what_an_interrupted_run_left(folder, data):
+    """Rows, record and description of `lxsr embed`, each spoilt."""
+    output = folder / "x.npy"
+    for path in folder.glob("x.npy*"):
+        path.unlink()
+
+    def interrupted(window, counts):
+        if window[0] == LINES[20]:
+            raise ZeroDivisionError
+        return encode(window, counts)
+
+    if data.draw(hypothesis.strategies.booleans()):
+        with contextlib.suppress(ZeroDivisionError):
+            embed_lines(LINES, interrupted, output, LAYOUT, SETTINGS)
+        names = ("x.npy.progress", "x.npy.partial")
+    else:
+        embed_lines(LINES, encode, output, LAYOUT, SETTINGS)
+        names = ("x.npy.json", "x.npy")
+    path = folder / data.draw(hypothesis.strategies.sampled_from(names))
+    spoil(path, data)
+    with refused():
+        index = embed_lines(LINES, encode, output, LAYOUT, SETTINGS, resume=True)
+        assert f"{index['count']:,} {index['empty']:,} {index['long']:,}"
+        assert np.load(output).shape == (25, 3)
+
+
+def spoil(path: Path, data) -> None:
+    content = path.read_bytes()
+    is_json = path.suffix in (".json", ".progress")
+    path.write_bytes(data.draw(odd_json(json.loads(content)) if is_json else odd_bytes(content)))
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+def test_arrays_of_a_work_folder(folder, data):
+    rows = Rows((25, 3), np.float32, {"k": 4, "source": {"text": "x", "model": "m"}})
+    array = folder / "rows.npy"
+    for path in folder.glob("rows.npy*"):
+        path.unlink()
+    resumable_array(array, rows, lambda start, stop: 1, block=10)
+    spoil(data.draw(hypothesis.strategies.sampled_from([array, folder / "rows.npy.json"])), data)
+    assert resumable_array(array, rows, lambda start, stop: 1, block=10).shape == (25, 3)
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+def test_stored_embeddings(folder, data):
+    kind = data.draw(hypothesis.strategies.sampled_from(["npy", "raw"]))
+    stored = folder / "stored"
+    stored.mkdir(exist_ok=True)
+    for path in stored.iterdir():
+        path.unlink()
+    embed_lines(LINES, encode, stored / f"text.{kind}", Layout(kind, "float32", 3), {"model": "m"})
+    if data.draw(hypothesis.strategies.booleans()):
+        (stored / f"text.{kind}.json").unlink()
+    spoil(data.draw(hypothesis.strategies.sampled_from(sorted(stored.iterdir()))), data)
+    encoder = StoredEmbeddings(stored, raw_width=3)
+    assert encoder.fingerprint
+    with refused():
+        assert embed(encoder, Text(LINES, "en", "text")).shape[0] == 25
+
+
+ODD_ARRAYS = [
+    np.zeros(25),
+    np.zeros((25, 3, 1)),
+    np.zeros((0, 3)),
+    np.zeros((25, 0)),
+    np.ones((25, 3), dtype=int),
+    np.ones((25, 3), dtype=complex),
+    np.full((25, 3), "x"),
+    np.array(7.0),
+    np.full((25, 3), np.nan),
+    np.full((25, 3), 1e300),
+    np.zeros((25, 3)),
+    np.ones((25, 3), dtype=[("a", "f4")]),
+    np.full((25, 3), None, dtype=object),
+]
+
+
+@pytest.mark.parametrize("array", ODD_ARRAYS, ids=lambda array: f"{array.dtype}-{array.shape}")
+def test_arrays_of_another_type_or_shape(tmp_path, array):
+    np.save(tmp_path / "text.npy", array)
+    with pytest.raises(InputError, match=r"text"):
+        embed(StoredEmbeddings(tmp_path), Text(LINES, "en", "text"))
+
+
+@pytest.fixture(scope="module")
+def index(folder):
+    return CorpusIndex.build(folder / "index", LINES, partial(encode, counts=Counter()), "model").folder
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+@pytest.mark.parametrize("rehashed", [True, False])
+def test_an_index(folder, index, data, rehashed):
+    """Its files spoilt, also where index.json says that they are right."""
+    spoilt = folder / "spoilt"
+    shutil.rmtree(spoilt, ignore_errors=True)
+    shutil.copytree(index, spoilt)
+    path = spoilt / data.draw(hypothesis.strategies.sampled_from(["index.json", *FILES]))
+    if rehashed and path.name == "index.faiss":
+        return  # faiss reads what is in its files
+    spoil(path, data)
+    if rehashed and path.name != "index.json":
+        config = json.loads((spoilt / "index.json").read_text())
+        config["files"][path.name] = sha256(path)
+        (spoilt / "index.json").write_text(json.dumps(config))
+    with refused():
+        found = CorpusIndex.load(spoilt)
+        Path(found.config["model_folder"])
+        found.search(LINES[:3], partial(encode, counts=Counter()), 2)
+
+
+@bounded
+@hypothesis.given(data=hypothesis.strategies.data())
+def test_word_vectors(folder, data):
+    words = ("3 2\n" if data.draw(hypothesis.strategies.booleans()) else "") + "line 1 2\n0 3 4\nä -1e9 0.5\n"
+    path = folder / "w.vec"
+    path.write_bytes(data.draw(odd_bytes(words.encode())))
+    with refused():
+        embed(WordVectors(path), Text(LINES, "en", "text"))
+
+
+DEEP = 200_000
+
+
+@pytest.mark.parametrize("content", ["[" * DEEP + "]" * DEEP, '{"counts":' * DEEP + "1" + "}" * DEEP], ids=["[", "{"])
+def test_lists_in_lists_without_end(tmp_path, content):
+    for name in ("s.jsonl", "train.log", "x.npy.progress", "text.npy.json"):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "x.npy.partial").touch()
+    np.save(tmp_path / "text.npy", np.ones((25, 3), dtype=np.float32))
+    with pytest.raises(InputError, match="line 1: not a score"):
+        read_scores(tmp_path / "s.jsonl")
+    assert read_log(tmp_path / "train.log") is None
+    with pytest.raises(InputError, match="not the progress of an earlier run"):
+        embed_lines(LINES, encode, tmp_path / "x.npy", LAYOUT, SETTINGS, resume=True)
+    with pytest.raises(InputError, match=r"does not describe text\.npy"):
+        embed(StoredEmbeddings(tmp_path), Text(LINES, "en", "text"))
+
+
+@pytest.mark.parametrize("count", ["nan", "inf", "-1", "1.5", "1e300"])
+def test_updates_are_whole_numbers(tmp_path, count):
+    (tmp_path / "train.log").write_text(f'{LOG}x | {{"loss": "1", "num_updates": "{count}"}}\n')
+    with pytest.raises(InputError, match=r"train\.log, line 5: num_updates .*; expected a whole number"):
+        read_log(tmp_path / "train.log")

@@ -1,0 +1,206 @@
+import errno
+import itertools
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
+
+
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_write(path) as stream:
+        stream.write("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path):
+    with atomic_folder(tmp_path / "model", "config.json") as work:
+        (work / "config.json").write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "model", "config.json") as work:
+        (work / "config.json").write_text("new")
+        raise ZeroDivisionError
+    assert (tmp_path / "model" / "config.json").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+
+
+def test_killed_while_writing_leaves_nothing_under_the_name(tmp_path):
+    """kill -9 in the middle: what is left is a hidden work folder, never the folder itself."""
+    code = f"""
+import os, signal
+from fairseq_lxsr.files.write import atomic_folder
+with atomic_folder({str(tmp_path / "model")!r}, "config.json") as work:
+    (work / "config.json").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code])
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "model").exists()
+
+
+def test_folder_replaces_its_own_kind_only(tmp_path):
+    for content in ("old", "new"):
+        with atomic_folder(tmp_path / "model", "config.json") as work:
+            (work / "config.json").write_text(content)
+    assert (tmp_path / "model" / "config.json").read_text() == "new"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(InputError, match="not replaced"), atomic_folder(tmp_path / "other", "config.json"):
+        pass
+    with pytest.raises(InputError, match="its file is not of this command"):
+        atomic_folder(tmp_path / "other", "file", sign="ours").__enter__()
+    (tmp_path / "other" / "file").write_text("ours")
+    with atomic_folder(tmp_path / "other", "file", sign="ours"):
+        pass
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+CHANGES = {"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "open"}
+
+
+def killed_before_change(number: int, action) -> bool:
+    """Run `action` in a process that is killed just before its file change of this number, from 1.
+
+    Returns: whether it was killed; not where it makes fewer changes.
+    """
+    child = os.fork()
+    if not child:
+        seen = itertools.count(1)
+
+        def watch(event, arguments):
+            reads = event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            if event in CHANGES and not reads and next(seen) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(watch)
+        action()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def write_folder(path, content: str) -> None:
+    with atomic_folder(path, "marker") as work:
+        for name in ("marker", "data"):
+            (work / name).write_text(content)
+
+
+def contents(path) -> set[str]:
+    return {(path / name).read_text() for name in ("marker", "data")}
+
+
+@pytest.mark.parametrize("reads_first", [True, False], ids=["then read", "then written"])
+def test_killed_before_any_change_a_folder_is_the_old_one_or_the_new_one(tmp_path, reads_first):
+    found = []
+    for number in itertools.count(1):
+        path = tmp_path / str(number) / "model"
+        write_folder(path, "old")
+        killed = killed_before_change(number, lambda path=path: write_folder(path, "new"))
+        if reads_first:
+            restore_folder(path)
+            found.append(*contents(path))
+        with pytest.raises(ZeroDivisionError), atomic_folder(path, "marker"):
+            raise ZeroDivisionError
+        assert contents(path) <= {"old", "new"}
+        write_folder(path, "newest")
+        assert contents(path) == {"newest"}
+        assert list(path.parent.iterdir()) == [path]
+        if not killed:
+            break
+    assert number > 8
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_reader_that_restores_the_old_folder_too_early_does_no_harm(tmp_path, monkeypatch):
+    path, replace = tmp_path / "model", os.replace
+    write_folder(path, "old")
+
+    def replace_then_restore(source, target):
+        replace(source, target)
+        if source == path:
+            monkeypatch.setattr(os, "replace", replace)
+            restore_folder(path)
+
+    monkeypatch.setattr(os, "replace", replace_then_restore)
+    write_folder(path, "new")
+    assert contents(path) == {"new"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkeypatch):
+    path, replace = tmp_path / "model", os.replace
+    write_folder(path, "old")
+
+    def refuse(source, target):
+        if target == path:
+            monkeypatch.setattr(os, "replace", replace)
+            raise PermissionError(1, "no", str(path))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        write_folder(path, "new")
+    assert contents(path) == {"old"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", [".", "", "..", "../model/../model", "../.."])
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
+    write_folder(tmp_path / "model", "old")
+    monkeypatch.chdir(tmp_path / "model")
+    with pytest.raises(InputError, match="is the current folder or holds it"):
+        write_folder(name, "new")
+    assert contents(tmp_path / "model") == {"old"}
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+    write_folder("../other/../other", "new")
+    assert contents(tmp_path / "other") == {"new"}
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    with atomic_write(tmp_path / "new") as stream:
+        stream.write("x")
+    (tmp_path / "plain").write_text("x")
+    assert os.stat(tmp_path / "new").st_mode == os.stat(tmp_path / "plain").st_mode
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    script = (
+        "import os, signal, sys\nfrom fairseq_lxsr.files.write import atomic_folder, atomic_write\n"
+        "with atomic_write(sys.argv[1] + '/file'), atomic_folder(sys.argv[1] + '/folder', 'marker') as work:\n"
+        "    (work / 'x').write_text('x')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60)
+    assert len(list(tmp_path.iterdir())) == 2
+    with atomic_write(tmp_path / "file") as stream, atomic_write(tmp_path / "file2"):
+        stream.write("whole")
+        with atomic_folder(tmp_path / "folder", "marker") as work:
+            (work / "marker").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file2", "folder"]
+
+
+@pytest.mark.parametrize("use", [atomic_write, atomic_folder, lambda path: locked(path.with_name("lock"), path)])
+def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypatch, use):
+    """The names of temporary files and of locks say nothing."""
+
+    def refuse(path, *others, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for name in ("open", "mkdir"):
+        monkeypatch.setattr(os, name, refuse)
+    with pytest.raises(PermissionError) as caught, use(tmp_path / "given"):
+        pass
+    assert caught.value.filename == str(tmp_path / "given")
+
+
+def test_a_file_within_that_cannot_be_written_is_the_one_that_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, atomic_folder(tmp_path / "given", "marker") as work:
+        (work / "none" / "x").write_text("x")
+    assert caught.value.filename == str(tmp_path / "given")

@@ -1,0 +1,220 @@
+"""Harvesting from catalogues written here, as msgfmt lays them out."""
+
+import gettext
+import importlib.util
+import os
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.preparation.catalogues import harvest, input_files, read_catalogue
+from fairseq_lxsr.preparation.corpus import make_corpus
+from fairseq_lxsr.preparation.formats import find_source
+
+PO = """msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+#, fuzzy
+msgctxt "menu"
+msgid "one"
+msgid_plural "ones"
+msgstr[0] "un"
+msgstr[1] "uns"
+
+#~ msgid "two"
+#~ msgstr "deux"
+"""
+PARTS = st.sampled_from([b"msgid", b"msgstr[", b'"\n"', b"#|", b"\\", b"[999999999]", b"charset=rot13", b"\n\n"])
+
+
+def write_catalogue(path, messages, charset="UTF-8", header=""):
+    """A .mo file: magic, revision, count, offsets of keys and of texts, both sorted by key."""
+    messages = {"": header or f"Content-Type: text/plain; charset={charset}\n"} | messages
+    items = sorted((key.encode(charset), text.encode(charset)) for key, text in messages.items())
+    position = 28 + 16 * len(items)
+    tables, data = ([], []), b""
+    for side in (0, 1):
+        for item in items:
+            tables[side].append(struct.pack("<II", len(item[side]), position + len(data)))
+            data += item[side] + b"\0"
+    header = struct.pack("<7I", 0x950412DE, 0, len(items), 28, 28 + 8 * len(items), 0, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(header + b"".join(tables[0]) + b"".join(tables[1]) + data)
+
+
+@pytest.fixture
+def locale(tmp_path):
+    def catalogue(language, program, messages, **options):
+        write_catalogue(tmp_path / language / "LC_MESSAGES" / f"{program}.mo", messages, **options)
+
+    catalogue("fr", "git", {"Open the _file": "Ouvrir le _fichier", "too short": "court", "not translated here": ""})
+    catalogue(
+        "fr", "bash", {"menu\x04Close the window %s": "Fermer la fenêtre %s", "open the file": "ouvrir un fichier"}
+    )
+    catalogue("de", "git", {"Open the _file": "Die _Datei jetzt öffnen"})
+    catalogue("de", "tar", {"Extract all the files": "Alle Dateien auspacken bitte"}, charset="ISO-8859-1")
+    (tmp_path / "de" / "LC_MESSAGES" / "broken.mo").write_bytes(b"no catalogue")
+    return (tmp_path,)
+
+
+def test_catalogues_of_this_machine_are_read_as_python_reads_them():
+    installed = sorted(Path("/usr/share/locale").glob("[a-f]*/LC_MESSAGES/*.mo"))[:40]
+    if not installed:
+        pytest.skip("this machine has no catalogues")
+    for path in installed:
+        ours, theirs = Counter(), {}
+        with open(path, "rb") as stream:
+            entries = gettext.GNUTranslations(stream)._catalog
+        theirs = {key: text for key, text in entries.items() if key and isinstance(key, str) and isinstance(text, str)}
+        assert read_catalogue(path, ours) == theirs
+        assert ours["plural"] == len({key[0] for key in entries if isinstance(key, tuple)})
+
+
+HEADER_OF_MANY = struct.pack("<7I", 0x950412DE, 0, 500_000, 28, 28, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xde\x12\x04\x95",
+        struct.pack("<5I", 0x950412DE, 0, 2**32 - 1, 28, 28),
+        struct.pack("<5I", 0x950412DE, 9 << 16, 0, 28, 28),
+        struct.pack("<5I", 0x950412DE, 0, 1, 2**32 - 1, 2**32 - 1),
+        HEADER_OF_MANY + struct.pack("<2I", 4_000_000, 28) * 500_000 + b"x",  # each the same four million bytes
+    ],
+    ids=["empty", "cut", "count", "revision", "places", "shared"],
+)
+def test_a_catalogue_that_means_harm_is_counted(tmp_path, content):
+    (tmp_path / "x.mo").write_bytes(content)
+    dropped = Counter()
+    assert read_catalogue(tmp_path / "x.mo", dropped) == {}
+    assert dropped == {"unreadable catalogue": 1}
+
+
+def test_the_plural_rule_of_a_catalogue_is_not_run(tmp_path):
+    """Python's own module makes a function of it."""
+    header = "Content-Type: text/plain; charset=UTF-8\nPlural-Forms: nplurals=2; plural=__import__('os');\n"
+    write_catalogue(tmp_path / "x.mo", {"a": "b"}, header=header)
+    dropped = Counter()
+    assert read_catalogue(tmp_path / "x.mo", dropped) == {"a": "b"}
+
+
+@pytest.mark.parametrize("name", ["x.po", "x.mo"])
+def test_what_is_no_file_or_too_large_is_counted(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with open(tmp_path / f"large-{name}", "wb") as stream:
+        stream.truncate(1 << 26)
+    dropped = Counter()
+    assert read_catalogue(tmp_path / name, dropped) == read_catalogue(tmp_path / f"large-{name}", dropped) == {}
+    assert dropped == {"unreadable catalogue": 2}
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(data=st.data())
+def test_spoilt_catalogues_are_read_or_counted(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spoilt")
+    write_catalogue(folder / "x.mo", {"one": "un", "two\0twos": "deux\0deuxs", "menu\x04three": "trois"})
+    (folder / "x.po").write_text(PO, encoding="utf-8")
+    for name in ("x.mo", "x.po") if importlib.util.find_spec("polib") else ("x.mo",):
+        content = bytearray((folder / name).read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, len(content) - 1))
+            content[place : place + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=4) | PARTS)
+        (folder / name).write_bytes(content)
+        read = read_catalogue(folder / name, Counter())
+        assert all(isinstance(text, str) for item in read.items() for text in item)
+
+
+def test_messages_in_order_of_program(locale):
+    dropped = Counter()
+    assert list(harvest("en", "fr", dropped, locale)) == [
+        ("Close the window", "Fermer la fenêtre"),
+        ("open the file", "ouvrir un fichier"),
+        ("Open the file", "Ouvrir le fichier"),
+        ("not translated here", ""),
+        ("too short", "court"),
+    ]
+    assert not +dropped
+
+
+def test_they_are_cleaned_and_each_is_used_once(locale, tmp_path):
+    more = {f"Message of the {'x' * i}": f"Le message du {'x' * i}" for i in range(1, 9)}
+    write_catalogue(tmp_path / "fr" / "LC_MESSAGES" / "more.mo", more)
+    source = find_source(None, "en", "fr", locale)
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=1, test_size=2)
+    assert report["dropped"] == {"empty side": 1, "length": 1, "repeated": 1}
+
+
+PO = """
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+msgctxt "menu"
+msgid "Close the _window"
+msgstr "Fermer la _fenêtre"
+
+#, fuzzy
+msgid "Open the file"
+msgstr "Fermer le fichier"
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] "%d fichier"
+msgstr[1] "%d fichiers"
+
+msgid "not yet"
+msgstr ""
+
+#~ msgid "long ago"
+#~ msgstr "il y a longtemps"
+"""
+
+
+@pytest.mark.parametrize("name", ["po/fr.po", "locale/fr/LC_MESSAGES/app.po", "deep/po/fr.po"])
+def test_catalogues_of_a_source_tree(tmp_path, name):
+    pytest.importorskip("polib")
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text(PO, encoding="utf-8")
+    dropped = Counter()
+    assert list(find_source(str(tmp_path), "en", "fr").read(dropped)) == [("Close the window", "Fermer la fenêtre")]
+    assert dropped == {"fuzzy": 1, "plural": 1, "untranslated": 1, "obsolete": 1}
+
+
+def test_two_languages_that_are_not_english_meet_in_the_message(locale):
+    dropped = Counter()
+    assert list(harvest("fr", "de", dropped, locale)) == [("Ouvrir le fichier", "Die Datei jetzt öffnen")]
+
+
+def test_english_may_stand_second_and_other_charsets_are_read(locale):
+    assert ("Alle Dateien auspacken bitte", "Extract all the files") in list(harvest("de", "en", Counter(), locale))
+
+
+def test_language_that_is_not_there_is_named_with_those_that_are(locale):
+    with pytest.raises(InputError, match=r"'it'.*\(it has de, fr\).*--data PREFIX"):
+        input_files("en", "it", locale)
+    with pytest.raises(InputError, match="two different languages"):
+        input_files("en", "en", locale)
+
+
+def test_catalogues_of_one_name_in_several_places(tmp_path):
+    pytest.importorskip("polib")
+    for app in ("one", "two", "three"):
+        path = tmp_path / app / "locale" / "fr" / "LC_MESSAGES" / "django.po"
+        path.parent.mkdir(parents=True)
+        path.write_text(PO.replace("Close", app.title()), encoding="utf-8")
+    read = find_source(str(tmp_path), "en", "fr").read(Counter())
+    assert sorted(source for source, _ in read) == ["One the window", "Three the window", "Two the window"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xde\x12\x04\x95\0\0"])
+def test_a_cut_off_catalogue_is_counted(locale, tmp_path, content):
+    (tmp_path / "fr" / "LC_MESSAGES" / "git.mo").write_bytes(content)
+    dropped = Counter()
+    assert len(list(harvest("en", "fr", dropped, locale))) == 2
+    assert dropped["unreadable catalogue"] == 1

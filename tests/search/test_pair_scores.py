@@ -1,0 +1,100 @@
+"""Scores of aligned pairs, against formulas written out; the command line of `lxsr score`."""
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.search import CorpusIndex, PairEncoder, score_pairs, score_pairs_among_themselves
+
+VECTORS = np.random.default_rng(0).standard_normal((2, 30, 8)).astype(np.float32)
+VECTORS[1] += 2 * VECTORS[0]  # translations are near
+PAIRS = [(f"s {n}", f"t {n}", f"line {n}") for n in [*range(30), 3, 3]]  # a pair that occurs three times
+
+
+class Numbers:
+    """Sentences are the numbers of their vectors; `empty` has none."""
+
+    fingerprint, width = "numbers", 8
+
+    def embed(self, text, counts=None):
+        rows = [np.zeros(8) if "empty" in line else VECTORS["st".index(line[0]), int(line[2:])] for line in text]
+        return np.array(rows, np.float32).reshape(-1, 8)
+
+
+def cosines():
+    unit = VECTORS / np.linalg.norm(VECTORS, axis=2, keepdims=True)
+    return unit[0] @ unit[1].T
+
+
+def margins(margin: str, k: int) -> np.ndarray:
+    table = cosines()
+    mean = (np.sort(table)[:, -k:].mean(1) + np.sort(table.T)[:, -k:].mean(1)) / 2
+    own = table.diagonal()
+    scores = {"ratio": own / mean, "distance": own - mean, "absolute": own}[margin]
+    return scores[[int(source[2:]) for source, *_ in PAIRS]]
+
+
+def collect(scored):
+    blocks, scores = zip(*scored, strict=True)
+    return [pair for block in blocks for pair in block], np.concatenate(scores)
+
+
+@pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
+def test_among_themselves(margin, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.search.pairs.WINDOW", 7)
+    monkeypatch.setattr("fairseq_lxsr.search.pairs.SEARCH_ROWS", 11)
+    pairs, scores = collect(score_pairs_among_themselves(lambda: PAIRS, PairEncoder(Numbers()), margin, k=3))
+    assert pairs == PAIRS
+    np.testing.assert_allclose(scores, margins(margin, 3), rtol=1e-5, atol=1e-6)
+
+
+def test_against_indexes_of_the_same_text(tmp_path):
+    """The neighbours are the same sentences, so the margins are."""
+    encode = Numbers().embed
+    indexes = tuple(
+        CorpusIndex.build(tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers") for side in "st"
+    )
+    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), "ratio", indexes, k=3))
+    np.testing.assert_allclose(scores, margins("ratio", 3), rtol=1e-5)
+
+
+def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_path):
+    """32 lists are searched, which hold one vector each: 32 of the 35 neighbours at most."""
+    sentences = [f"s {row % 30}" for row in range(40)]
+    index = CorpusIndex.build(tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40)
+    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), "distance", (index, index), k=35))
+    assert np.isfinite(scores).all()
+
+
+def test_an_index_of_another_model(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another")
+    with pytest.raises(InputError, match="made with model another and this is numbers"):
+        next(score_pairs(PAIRS, PairEncoder(Numbers()), "ratio", (index, index), k=1))
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_empty_sides_score_nothing(among):
+    encode, pairs = PairEncoder(Numbers()), [*PAIRS[:5], ("empty", "t 1", ""), ("s 1", "empty", "")]
+    how = score_pairs_among_themselves(lambda: pairs, encode, k=2) if among else score_pairs(pairs, encode)
+    _, scores = collect(how)
+    assert (scores[5:] == 0).all()
+    assert (scores[:5] > 0).all()
+    assert encode.lost == 2
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_sides_of_two_widths_are_refused(among):
+    class ByLanguage(Numbers):
+        def embed(self, text, counts=None):
+            return super().embed(text)[:, : 5 if text.language == "fr" else 8]
+
+    encode = PairEncoder(ByLanguage(), ("en", "fr"))
+    with pytest.raises(
+        InputError, match=r"sources are 8 wide and those of the targets 5|queries are 8 wide and candidates 5"
+    ):
+        next(score_pairs_among_themselves(lambda: PAIRS, encode) if among else score_pairs(PAIRS, encode))
+
+
+def test_too_few_neighbours():
+    with pytest.raises(InputError, match="k is 4; expected 1 to 2"):
+        next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))

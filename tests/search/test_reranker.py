@@ -1,0 +1,233 @@
+"""Re-ranking from text: over an index, in protocols, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import random_model
+import toy
+from conftest import lxsr_here, refused
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.cluster import mine_shards
+from fairseq_lxsr.embeddings import LibraryModel, ModelFolder, Text
+from fairseq_lxsr.encoder.torch_network import read_model
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols import similarity_search, xsr
+from fairseq_lxsr.search import CorpusIndex, Mining, Side, bitext, mine_files, open_index
+from fairseq_lxsr.search import reranker as reranking
+from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.vectors import Pieces, mine_neighbours, nearest_neighbours, normalise_rows, piece_scores
+
+ENGLISH, FRENCH = (list(dict.fromkeys(side)) for side in zip(*toy.sentences(120, seed=5), strict=True))
+FRENCH[3] = "le chien " * 50  # longer than the model reads
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = random_model.write_model(tmp_path_factory.mktemp("rerank") / "m", gated=True, num_layers=0)
+    return ModelFolder(SentenceEncoder.from_pretrained(folder))
+
+
+def read(rows):
+    return [FRENCH[row] for row in rows]
+
+
+def ordered_max_sim(table: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+    pieces = [Pieces(side, np.array([len(side)])) for side in (x, y)]
+    return float(piece_scores(table, *pieces, np.array([[0]]))[0, 0])
+
+
+@pytest.mark.parametrize("queries", [7, 1024])
+def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
+    monkeypatch.setattr(reranking, "QUERIES", queries)
+    ids = np.random.default_rng(0).integers(len(FRENCH), size=(20, 5))
+    cosines = np.random.default_rng(1).uniform(-1, 1, size=(20, 5)).astype(np.float32)
+    scores = Reranker(encoder, 5, 0.25).scores(ENGLISH[:20], read, cosines, ids)
+    tokenizer, table = encoder.encoder.tokenizer, encoder.encoder.table
+    x, y = ([pieces[:64] for pieces in tokenizer.encode(side)] for side in (ENGLISH, FRENCH))
+    expected = [[ordered_max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)]
+    np.testing.assert_allclose(scores, (cosines + 0.25 * np.array(expected)) / 1.25, atol=1e-5)
+
+
+def test_where_nothing_was_found_nothing_is_scored(encoder):
+    cosines = np.full((1, 2), -np.inf, dtype=np.float32)
+    scores = Reranker(encoder, 2).scores(ENGLISH[:1], read, cosines, np.full((1, 2), -1))
+    np.testing.assert_array_equal(scores, cosines)
+
+
+def test_the_best_come_first_and_what_was_not_found_last(encoder):
+    ids = np.array([[4, 0, 2, -1]])
+    cosines = np.array([[0.5, 0.5, 0.5, -np.inf]], dtype=np.float32)
+    scores, best = Reranker(encoder, 4, 1.0).best([FRENCH[2]], read, cosines, ids)
+    assert (best[0, 0], best[0, 3]) == (2, -1)
+    assert scores[0, 0] == pytest.approx(0.75)
+    assert (np.diff(scores[0]) <= 0).all()
+
+
+@pytest.fixture(scope="module")
+def index(encoder, tmp_path_factory):
+    return CorpusIndex.build(tmp_path_factory.mktemp("r") / "index", FRENCH, encoder.embed, encoder.fingerprint)
+
+
+def test_an_index_returns_the_best_of_more(encoder, index):
+    reranker, queries = Reranker(encoder, 9), ENGLISH[:30]
+    found = index.search(queries, encoder.embed, k=2, reranker=reranker)
+    vectors = [normalise_rows(encoder.embed(Text(side))) for side in (queries, FRENCH)]
+    cosines, nearest = nearest_neighbours(*vectors, 9)
+    scores, ids = reranker.best(queries, read, cosines, nearest)
+    assert [[hit.line for hit in hits] for hits in found] == ids[:, :2].tolist() != nearest[:, :2].tolist()
+    np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], scores[:, :2], atol=1e-6)
+    with pytest.raises(InputError, match="rerank 9; expected 10 or more"):
+        index.search(queries, encoder.embed, k=10, reranker=reranker)
+
+
+def test_fewer_sentences_than_the_depth(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", FRENCH[:3], encoder.embed, encoder.fingerprint)
+    assert len(index.search(ENGLISH[:1], encoder.embed, 5, reranker=Reranker(encoder, 9))[0]) == 3
+
+
+def test_shards_are_searched_as_one(encoder, index, tmp_path):
+    for name, part, first in (("a", FRENCH[:50], 0), ("b", FRENCH[50:], 50)):
+        CorpusIndex.build(tmp_path / name, part, encoder.embed, encoder.fingerprint, first=first)
+    manifest = {"version": 1, "shards": [{"name": "a"}, {"name": "b"}]}
+    (tmp_path / "shards.json").write_text(json.dumps(manifest))
+    one, other = (
+        whole.search(ENGLISH[:30], encoder.embed, 2, reranker=Reranker(encoder, 9))
+        for whole in (index, open_index(tmp_path))
+    )
+    assert [[hit.line for hit in hits] for hits in one] == [[hit.line for hit in hits] for hits in other]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_protocols_rank_again(encoder, order):
+    """MaxSim alone finds a sentence among others of equal cosine, at any place."""
+    pairs = list(zip(ENGLISH[:40], ENGLISH[:40], strict=True))[::order]
+    alike = SimpleEncoder(encoder)
+    texts = xsr.select(pairs)
+    [score, _] = xsr.evaluate(texts, alike, ["nn"], Reranker(alike, 40))
+    assert score.settings["metric"] == "cosine+1*ordered-maxsim-of-40"
+    assert score.values["P@1"] == 100
+    source, target = (Text([pair[side] for pair in pairs]) for side in (0, 1))
+    for errors in similarity_search.evaluate("tatoeba", source, target, alike, Reranker(alike, 40)):
+        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1*ordered-maxsim-of-40")
+    assert similarity_search.evaluate("tatoeba", source, target, alike)[0].values["error"] > 90
+
+
+class SimpleEncoder(ModelFolder):
+    """Pieces of a model, and embeddings that are all alike."""
+
+    def __init__(self, encoder: ModelFolder):
+        super().__init__(encoder.encoder)
+
+    def embed(self, text, counts=None):
+        return np.ones((len(text), 4), dtype=np.float32)
+
+
+def test_what_cannot_be_ranked_again_is_refused(encoder, tmp_path):
+    folder = random_model.write_model(tmp_path / "m")
+    layered = ModelFolder(SentenceEncoder.from_pretrained(folder))
+    expected = {
+        f"{folder}: an encoder with layers has no vector for a piece": (layered, 10),
+        "rerank: expected a model folder": (LibraryModel(None, "", 4), 10),
+        "rerank 0; expected a whole number of at least 1": (encoder, 0),
+        "weight -1; expected a number of at least 0": (encoder, 10, -1),
+    }
+    for message, arguments in expected.items():
+        with pytest.raises(InputError, match=message):
+            Reranker(*arguments)
+    with pytest.raises(InputError, match="'' has no pieces"):
+        Reranker(encoder, 1).scores([""], read, np.ones((1, 1)), np.array([[0]]))
+    texts = xsr.select(zip(ENGLISH, FRENCH, strict=False))
+    with pytest.raises(InputError, match="metric nn, csls; expected nn"):
+        xsr.evaluate(texts, encoder, ["nn", "csls"], Reranker(encoder, 10))
+    with pytest.raises(InputError, match="rerank 9; expected 10 or more"):
+        xsr.evaluate(texts, encoder, ["nn"], Reranker(encoder, 9))
+
+
+def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):
+    encoder = SentenceEncoder.from_pretrained(random_model.write_model(tmp_path / "m", gated=True))
+    table = encoder.model.embed_tokens.weight.detach().numpy()
+    x, y = (encoder.tokenizer.encode([text])[0] for text in (ENGLISH[0], FRENCH[0]))
+    scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]]))
+    np.testing.assert_allclose(scores, [[ordered_max_sim(table, x, y) / 2]], atol=1e-5)
+
+
+def test_a_table_on_another_device_is_the_same(encoder):
+    """The network of torch, which is taken on a GPU, has the table of numpy."""
+    config, tokenizer = encoder.encoder.config, encoder.encoder.tokenizer
+    network, _ = read_model(encoder.encoder.folder, config)
+    np.testing.assert_array_equal(SentenceEncoder(network, tokenizer, config, "cpu").table, encoder.encoder.table)
+
+
+def test_commands(encoder, tmp_path):
+    """`--rerank` of index, xsr and tatoeba from the command line."""
+    model = encoder.encoder.folder
+    for name, side in (("en", ENGLISH), ("fr", FRENCH)):
+        (tmp_path / name).write_text("\n".join(side[:60]) + "\n", encoding="utf-8")
+    files = ("--model", model, "--source", tmp_path / "en", "--target", tmp_path / "fr")
+    for verb in ("xsr", "tatoeba"):
+        assert "|metric:cosine+1*ordered-maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
+    lxsr_here("index", "--model", model, "--input", tmp_path / "fr", "--output", tmp_path / "index")
+    search = ("search", "--index", tmp_path / "index", ENGLISH[0], "--k", 2)
+    lines = [lxsr_here(*search, *more).stdout.splitlines() for more in ((), ("--rerank", 60))]
+    assert len(lines[0]) == len(lines[1]) == 3
+    assert lines[0] != lines[1]
+    refused(lxsr_here(*search, "--rerank", 1, check=False), "--rerank 1; expected 2 or more, as many as")
+
+
+def mining_sides(encoder, folder) -> list[Side]:
+    for name, lines in (("a", ENGLISH[:60]), ("b", FRENCH[:50])):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [Side(folder / name, encoder, name) for name in "ab"]
+
+
+@pytest.mark.parametrize("retrieval", ["max", "all"])
+def test_mining_by_margin_over_the_scores(encoder, tmp_path, retrieval):
+    sides, reranker = mining_sides(encoder, tmp_path), Reranker(encoder, 8)
+    pairs = mine_files(*sides, tmp_path / "out.tsv", None, Mining(k=3, retrieval=retrieval, rerank=8))
+    lines = ENGLISH[:60], FRENCH[:50]
+    vectors = [normalise_rows(encoder.embed(Text(side))) for side in lines]
+    ways = []
+    for one, other in ((0, 1), (1, 0)):
+        near = nearest_neighbours(vectors[one], vectors[other], 8)
+        best = reranker.best(lines[one], lambda rows, side=lines[other]: [side[row] for row in rows], *near)
+        ways += [array[:, :3] for array in best]
+    expected = mine_neighbours(*ways, "ratio", retrieval)
+    np.testing.assert_array_equal(pairs.source, expected.source)
+    np.testing.assert_allclose(pairs.scores, expected.scores, rtol=1e-5)
+    assert pairs.scores.tolist() != mine_files(*sides, tmp_path / "out.tsv", None, Mining(k=3)).scores.tolist()
+
+
+def test_what_was_mined_without_is_not_taken(encoder, tmp_path):
+    sides, work = mining_sides(encoder, tmp_path), tmp_path / "work"
+    without = mine_files(*sides, tmp_path / "out.tsv", work, Mining())
+    again = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
+    assert again.scores.tolist() != without.scores.tolist()
+    lxsr = ("mine", "--model", encoder.encoder.folder, "--source", tmp_path / "a", "--target", tmp_path / "b")
+    lxsr_here(*lxsr, "--output", tmp_path / "by_command.tsv", "--rerank", 9)
+    assert (tmp_path / "by_command.tsv").read_bytes() == (tmp_path / "out.tsv").read_bytes()
+
+
+def test_what_was_mined_by_another_score_is_not_taken(encoder, tmp_path, monkeypatch):
+    sides, work = mining_sides(encoder, tmp_path), tmp_path / "work"
+    expected = mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=9))
+    with monkeypatch.context() as before:
+        before.setattr(bitext, "score_name", lambda depth: "that of an earlier version")
+        before.setattr(Reranker, "scores", lambda self, queries, read, cosines, ids: cosines)
+        other = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
+    assert other.scores.tolist() != expected.scores.tolist()
+    again = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
+    assert again.scores.tolist() == expected.scores.tolist()
+
+
+def test_mining_refuses_two_models_and_too_few(encoder, tmp_path):
+    sides = mining_sides(encoder, tmp_path)
+    with pytest.raises(InputError, match="rerank 3; expected 4 or more"):
+        mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=3))
+    other = random_model.write_model(tmp_path / "m", gated=True, num_layers=0, order_coefficients=1)
+    with pytest.raises(InputError, match="rerank 8 in a cluster; expected none"):
+        mine_shards(*sides, tmp_path / "out.tsv", None, 10, None, Mining(rerank=8))
+    sides[1] = Side(sides[1].path, ModelFolder(SentenceEncoder.from_pretrained(other)))
+    with pytest.raises(InputError, match="rerank with a model for each language; expected one"):
+        mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=8))

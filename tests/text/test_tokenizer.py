@@ -1,0 +1,57 @@
+import sys
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text.tokenizer import _BLANKS, TextOptions, Tokenizer, is_punctuation, normalise, read_dictionary
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  Two\tblanks \u00a0 here\u2028", "Two blanks here"),
+        ("a\x00b\x1fc\u200bd", "a b c d"),
+        ("", ""),
+        (" \n ", ""),
+    ],
+)
+def test_white_space_and_control_characters_become_single_blanks(text, expected):
+    assert normalise(text, TextOptions()) == expected
+
+
+def test_every_blank_is_looked_for():
+    blanks = "".join(_BLANKS.findall("".join(map(chr, range(sys.maxunicode + 1))))).replace(" ", "")
+    assert len(blanks) > 2000  # with surrogates
+    assert [blank for blank in blanks if blank.isprintable()] == []
+
+
+def test_lower_case_is_an_option():
+    assert normalise("Ein GROSSER Hund", TextOptions(lowercase=True)) == "ein grosser hund"
+    assert normalise("Ein GROSSER Hund", TextOptions(lowercase=False)) == "Ein GROSSER Hund"
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [("▁,", True), ("...", True), ("▁", True), ("▁a", False), ("七", False), ("3", False), ("é", False), ("▁_", True)],
+)
+def test_punctuation(piece, expected):
+    assert is_punctuation(piece) is expected
+
+
+@pytest.mark.parametrize("text", ["<s> <pad> </s> <unk> <mask>", "日本語 text", "\ud800 lone surrogate", "a" * 5000])
+def test_any_text_becomes_ids_of_the_dictionary(toy_model, text):
+    symbols = read_dictionary(toy_model / "dict.txt")
+    tokenizer = Tokenizer(toy_model / "sentencepiece.model", TextOptions(), symbols)
+    ids = tokenizer.encode([text.encode("utf-8", "replace").decode()])[0]
+    assert len(ids) > 0
+    assert ids.max() < len(symbols)
+    assert not set(ids.tolist()) & {0, 1, 2}  # never <s>, <pad>, </s>
+
+
+@pytest.mark.parametrize(
+    ("content", "fragment"), [("a 1\nb\n", "line 2"), ("a 1\nb 1\na 1\n", "stands twice"), ("a x\n", "line 1")]
+)
+def test_bad_dictionary_is_refused(tmp_path, content, fragment):
+    (tmp_path / "dict.txt").write_text(content)
+    with pytest.raises(InputError, match=fragment):
+        read_dictionary(tmp_path / "dict.txt")

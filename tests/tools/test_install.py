@@ -1,0 +1,293 @@
+"""tools/install.py: what it says on a machine that lacks something. The whole installation is tried by CI itself."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_model
+import toy
+from conftest import lxsr_here
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.cli.train import FAIRSEQ, INSTALL
+from fairseq_lxsr.export import st_folder
+
+ROOT = Path(__file__).parent.parent.parent
+FORMS = ("web", "sentence-transformers", "onnx")
+SMALL = ("numpy", "sentencepiece", "safetensors", "tqdm")  # all that `pip install fairseq-lxsr` brings
+
+
+@pytest.fixture
+def install():
+    spec = importlib.util.spec_from_file_location("install", ROOT / "tools" / "install.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def stopped(check, capsys) -> str:
+    with pytest.raises(SystemExit) as ended:
+        check()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def free_disk(install, monkeypatch, gigabytes: float) -> None:
+    usage = type("usage", (), {"free": int(gigabytes * 10**9)})
+    monkeypatch.setattr(install.shutil, "disk_usage", lambda path: usage)
+
+
+def test_this_machine_will_do(install, monkeypatch):
+    free_disk(install, monkeypatch, 50)  # that of this machine may be full now, with everything installed
+    install.check_python()
+    install.check_machine()
+
+
+def test_python_too_old(install, monkeypatch, capsys):
+    monkeypatch.setattr(install.sys, "version_info", (3, 9, 18))
+    assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in stopped(
+        install.check_python, capsys
+    )
+
+
+def test_no_compiler(install, monkeypatch, capsys):
+    monkeypatch.setattr(install.shutil, "which", lambda name: None)
+    assert "no C++ compiler found" in stopped(install.check_machine, capsys)
+
+
+def test_a_compiler_may_have_arguments(install, monkeypatch, capsys):
+    free_disk(install, monkeypatch, 50)
+    monkeypatch.setattr(install.shutil, "which", lambda name: {"ccache": "/usr/bin/ccache"}.get(name))
+    monkeypatch.setenv("CXX", "ccache g++")
+    install.check_machine()
+    monkeypatch.setenv("CXX", "g++-99 -m64")
+    assert "no C++ compiler found (looked for g++-99);" in stopped(install.check_machine, capsys)
+
+
+def test_no_disk(install, monkeypatch, capsys):
+    free_disk(install, monkeypatch, 0.5)
+    assert "0.5 GB free" in stopped(install.check_machine, capsys)
+
+
+def test_no_headers(install, monkeypatch, capsys):
+    monkeypatch.setattr(install.shutil, "which", lambda name: name)
+    monkeypatch.setattr(install.os.path, "exists", lambda path: False)
+    assert "Python.h is missing; install the headers" in stopped(install.check_machine, capsys)
+
+
+def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
+    with pytest.raises(SystemExit):
+        install.run("a step", [sys.executable, "-c", "import sys; sys.exit('OSError: No space left on device')"])
+    err = capsys.readouterr().err
+    assert "install: a step failed (the disk is full); the whole log is" in err
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.10"])
+def test_an_old_python_gets_as_far_as_the_sentence(version):
+    """Where the machine has one."""
+    candidates = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), Path(f"/usr/bin/python{version}")]
+    python = next((path for path in candidates if path.exists()), None)
+    if python is None:
+        pytest.skip(f"this machine has no Python {version}")
+    done = subprocess.run([python, ROOT / "tools" / "install.py"], capture_output=True, text=True, env=os.environ)
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stderr
+    if done.returncode:
+        assert f"is Python {version}; fairseq-lxsr needs" in done.stderr
+
+
+def test_every_package_is_pinned(install):
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    wanted = [*install.BUILD, *install.dependencies(), *install.dependencies("dev"), "fairseq-fixed"]
+    names = {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in wanted}
+    assert names <= {name.lower() for name in pinned}
+
+
+def test_dependencies_are_those_of_pyproject(install):
+    assert {re.match(r"[\w.-]+", name)[0] for name in install.dependencies()} == set(SMALL)
+    assert {"accelerate", "sentence-transformers>=6", "torch>=2.6"} == set(install.dependencies("st"))
+    everything = install.dependencies("dev")
+    for extra in (
+        "torch",
+        "faiss",
+        "train",
+        "st",
+        "onnx",
+        "prepare",
+        "documents",
+        "zst",
+        "parquet",
+        "mteb",
+        "ray",
+        "report",
+        "docs",
+    ):
+        assert set(install.dependencies(extra)) <= set(everything)
+    assert not any("fairseq-lxsr" in requirement for requirement in everything)
+
+
+def test_the_package_has_all_its_files():
+    """The wheel has the modules and what package-data names."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packed = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")).glob(pattern)
+    }
+    listed = subprocess.run(["git", "ls-files", "fairseq_lxsr"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = {ROOT / name for name in listed.stdout.splitlines() if not name.endswith(".py")}
+    assert {path for path in files if path.exists()} <= packed
+    assert ROOT / "fairseq_lxsr" / "recipes" / "best.yaml" in files
+
+
+EXTRAS = {"torch", "faiss", "fairseq", "yaml", "sentence_transformers", "transformers"}
+OF_ONNX = {"onnx", "onnxruntime", "tokenizers", "google"}
+WITHOUT_EXTRAS = """
+import contextlib, importlib.abc, io, sys
+
+BLOCKED = {blocked}
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
+
+sys.meta_path.insert(0, Blocked())
+from pathlib import Path
+
+import numpy as np
+import fairseq_lxsr
+from fairseq_lxsr.cli.main import main
+
+def refused(*words):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            main(words)
+        except SystemExit as stop:
+            assert stop.code == 2, said.getvalue()
+    print(said.getvalue(), end="")
+"""
+
+
+def without_extras(code: str, blocked: set[str] = EXTRAS | OF_ONNX) -> list[str]:
+    program = WITHOUT_EXTRAS.replace("{blocked}", repr(blocked)) + code
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=os.environ)
+    assert not done.returncode, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory):
+    """A model folder without layers, and text for it."""
+    folder = random_model.write_model(
+        tmp_path_factory.mktemp("bag") / "m", gated=True, num_layers=0, order_coefficients=1
+    )
+    for name, side in (("en", 0), ("fr", 1)):
+        lines = dict.fromkeys(pair[side] for pair in toy.sentences(300, seed=4))
+        (folder.parent / f"text.{name}").write_text("\n".join([*lines][:60]) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_a_model_without_layers_needs_four_packages(bag, tmp_path):
+    text, index, vectors = bag.parent / "text", tmp_path / "index", tmp_path / "en.npy"
+    expected = SentenceEncoder.from_pretrained(bag).encode(Path(f"{text}.en").read_text().splitlines())
+    sides = ["--source", f"{text}.en", "--target", f"{text}.fr", "--model", str(bag)]
+    code = f"""
+main(["embed", "--model", {str(bag)!r}, "--input", "{text}.en", "--output", {str(vectors)!r}])
+main(["index", "--model", {str(bag)!r}, "--input", "{text}.fr", "--output", {str(index)!r}])
+main(["search", "--index", {str(index)!r}, "--k", "1", "a dog"])
+main(["mine", *{sides!r}, "--output", {str(tmp_path / "pairs.tsv")!r}])
+main(["eval", "xsr", *{sides!r}])
+main(["export", "card", "--model", {str(bag)!r}])
+fairseq_lxsr.encoder.find.MODELS = Path({str(bag.parent)!r})
+fairseq_lxsr.SentenceEncoder.from_pretrained({bag.name!r})
+assert not {{"torch", "faiss"}} & {{name.split(".")[0] for name in sys.modules}}
+"""
+    assert any("xsr|metric" in line for line in without_extras(code))
+    np.testing.assert_array_equal(np.load(vectors), expected)
+
+
+def exports(model, order: int, output) -> dict[str, list[list[str]]]:
+    """Commands that export a model without layers: those that need nothing else, and those of the extra onnx."""
+    words = [["export", form, "--model", str(model), "--output", f"{output}/{form}"] for form in FORMS]
+    words[0] += ["--input", f"{model.parent}/text.en"]
+    return {"": words[:2], "onnx": [words[2]] if not order else [[*words[2], "--normalize", "--int8"]]}
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypatch):
+    """All files have the same bytes; that the vectors are ours is for tests/export, where the libraries are."""
+    model = bag
+    if not order:
+        model = random_model.write_model(tmp_path / "mean", gated=True, num_layers=0)
+        shutil.copy(bag.parent / "text.en", model.parent)
+    for extra, commands in exports(model, order, tmp_path / "without").items():
+        said = without_extras(
+            "".join(f"main({words!r})\n" for words in commands), EXTRAS | (set() if extra else OF_ONNX)
+        )
+        assert extra or "were not compared: sentence-transformers is not installed" in said[-1]
+    monkeypatch.setattr(st_folder, "is_missing", lambda name: True)
+    for commands in exports(model, order, tmp_path / "with").values():
+        for words in commands:
+            lxsr_here(*words)
+    for form in FORMS:
+        assert contents(tmp_path / "without" / form) == contents(tmp_path / "with" / form)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert found
+    return found
+
+
+def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
+    layers = random_model.write_model(tmp_path / "layers")
+    exported = [words for each in exports(bag, 1, tmp_path).values() for words in each]
+    embed = ["embed", "--model", str(bag), "--input", f"{bag.parent}/text.en", "--output", str(tmp_path / "o.npy")]
+    commands = {
+        "torch": [
+            [*embed, "--dtype", "bfloat16"],
+            [*embed, "--device", "cuda"],
+            ["embed", "--model", str(layers), *embed[3:]],
+            ["export", "folder", "--checkpoint", str(bag / "config.json"), "--output", str(tmp_path / "model")],
+            *[[*words[:3], str(layers), *words[4:]] for words in exported],
+        ],
+        "onnx": [exported[2]],
+        "faiss": [["index", *embed[1:-1], str(tmp_path / "index"), "--kind", "ivf"]],
+    }
+    code = "".join(f"refused(*{words!r})\n" for each in commands.values() for words in each)
+    said = without_extras(code)
+    extras = [extra for extra, each in commands.items() for _ in each]
+    assert len(said) == len(extras), said
+    for line, extra in zip(said, extras, strict=True):
+        assert line.startswith("lxsr: error: ")
+        assert line.endswith(f"needs {extra}, which is not installed: pip install 'fairseq-lxsr[{extra}]'")
+
+
+def test_what_is_imported_before_anything_is_done():
+    """`import fairseq_lxsr` takes no time, and the encoder only what encodes."""
+    listed = "print(*(name for name in sys.modules if '.' not in name))"
+    code = f"import sys\nimport fairseq_lxsr\n{listed}\nfairseq_lxsr.SentenceEncoder\n{listed}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    package, encoder = (set(line.split()) for line in done.stdout.splitlines())
+    assert "numpy" not in package
+    assert set(SMALL) <= encoder
+    assert not {"torch", "faiss", "yaml", "sklearn"} & encoder
+
+
+def test_fairseq_is_pinned_by_its_checksum():
+    (line,) = [line for line in FAIRSEQ.read_text().splitlines() if not line.startswith("#")]
+    assert re.fullmatch(r"fairseq-fixed==[\d.]+ --hash=sha256:[0-9a-f]{64}", line)
+    assert line.split()[0] in (ROOT / "constraints.txt").read_text().splitlines()
+    assert INSTALL.endswith(f" -r {FAIRSEQ}")

@@ -1,0 +1,101 @@
+"""tools/site_hooks.py: the tables of the documentation have every option, and links work on the site."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from mkdocs.exceptions import PluginError
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+
+
+def load_hooks():
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "tools" / "site_hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks = load_hooks()
+CONFIGS = [(kind, name) for kind, configs in hooks.registries().items() for name in configs]
+PAGE = SimpleNamespace(file=SimpleNamespace(src_uri="training.md"))
+
+
+def rendered(text: str, repo_url: str = "") -> str:
+    return hooks.on_page_markdown(text, PAGE, SimpleNamespace(docs_dir=str(DOCS), repo_url=repo_url), None)
+
+
+@pytest.mark.parametrize(("kind", "name"), CONFIGS)
+def test_every_training_option_is_documented(kind, name):
+    """Each once, and each with its meaning."""
+    page = (DOCS / "training-options.md").read_text(encoding="utf-8")
+    options = hooks.options_of(hooks.registries()[kind][name])
+    tables = "\n".join(
+        rendered(marker)
+        for marker in (f"<!-- table: {kind} {name} -->", "<!-- table: terms -->")
+        if marker in page and (name == "xling_sent" or "terms" not in marker)
+    )
+    for option in options:
+        assert tables.count(f"| `{option.option_strings[0]}` |") == 1
+        assert option.help, f"{option.option_strings[0]} has no help"
+
+
+@pytest.mark.parametrize("name", [name for kind, name in CONFIGS if kind == "model"])
+def test_every_preset_is_documented(name):
+    page = (DOCS / "training-options.md").read_text(encoding="utf-8")
+    assert f"<!-- table: presets {name} -->" in page
+    table = rendered(f"<!-- table: presets {name} -->")
+    assert len(table.splitlines()) >= 4
+
+
+def test_every_verb_is_documented():
+    from fairseq_lxsr.cli.main import VERBS
+
+    page = rendered("<!-- table: verbs -->")
+    for verb in VERBS:
+        assert f"## `lxsr {verb}`\n" in page
+        assert f"usage: lxsr {verb}" in page
+    assert "### `lxsr eval xsr`" in page
+
+
+def test_every_recipe_is_documented():
+    from fairseq_lxsr.recipes import names
+
+    page = rendered("<!-- table: recipes -->")
+    for name in names():
+        assert f"| [`{name}`](#{name}) |" in page
+    assert "--arch lxsr_best --objective none" in page
+    assert "--adam-betas '(0.9, 0.98)'" in page
+
+
+def test_options_of_a_file_come_with_their_meaning():
+    table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
+    assert "| `documents` | required | file or folder of each language." in table
+    assert "| `rounds` | `3` |" in table
+
+
+def test_links_that_leave_the_site():
+    assert rendered("[a](laser.md#x)") == "[a](laser.md#x)"
+    assert rendered("[results](../benchmarks/train.py)") == "results (`benchmarks/train.py`)"
+    assert rendered("[`benchmarks/train.py`](../benchmarks/train.py)") == "`benchmarks/train.py`"
+    there = "https://example.org/house"
+    assert rendered("[how](../Makefile)", there) == f"[how]({there}/blob/main/Makefile)"
+    with pytest.raises(PluginError, match=re.escape("../nowhere.md is not in the repository")):
+        rendered("[a](../nowhere.md)")
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        '<script src="https://cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="//cdn.example/x.css">',
+        '<img alt="a" src="http://example.org/a.png">',
+    ],
+)
+def test_pages_load_nothing_from_other_hosts(tag):
+    assert hooks.on_post_page('<a href="https://example.org">x</a>', PAGE, None)
+    with pytest.raises(PluginError, match="another host"):
+        hooks.on_post_page(tag, PAGE, None)

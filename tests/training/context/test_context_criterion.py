@@ -1,0 +1,38 @@
+"""The criterion of contexts over a model that answers the same whatever it is asked."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.training.context.model import SentContextLoss
+
+
+@pytest.mark.parametrize("stage", ["classify", "regress"])
+def test_the_metrics_are_those_of_validation(stage):
+    criterion = SentContextLoss(SimpleNamespace(stage=stage), task=None)
+    sample = {"net_input": {}, "label": torch.tensor([1.0, 0.0]), "nsentences": 2, "ntokens": 9}
+    with metrics.aggregate(new_root=True) as aggregate:
+        criterion.reduce_metrics([criterion(lambda: torch.tensor([0.5, 0.5]), sample)[2]])
+    values = aggregate.get_smoothed_values()
+    assert sorted(criterion.metrics) == sorted(values)
+    assert values.get("accuracy", 0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("stage", "loss"),
+    [("classify", losses.context_classification_loss), ("regress", losses.coherence_regression_loss)],
+)
+def test_means_per_sample_of_the_loss_of_the_stage(stage, loss):
+    criterion = SentContextLoss(SimpleNamespace(stage=stage), task=None)
+    scores, labels = torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1.0, 0.0, 0.0, 0.0])
+    sample = {"net_input": {}, "label": labels, "nsentences": 4, "ntokens": 9}
+    found, samples, logged = criterion(lambda: scores, sample)
+    assert (found, samples) == (loss(scores, labels), 4)
+    with metrics.aggregate(new_root=True) as aggregate:
+        criterion.reduce_metrics([logged])
+    values = aggregate.get_smoothed_values()
+    assert values["loss"] == pytest.approx(loss(scores, labels).item() / 4, abs=1e-3)
+    assert values.get("accuracy", 0.75) == 0.75

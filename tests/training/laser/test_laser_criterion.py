@@ -1,0 +1,201 @@
+"""Translation loss and distance constraint on small models: sums, parts, options, and that nothing waits."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.data import ListDataset
+from operations import SYNCHRONISE, Operations
+
+from fairseq_lxsr import losses
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.training.laser import lstm as laser
+from fairseq_lxsr.training.laser import transformer as tlaser
+from fairseq_lxsr.training.laser.criterion import XlingTranslationLoss, XlingTranslationLossConfig
+from fairseq_lxsr.training.laser.dataset import TranslationDataset
+from fairseq_lxsr.training.pairs import PairCorpus
+
+PAD, EOS, VOCAB = 1, 2, 40
+KINDS = ["laser", "tlaser"]
+
+
+class Words:
+    pad, eos = (lambda self: PAD), (lambda self: EOS)
+
+    def __len__(self):
+        return VOCAB
+
+
+TASK = SimpleNamespace(source_dictionary=Words(), target_dictionary=Words(), languages=["en", "fr"])
+
+
+def make_model(kind, dropout=0.0):
+    torch.manual_seed(0)
+    if kind == "laser":
+        cfg, model, preset = laser.LaserModelConfig(), laser.LaserModel, laser.ARCHITECTURES["laser_tiny"]
+    else:
+        cfg, model, preset = tlaser.TLaserModelConfig(), tlaser.TLaserModel, tlaser.ARCHITECTURES["tlaser_tiny"]
+    for name, value in (preset | {"dropout": dropout, "max_positions": 50}).items():
+        setattr(cfg, name, value)
+    return model.build_model(cfg, TASK)
+
+
+def make_criterion(**options):
+    return XlingTranslationLoss(XlingTranslationLossConfig(**options), TASK)
+
+
+def make_batch(pairs=6, rows=None):
+    rng = np.random.default_rng(0)
+    sides = []
+    for longest in (7, 9):
+        lengths = rng.integers(2, longest + 1, pairs)
+        sides.append(ListDataset([torch.tensor([*rng.integers(4, VOCAB, n), EOS]) for n in lengths], lengths + 1))
+    data = TranslationDataset([PairCorpus("en-fr", *sides)], [1], padding_idx=PAD, eos_idx=EOS, max_positions=50)
+    return data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_translation_loss_is_fairseqs_label_smoothed_cross_entropy(kind, smoothing):
+    model, batch = make_model(kind), make_batch()
+    loss, pieces, logged = make_criterion(label_smoothing=smoothing)(model, batch)
+    log_p = F.log_softmax(model(**batch["net_input"])[0], dim=2).flatten(0, 1)
+    expected, nll = label_smoothed_nll_loss(log_p, batch["target"].flatten(), smoothing, ignore_index=PAD)
+    assert pieces == batch["ntokens"] == batch["target"].ne(PAD).sum()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(logged["nll_loss"], nll, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_total_is_the_weighted_sum_of_the_parts(kind):
+    model, batch = make_model(kind).eval(), make_batch()
+    options = {"constraint": "norm", "translation_weight": 0.7, "constraint_weight": 3.0, "negative_weight": 0.2}
+    criterion = make_criterion(**options).eval()
+    loss, _, logged = criterion(model, batch)
+    translation = make_criterion()(model, batch)[0]
+    u, v = (model.encoder.network(tokens) for tokens in (batch["net_input"]["src_tokens"], batch["target_tokens"]))
+    pair, negative = losses.distance_constraint(u, v)
+    assert logged["pair"].item() == pytest.approx(pair.item(), rel=1e-4)
+    assert logged["negative"].item() == pytest.approx(negative.item(), rel=1e-4)
+    expected = 0.7 * translation + 3 * (pair + 0.2 * negative)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    accuracy = sum(losses.in_batch_accuracy(losses.cosine_similarities(u, v))) / 2
+    assert logged["accuracy"].item() == pytest.approx(accuracy.item())
+
+
+def test_defaults_are_those_of_the_paper():
+    cfg = XlingTranslationLossConfig()
+    found = (cfg.translation_weight, cfg.constraint_weight, cfg.negative_weight, cfg.constraint_margin, cfg.negatives)
+    assert found == (0.5, 0.25, 0.5, 0.5, 20)
+    assert cfg.label_smoothing == 0.1
+
+
+def test_gradient_reaches_the_encoder_through_source_and_target():
+    model, batch = make_model("tlaser"), make_batch()
+    weight = model.encoder.network.embed_tokens.weight
+    own = set(batch["net_input"]["src_tokens"].flatten().tolist()) - {PAD}
+    theirs = set(batch["target_tokens"].flatten().tolist()) - own - {PAD}
+    assert theirs
+    for constraint, reached in (("none", False), ("norm", True), ("angular", True)):
+        model.zero_grad()
+        make_criterion(constraint=constraint)(model, batch)[0].backward()
+        assert (weight.grad[sorted(theirs)].abs().sum(dim=1) > 0).all() == reached
+
+
+def test_every_nth_pair_is_constrained_n_times_as_much():
+    model, batch = make_model("tlaser"), make_batch(pairs=8)
+    _, _, logged = make_criterion(constraint="norm", constraint_every=4, negatives=1)(model, batch)
+    u, v = (model.encoder.network(tokens) for tokens in (batch["net_input"]["src_tokens"], batch["target_tokens"]))
+    swapped = torch.tensor([1, 0]).expand(2, 1, 2)
+    pair, negative = losses.distance_constraint(u[::4], v[::4], negatives=swapped)
+    assert logged["pair"].item() == pytest.approx(4 * pair.item(), rel=1e-4)
+    assert logged["negative"].item() == pytest.approx(4 * negative.item(), rel=1e-4)
+    criterion = make_criterion(constraint="norm", constraint_every=4).eval()  # all of them in validation
+    assert criterion(model, batch)[2]["pair"].item() == pytest.approx(
+        losses.distance_constraint(u, v)[0].item(), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_order_of_the_pairs_changes_nothing_in_validation(kind):
+    model, criterion = make_model(kind).eval(), make_criterion(constraint="norm").eval()
+    plain, again = (criterion(model, make_batch(rows=rows)) for rows in (None, [3, 1, 5, 0, 4, 2]))
+    for name, value in plain[2].items():
+        assert float(value) == pytest.approx(float(again[2][name]), rel=1e-4), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("constraint", ["none", "norm", "angular"])
+def test_no_operation_of_a_step_waits_for_the_device(kind, constraint):
+    model, criterion, batch = make_model(kind, dropout=0.1), make_criterion(constraint=constraint), make_batch()
+    with Operations() as operations:
+        criterion(model, batch)[0].backward()
+    assert not SYNCHRONISE & {name for name, _ in operations.calls}
+
+
+def test_without_a_constraint_the_target_is_not_encoded_and_padding_has_no_logits():
+    model, batch = make_model("tlaser"), make_batch()
+
+    def encoded(**options):
+        with Operations() as operations, torch.no_grad():
+            make_criterion(**options)(model, batch)
+        looked_up = sum(name == "aten::embedding" for name, _ in operations.calls)
+        logits = {shape[0] for _, shape in operations.calls if shape and shape[-1] == VOCAB and len(shape) == 2}
+        return looked_up, logits
+
+    plain, logits = encoded()
+    assert encoded(constraint="norm")[0] == plain + 1
+    assert batch["ntokens"] in logits
+    assert batch["target"].numel() not in logits
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_models_get_float32_losses(dtype):
+    model, batch = make_model("tlaser"), make_batch()
+    expected = make_criterion(constraint="norm").eval()(model.eval(), batch)[0]
+    loss = make_criterion(constraint="norm").eval()(model.to(dtype), batch)[0]
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected.item(), rel=0.03)
+
+
+def test_a_batch_of_one_pair_has_no_negatives():
+    loss, _, logged = make_criterion(constraint="norm")(make_model("laser"), make_batch(rows=[2]))
+    assert logged["negative"] == 0
+    assert loss.isfinite()
+
+
+def test_options_of_a_constraint_that_is_not_there_are_refused():
+    for options, message in (
+        ({"negatives": 5}, "--negatives 5 without --constraint"),
+        ({"detach_mean_norm": True}, "--detach-mean-norm with --constraint none"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make_criterion(**options)
+
+
+def test_metrics_are_means_over_batches_of_different_size():
+    from fairseq.logging import metrics
+
+    logged = [
+        {"loss": 6.0, "nll_loss": 4.0, "pair": 3.0, "sample_size": 2, "nsentences": 1, "ntokens": 2},
+        {"loss": 2.0, "nll_loss": 4.0, "pair": 1.0, "sample_size": 6, "nsentences": 3, "ntokens": 6},
+    ]
+    with metrics.aggregate() as aggregate:
+        XlingTranslationLoss.reduce_metrics(logged)
+    values = aggregate.get_smoothed_values()
+    assert (values["loss"], values["nll_loss"], values["pair"]) == (1.0, 1.0, 1.0)
+    assert values["ppl"] == pytest.approx(math.e)
+
+
+@pytest.mark.parametrize("constraint", ["none", "norm"])
+def test_the_metrics_are_those_of_validation(constraint):
+    from fairseq.logging import metrics
+
+    criterion = make_criterion(constraint=constraint)
+    with metrics.aggregate(new_root=True) as aggregate:
+        criterion.reduce_metrics([criterion(make_model("laser").eval(), make_batch())[2]])
+    assert sorted(criterion.metrics) == sorted(aggregate.get_smoothed_values())

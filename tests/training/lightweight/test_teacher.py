@@ -1,0 +1,166 @@
+"""Embeddings of a teacher beside the text, and pieces that the encoder does not see."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pair_batches import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, without_pieces
+from fairseq_lxsr.training.lightweight.parts.same_text import TextNumbers, text_numbers
+from fairseq_lxsr.training.lightweight.parts.teacher import (
+    TeacherEmbeddings,
+    TeacherRows,
+    embedding_folders,
+    read_teacher,
+)
+from fairseq_lxsr.training.lightweight.terms.distillation import DistillationTerm
+from fairseq_lxsr.training.lightweight.terms.term import Split
+from fairseq_lxsr.training.subword_dropout import SubwordDropout
+
+
+def rows(count, start):
+    return np.repeat(np.arange(start, start + count, dtype=np.float16)[:, None], 3, axis=1)
+
+
+def test_every_pair_gets_its_own_rows():
+    teachers = [TeacherEmbeddings(rows(12, 0), rows(12, 100)), TeacherEmbeddings(None, rows(9, 200))]
+    data = dataset(corpus("en-fr", 12), corpus("en-de", 9, seed=1), parts=[TeacherRows(teachers)])
+    for indices in batches_of(data, max_sentences=4):
+        batch = data.collater([data[index] for index in indices])
+        source, target = batch["teacher"][:, 0].chunk(2)
+        if indices[0] < 12:
+            assert source.tolist() == indices
+            assert target.tolist() == [100 + index for index in indices]
+        else:
+            assert source.tolist() == target.tolist() == [188 + index for index in indices]
+    assert "teacher" not in dataset(corpus("en-fr", 3)).collater([data[0]])
+
+
+def test_shards_and_the_folders_of_their_teachers_take_turns(tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        np.save(folder / "train.en-fr.en.npy", rows(12, 100 * number))
+    term = DistillationTerm(1.0, "mse", folders, width=3)
+    for epoch, first in ((1, 0), (2, 100), (3, 0)):
+        text = corpus("en-fr", 12)
+        data = dataset(text, parts=term.parts(Split("train", epoch, {("en", "fr"): text})))
+        assert data.collater([data[5]])["teacher"][:, 0].tolist() == [first + 5] * 2
+
+
+def test_files_are_checked(tmp_path):
+    pair = ("en", "fr")
+    assert read_teacher(tmp_path, "train", pair) is None
+    np.save(tmp_path / "train.en-fr.fr.npy", rows(5, 0))
+    teacher = read_teacher(tmp_path, "train", pair, 5)
+    assert teacher is not None
+    assert teacher.width == 3
+    with pytest.raises(InputError, match=r"train.en-fr.fr.npy: 5 rows, the text has 6 sentences"):
+        read_teacher(tmp_path, "train", pair, 6)
+    np.save(tmp_path / "train.en-fr.en.npy", rows(5, 0)[:, :2])
+    with pytest.raises(InputError, match=r"\(5, 2\).*\(5, 3\); expected the same shape"):
+        read_teacher(tmp_path, "train", pair)
+    np.save(tmp_path / "train.en-fr.en.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"train.en-fr.en.npy: no array of numbers"):
+        read_teacher(tmp_path, "train", pair)
+    np.save(tmp_path / "train.en-fr.en.npy", np.arange(5))
+    with pytest.raises(InputError, match="int64 of shape"):
+        read_teacher(tmp_path, "train", pair)
+    (tmp_path / "train.en-fr.en.npy").write_bytes(b"PK\3\4, and no array")
+    with pytest.raises(InputError, match=r"train.en-fr.en.npy: no array of numbers"):
+        read_teacher(tmp_path, "train", pair)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e6 - 1, 70_000])
+def test_a_row_that_is_no_embedding_is_named(tmp_path, monkeypatch, dtype, value):
+    monkeypatch.setattr("fairseq_lxsr.training.lightweight.parts.teacher.BLOCK", 8)
+    embeddings = rows(7, 0).astype(dtype)
+    with np.errstate(over="ignore"):
+        embeddings[5, 1] = value
+    np.save(tmp_path / "train.en-fr.en.npy", embeddings)
+    with pytest.raises(
+        InputError, match=r"train.en-fr.en.npy: row 6 has (nan|inf|-inf|-1e\+06|70000) at place 2; expected"
+    ):
+        read_teacher(tmp_path, "train", ("en", "fr"))
+
+
+def test_a_teacher_without_width_is_refused(tmp_path):
+    np.save(tmp_path / "train.en-fr.en.npy", np.zeros((5, 0), dtype=np.float32))
+    with pytest.raises(InputError, match=r"float32 of shape \(5, 0\)"):
+        read_teacher(tmp_path, "train", ("en", "fr"))
+
+
+def test_a_folder_for_several_shards_with_the_same_pair_is_refused(tmp_path):
+    """Shards of the same size would take each other's rows."""
+    for shard, name in (("a", "en-fr"), ("b", "fr-en"), ("c", "en-de"), ("t", "none"), ("u", "none")):
+        (tmp_path / shard).mkdir()
+        (tmp_path / shard / f"train.{name}.en.idx").touch()
+    a, b, c, t, u = (tmp_path / name for name in "abctu")
+    pairs = [("en", "fr"), ("en", "de")]
+    for value, shards in (
+        (f"{t}", [a]),
+        (f"{t}", [a, c]),
+        (f"{t}", [a, a]),
+        (f"{t}:{u}", [a, b]),
+        (f"{t}:{t}", [b, c]),
+    ):
+        assert embedding_folders("--option", value, shards, pairs) == [Path(name) for name in value.split(":")]
+    assert embedding_folders("--option", str(t), [a, b], pairs[1:]) == [t]
+    for value, shards in ((f"{t}", [a, b]), (f"{t}:{u}:{t}", [a, c, b])):
+        with pytest.raises(
+            InputError, match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a"
+        ):
+            embedding_folders("--option", value, shards, pairs)
+
+
+def test_equal_texts_have_equal_numbers():
+    tokens = np.array([[5, 6, PAD], [6, 5, PAD], [5, 6, PAD], [5, 6, 7]])
+    first, second, third, fourth = text_numbers(tokens, PAD)
+    assert first == third == text_numbers(np.array([[5, 6, *[PAD] * 9]]), PAD)[0]  # of a worker with longer sentences
+    assert len({first, second, fourth}) == 3
+
+
+def test_batches_tell_equal_texts_on_request():
+    batches = [dataset(corpus("en-fr", 9), parts=parts) for parts in ([], [TextNumbers()])]
+    without, with_numbers = (data.collater([data[index] for index in (0, 3, 0)]) for data in batches)
+    assert "text_number" not in without
+    for first, second, third in with_numbers["text_number"].tolist():
+        assert first == third != second
+
+
+def test_equal_texts_are_told_from_others_whatever_their_pieces_are_split_into():
+    pieces = [chr(0x4E00 + number) for number in range(MASK)]
+    pieces[30:MASK] = [pieces[4 + number % 5] + pieces[10 + number % 7] for number in range(MASK - 30)]
+    data = dataset(corpus("en-fr", 9), parts=[TextNumbers()], subword_dropout=SubwordDropout(pieces, 4, 0.5))
+    batch = data.collater([data[index] for index in (0, 9, 18)])  # one pair, thrice
+    assert len(batch["source_tokens"].unique(dim=0)) > 1
+    assert (batch["text_number"] == batch["text_number"][:, :1]).all()
+
+
+def test_pieces_are_left_out_whatever_the_batch_and_never_all():
+    tokens = np.random.default_rng(0).integers(4, MASK, (200, 9))
+    tokens[:, 7:] = PAD
+    tokens[0, :] = [5, *[PAD] * 8]
+    tokens[1, 0] = MASK
+    index = np.arange(200)
+    left = without_pieces(tokens, index, 0, 1, 1, 0.5, VOCABULARY)
+    assert ((left == tokens) | (left == PAD)).all()
+    assert (left != PAD).any(axis=1).all()
+    assert 0.45 < (left[2:, :7] == PAD).mean() < 0.55
+    assert left[1, 0] == MASK
+    alone = without_pieces(tokens[7:8, :8], index[7:8], 0, 1, 1, 0.5, VOCABULARY)
+    assert alone[0].tolist() == left[7, :8].tolist()
+    assert not np.array_equal(left, without_pieces(tokens, index, 0, 1, 2, 0.5, VOCABULARY))
+    assert not np.array_equal(left, without_pieces(tokens, index, 1, 1, 1, 0.5, VOCABULARY))
+
+
+def test_only_what_the_encoder_reads_is_left_out():
+    data, whole = (dataset(corpus("en-fr", 30), parts=parts) for parts in ([WordDropout(0.5, VOCABULARY)], []))
+    batch, expected = (part.collater([part[index] for index in range(30)]) for part in (data, whole))
+    for side in ("source", "target"):
+        assert batch[f"{side}_tokens"].tolist() == expected[f"{side}_tokens"].tolist()
+        assert (batch["net_input"][side] == PAD).sum() > (expected["net_input"][side] == PAD).sum()
+        assert expected["net_input"][side].tolist() == expected[f"{side}_tokens"].tolist()

@@ -1,0 +1,104 @@
+"""The optimizer against torch.optim.Adam itself, and checkpoints of another kind of Adam."""
+
+import importlib
+
+import pytest
+import torch
+from conftest import refused, train_here
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY
+from omegaconf import OmegaConf
+
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
+from fairseq_lxsr.errors import InputError
+
+importlib.import_module("fairseq_lxsr.training.adam")
+
+
+def optimizer(name, weights, **options):
+    cfg = OmegaConf.merge(OmegaConf.structured(OPTIMIZER_DATACLASS_REGISTRY[name]()), {"lr": [0.01], **options})
+    if "tpu" in cfg:
+        cfg.tpu = False
+    return OPTIMIZER_REGISTRY[name](cfg, weights)
+
+
+def after_steps(make, steps=5):
+    """Weights after gradients that grow and shrink, so that the largest second moment is not the last."""
+    weights = [torch.nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)), torch.nn.Parameter(torch.ones(3))]
+    made = make(weights)
+    for step in range(steps):
+        made.zero_grad()
+        sum((weight * (5 - step) ** 2 * (1 + torch.arange(3))).sin().sum() for weight in weights).backward()
+        made.step()
+    return torch.cat([weight.detach().flatten() for weight in weights])
+
+
+FAST = (0.5, 0.5)  # the second moment forgets, so that AMSGrad matters within five steps
+OPTIONS = {"weight_decay": 0.1, "amsgrad": True}
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), "(0.8, 0.99)", "[0.8, 0.99]"])
+@pytest.mark.parametrize(
+    "options", [{}, OPTIONS, {"weight_decay": 0.1}, {"amsgrad": True}, OPTIONS | {"decoupled_weight_decay": True}]
+)
+def test_five_steps_are_those_of_torch(options, betas):
+    ours = after_steps(lambda weights: optimizer("torch_adam", weights, adam_betas=betas, **options))
+    numbers = (0.8, 0.99) if isinstance(betas, str) else betas
+    torchs = after_steps(lambda weights: torch.optim.Adam(weights, 0.01, numbers, foreach=False, **options))
+    torch.testing.assert_close(ours, torchs, rtol=1e-6, atol=1e-7)
+
+
+def test_fairseqs_adam_is_another_with_weight_decay():
+    ours, fairseqs = (
+        after_steps(lambda weights, name=name: optimizer(name, weights, weight_decay=0.1, adam_betas=FAST))
+        for name in ("torch_adam", "adam")
+    )
+    assert (ours - fairseqs).abs().max() > 1e-3
+    amsgrad = after_steps(lambda weights: optimizer("torch_adam", weights, adam_betas=FAST, **OPTIONS))
+    assert (ours - amsgrad).abs().max() > 1e-3
+    decoupled = {"weight_decay": 0.1, "adam_betas": FAST, "decoupled_weight_decay": True}
+    adamw = after_steps(lambda weights: optimizer("torch_adam", weights, **decoupled))
+    torch.testing.assert_close(adamw, fairseqs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_state_without_amsgrad_is_not_taken_with_it():
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    plain, other = (optimizer("torch_adam", weights, amsgrad=amsgrad) for amsgrad in (False, True))
+    with pytest.raises(InputError, match="without --amsgrad, and now with; give the same options, or --reset-opt"):
+        other.load_state_dict(plain.state_dict())
+    with pytest.raises(InputError, match="with --amsgrad, and now without"):
+        plain.load_state_dict(other.state_dict())
+    other.load_state_dict(other.state_dict(), {"weight_decay": 0.5})
+    assert other.param_groups[0]["weight_decay"] == 0.5
+
+
+def test_options_of_now_replace_those_of_a_checkpoint():
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    then = optimizer("torch_adam", weights, weight_decay=0.1, adam_eps=1e-6, adam_betas="(0.8, 0.9)")
+    now = optimizer("torch_adam", weights, weight_decay=0.2, decoupled_weight_decay=True)
+    then.set_lr(0.5)
+    now.load_state_dict(then.state_dict(), {"eps": 1e-4})
+    [group] = now.param_groups
+    assert (group["lr"], group["weight_decay"], group["betas"], group["eps"]) == (0.5, 0.2, (0.9, 0.999), 1e-4)
+    assert group["decoupled_weight_decay"]
+
+
+def test_training_stops_and_goes_on(tmp_path, toy_work):
+    data, flags = toy_work / "data-bin", ("--disable-validation", "--no-epoch-checkpoints", "--amsgrad")
+    options = {"optimizer": "torch_adam", "weight_decay": "1e-5", "cpu_precision": "bfloat16"}
+    for name, updates in (("whole", "4"), ("halves", "2"), ("halves", "4")):
+        done = train_here(data, tmp_path / name, *flags, **options, max_update=updates)
+        assert not done.returncode, done.stderr[-2000:]
+    whole, halves = (read_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "halves"))
+    for name, value in whole["model"].items():
+        assert torch.equal(value, halves["model"][name]), name
+    group = whole["last_optimizer_state"]["param_groups"][0]
+    assert (group["amsgrad"], group["weight_decay"]) == (True, 1e-5)
+    more = {"max_update": "6", "weight_decay": "1e-5"}
+    refused(
+        train_here(data, tmp_path / "whole", *flags[:2], optimizer="adam", **more), "TorchAdam, and now FairseqAdam"
+    )
+    refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer="torch_adam", **more), "now without")
+    refused(
+        train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1"),
+        "--weight-decay -1.0; expected",
+    )

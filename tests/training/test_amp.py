@@ -1,0 +1,30 @@
+"""`--amp`: fairseq's optimizer around one of ours takes the step that it would take without a loss scale."""
+
+import pytest
+import torch
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from test_adam import optimizer
+
+from fairseq_lxsr.training import mends as amp  # noqa: F401  what is tested
+
+
+def scaled(scale: float, gradient: float) -> torch.Tensor:
+    """Weights after a step, by a loss of this gradient that is multiplied by the scale."""
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    wrapped = AMPOptimizer.__new__(AMPOptimizer)  # its constructor asks for CUDA
+    wrapped.fp32_optimizer = optimizer("torch_adam", weights, adam_eps=1e-6)
+    wrapped._grad_scaler, wrapped.min_loss_scale = torch.amp.GradScaler("cpu", init_scale=scale), 1e-4
+    wrapped.backward((weights[0] * gradient).sum())
+    wrapped.clip_grad_norm(0)
+    wrapped.step()
+    return weights[0].detach()
+
+
+@pytest.mark.parametrize("scale", [128, 2.0**20])
+def test_the_loss_scale_changes_no_step(scale):
+    torch.testing.assert_close(scaled(scale, 1e-4), scaled(1, 1e-4), rtol=1e-6, atol=0)
+    assert (scaled(scale, 1e-4) != 1).all()
+
+
+def test_a_step_with_a_gradient_that_is_not_finite_is_left_out():
+    assert (scaled(128, float("inf")) == 1).all()

@@ -1,0 +1,210 @@
+"""Options of fairseq-train: every number has a range, and what is outside is refused before anything is built."""
+
+import math
+from dataclasses import fields
+from functools import cache
+
+import pytest
+from conftest import refused, train_here
+from fairseq import options
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.dataclass.initialize import add_defaults
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from torch.distributed import DistBackendError
+from torch.multiprocessing import ProcessExitedException
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.training.checks import OF_TASK, RANGES, check_options
+from fairseq_lxsr.training.context import model as context_transformer  # noqa: F401  registers them
+from fairseq_lxsr.training.context import task as sent_context  # noqa: F401
+from fairseq_lxsr.training.laser import lstm as laser  # noqa: F401  registers them
+from fairseq_lxsr.training.laser import task as xling_translation  # noqa: F401
+from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401  registers them
+from fairseq_lxsr.training.lightweight import task as xling_sent  # noqa: F401
+from fairseq_lxsr.training.mends import explain
+
+ARCHS = [arch for models, _ in OF_TASK.values() for model in models for arch in ARCH_MODEL_INV_REGISTRY[model]]
+DATACLASSES = {
+    **{task: TASK_DATACLASS_REGISTRY[task] for task in OF_TASK},
+    **{criterion: CRITERION_DATACLASS_REGISTRY[criterion] for _, criterion in OF_TASK.values()},
+    **{arch: MODEL_DATACLASS_REGISTRY[arch] for arch in ARCHS},
+}
+
+
+@pytest.mark.parametrize("name", DATACLASSES)
+def test_every_number_of_ours_has_a_range_that_its_default_is_in(name):
+    for item in fields(DATACLASSES[name]):
+        if item.type in (int, float) and not str(item.default).startswith("${"):
+            assert item.default in item.metadata["range"], item.name
+
+
+@cache
+def config(task: str):
+    """All options of a run of this task, as fairseq gives them to it."""
+    models, criterion = OF_TASK[task]
+    words = ["data", "--task", task, "--arch", f"{models[0]}", "--criterion", criterion, "--optimizer", "adam"]
+    more = ["--lr-scheduler", "polynomial_decay", "--total-num-update", "9", "--batch-size", "32", "--cpu"]
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=words + more)
+    cfg = convert_namespace_to_omegaconf(args)
+    add_defaults(cfg)
+    check_options(cfg)
+    return cfg
+
+
+def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
+    """What is said of one changed option; empty where nothing is."""
+    cfg = config(task).copy()
+    cfg[group][name] = value
+    try:
+        check_options(cfg)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("task.align_temperature", math.inf, "--align-temperature inf; expected a number of at least 1e-06"),
+        ("task.gen_weight", -1.0, "--gen-weight -1.0; expected a number of at least 0"),
+        ("task.distill_weight", math.nan, "--distill-weight nan"),
+        ("task.sampling_temperature", math.nan, "--sampling-temperature nan"),
+        ("task.max_positions", 0, "--max-positions 0; expected a whole number of at least 1"),
+        ("task.max_positions", 10**9, "--max-positions 1000000000"),
+        ("task.word_dropout", 1.0, "--word-dropout 1.0; expected a number of at least 0.0 and below 1"),
+        ("task.subword_dropout", -0.1, "--subword-dropout -0.1"),
+        ("model.dropout", 1.5, "--dropout 1.5"),
+        ("model.layer_norm_eps", 0.0, "--layer-norm-eps 0.0; expected a number of at least 1e-30 and of at most 1"),
+        ("model.encoder_embed_dim", 10**9, "--encoder-embed-dim 1000000000"),
+        ("model.encoder_layers", 10**9, "--encoder-layers 1000000000"),
+        ("model.order_coefficients", 10**9, "--order-coefficients 1000000000"),
+        ("ema.ema_decay", 5.0, "--ema-decay 5.0"),
+        ("optimization.clip_norm", math.nan, "--clip-norm nan"),
+        ("optimization.update_freq", [0], "--update-freq 0"),
+        ("optimization.update_freq", [1, 0], "--update-freq 0"),
+        ("optimization.lr", [1e30], "--lr 1e+30"),
+        ("optimization.lr", [], "--lr is empty"),
+        ("optimizer.weight_decay", -1.0, "--weight-decay -1.0"),
+        ("optimizer.adam_betas", "__import__('os')", "--adam-betas"),
+        ("optimizer.adam_betas", [0.9, 1.0], "--adam-betas [0.9, 1.0]; expected for example (0.9, 0.999)"),
+        ("checkpoint.optimizer_overrides", "x", "--optimizer-overrides 'x'; expected for example {'adam_eps': 1e-6}"),
+        ("lr_scheduler.warmup_updates", -5, "--warmup-updates -5"),
+        ("dataset.batch_size", 0, "--batch-size 0; expected a whole number of at least 1"),
+        ("dataset.max_tokens", 0, "--max-tokens 0"),
+        ("dataset.num_workers", -1, "--num-workers -1"),
+        ("dataset.validate_interval", 0, "--validate-interval 0"),
+        ("checkpoint.save_interval", 0, "--save-interval 0"),
+        ("common.log_interval", 0, "--log-interval 0"),
+        ("common.seed", -1, "--seed -1"),
+        ("common.fp16", True, "--fp16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
+        ("common.bf16", True, "--bf16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
+        ("model._name", "laser_1", "--arch laser_1 with --task xling_sent; expected lxsr, "),
+        ("model._name", "transformer", "--arch transformer with --task xling_sent; expected lxsr, "),
+        ("criterion._name", "cross_entropy", "--criterion cross_entropy with --task xling_sent; expected xling_sent"),
+    ],
+)
+def test_an_option_outside_its_range_is_named(option, value, expected):
+    assert objection(*option.split("."), value).startswith(expected)
+
+
+@pytest.mark.parametrize("task", OF_TASK)
+def test_no_range_has_nan_and_every_option_with_a_range_is_checked(task):
+    cfg = config(task)
+    declared = [
+        (group, item.name)
+        for group, name in (("task", task), ("model", cfg.model._name), ("criterion", cfg.criterion._name))
+        for item in fields(DATACLASSES[name])
+        if "range" in item.metadata and item.type is float
+    ]
+    fairseqs = [
+        (group, name)
+        for group, ranges in RANGES.items()
+        for name in ranges
+        if isinstance(getattr(cfg[group], name, None), float)
+    ]
+    for group, name in declared + fairseqs:
+        assert objection(group, name, math.nan, task).startswith(f"--{name.replace('_', '-')} nan"), name
+
+
+@pytest.mark.parametrize(("group", "name"), [("task", "sampling_temperature"), ("optimization", "max_update")])
+def test_the_ends_of_ranges_are_in_them(group, name):
+    assert not objection(group, name, {"sampling_temperature": math.inf, "max_update": 0}[name])
+
+
+OF_FAIRSEQ = [
+    ((), {"seed": "-1"}, "--seed: expected a whole number of at least 0"),
+    ((), {"update_freq": "0"}, "--update-freq 0; expected a whole number of at least 1"),
+    ((), {"lr": "1e30"}, "--lr 1e+30; expected"),
+    ((), {"warmup_updates": "0"}, "--warmup-updates 0 with --lr-scheduler inverse_sqrt"),
+    ((), {"lr": "0.1,0.01"}, "--lr 0.1, 0.01 with --lr-scheduler inverse_sqrt; expected one, or fixed"),
+    (("--best-checkpoint-metric", "acc"), {}, "--best-checkpoint-metric acc; expected one of loss, align, gen, sim"),
+    (("--continue-once", "none.pt"), {}, "none.pt: no such checkpoint"),
+    (
+        (),
+        {"matryoshka": "8,8"},
+        "--matryoshka '8,8'; expected a whole number of at least 1 and of at most 65,536, or se",
+    ),
+    ((), {"matryoshka": "8,99"}, "--matryoshka 8,99; expected widths of at most"),
+    ((), {"criterion": "cross_entropy"}, "--criterion cross_entropy with --task xling_sent; expected xling_sent_loss"),
+    ((), {"arch": "laser_1"}, "--arch laser_1 with --task xling_sent; expected lxsr, lxsr_base"),
+    ((), {"criterion": "sent_context_loss"}, "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or "),
+    (("--fp16", "--bf16"), {}, "--fp16 with --bf16; expected one of them"),
+    (("--bf16",), {}, "--bf16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
+    (("--amp",), {}, "--amp without a GPU; on a CPU expected --cpu-precision bfloat16"),
+    (("--train-subset", "train1"), {}, "--train-subset train1; expected train"),
+    (("--frozen-pieces", "9"), {}, "--frozen-pieces 9 without a checkpoint to go on from"),
+    ((), {"encoder_embed_dim": "65536"}, "numbers needs"),
+    ((), {"encoder_layers": "40", "encoder_embed_dim": "16384"}, "numbers needs"),
+]
+
+
+@pytest.mark.parametrize(("flags", "given", "expected"), OF_FAIRSEQ, ids=[str(case[:2]) for case in OF_FAIRSEQ])
+def test_fairseq_train_ends_in_one_line(tmp_path, toy_work, flags, given, expected):
+    refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, **given), expected)
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_what_fairseq_says_of_mendable_errors_is_one_line():
+    diverged, looking = FloatingPointError("gradients are Nan/Inf"), StopIteration()
+    looking.__context__ = diverged
+    assert "training diverged" in explain(diverged)
+    assert "training diverged" in explain(looking)
+    missing = ImportError("\n\nPlease install the fairscale package:\n\n  pip install fairscale")
+    assert explain(missing) == "an option asks for what is not installed; leave it out, or pip install fairscale"
+    found = explain(AssertionError("Optimizer does not match; please reset it (--reset-optimizer). FairseqAdam vs SGD"))
+    assert found.startswith("Optimizer of the checkpoint: FairseqAdam, and now SGD; ")
+    for dead in (
+        RuntimeError("[/pytorch/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:52917."),
+        DistBackendError("NCCL error: remote process exited or there was a network error"),
+        ProcessExitedException("process 1 terminated with signal SIGKILL", 1, 7, -9, "SIGKILL"),
+    ):
+        assert "another worker of this training has ended" in explain(dead)
+    relayed = "\n-- Process 0 terminated:\nTraceback:\n  line\nfairseq_lxsr.errors.InputError: --lr -1; expected more\n"
+    assert explain(RuntimeError(relayed)) == "--lr -1; expected more"
+    assert "with TorchAdam, which" in explain(ValueError("Unsupported optimizer: TorchAdam"))
+    assert explain(AssertionError("of another kind")) is None
+
+
+# -- schedules of fairseq, which say what they need by assertions and a division by zero
+SCHEDULES = [
+    (("--lr-scheduler", "polynomial_decay"), "polynomial_decay without --total-num-update; expected"),
+    (("--lr-scheduler", "tri_stage"), "--lr-scheduler: please specify steps or phase_ratio; expected"),
+    (("--lr-scheduler", "tri_stage", "--phase-ratio", "(1,2,3)"), "--lr-scheduler: phase ratios must add up to 1"),
+    (("--lr-scheduler", "pass_through"), "--lr-scheduler: Pass-through schedule can only"),
+    (("--lr-scheduler", "triangular", "--max-lr", "1e-9"), "--lr-scheduler: max_lr must be more than lr"),
+    (("--lr-scheduler", "cosine", "--warmup-updates", "9"), "--max-update 9 with --lr-scheduler cosine and 9 updates"),
+    (("--lr-scheduler", "reduce_lr_on_plateau", "--lr", "0.1,0.2"), "with --lr-scheduler reduce_lr_on_plateau; exp"),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), SCHEDULES, ids=[" ".join(flags[1:]) for flags, _ in SCHEDULES])
+def test_a_schedule_that_lacks_something_ends_in_one_line(tmp_path, toy_work, flags, expected):
+    refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, max_update="9", warmup_updates=None), expected)
+
+
+def test_a_start_that_fairseq_refuses_is_one_line():
+    assert explain(ValueError("--finetune-from-model can not be set together with either --reset-optimizer")).endswith(
+        "--reset-optimizer; leave one of them out"
+    )

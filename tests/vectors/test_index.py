@@ -1,0 +1,159 @@
+"""The approximate indexes against exact search."""
+
+import itertools
+import resource
+from concurrent.futures import ThreadPoolExecutor
+
+import faiss
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.options import INDEX_KINDS
+from fairseq_lxsr.vectors import build_index, nearest_neighbours, normalise_rows, read_index, search_index, write_index
+
+RNG = np.random.default_rng(0)
+CENTRES = RNG.standard_normal((40, 16))
+CANDIDATES = np.repeat(CENTRES, 50, axis=0) + 0.3 * RNG.standard_normal((2000, 16))
+QUERIES = CANDIDATES[::20] + 0.02 * RNG.standard_normal((100, 16))
+
+
+def peak_megabytes():
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.parametrize(
+    ("kind", "recall"), [("flat", 1), ("float16", 1), ("int8", 1), ("binary", 0.99), ("ivf", 0.97), ("ivf-pq", 0.6)]
+)
+def test_recall(kind, recall, tmp_path):
+    _, exact = nearest_neighbours(QUERIES, CANDIDATES, 1)
+    write_index(build_index(CANDIDATES, kind), tmp_path / "index")
+    cosines, found = search_index(read_index(tmp_path / "index"), QUERIES, 5, probes=4)
+    assert (found == exact).any(axis=1).mean() >= recall
+    assert (np.diff(cosines, axis=1) <= 0).all()
+
+
+def test_more_probes_find_more():
+    index = build_index(CANDIDATES, "ivf")
+    _, exact = nearest_neighbours(QUERIES, CANDIDATES, 50)
+    shares = [(np.sort(search_index(index, QUERIES, 50, probes=n)[1]) == np.sort(exact)).mean() for n in (1, 100)]
+    assert shares[0] < shares[1] == 1
+
+
+@pytest.mark.parametrize("kind", INDEX_KINDS)
+def test_every_byte_of_the_header_changed(kind, tmp_path):
+    """A length of the wrong size takes neither the memory nor a traceback."""
+    write_index(build_index(CANDIDATES[:400], kind), tmp_path / "index")
+    whole = (tmp_path / "index").read_bytes()
+    limit, peak, messages = faiss.get_deserialization_vector_byte_limit(), peak_megabytes(), []
+    for place, value in itertools.product([*range(160), *range(200, len(whole), 211)], (0, 1, 127, 255)):
+        (tmp_path / "index").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+        try:
+            read_index(tmp_path / "index")
+        except InputError as error:
+            messages.append(str(error))
+    assert len(messages) > 20
+    for message in messages:
+        assert message.startswith(f"{tmp_path / 'index'}: not an index of faiss (")
+        assert "\n" not in message
+    assert peak_megabytes() - peak < 50
+    assert faiss.get_deserialization_vector_byte_limit() == limit
+
+
+@pytest.mark.parametrize("kind", ["ivf", "ivf-pq"])
+def test_threads_with_other_probes_do_not_disturb_each_other(kind):
+    index = build_index(CANDIDATES, kind, lists=50)
+    alone = {probes: search_index(index, QUERIES, 20, probes)[1] for probes in (1, 2, 5, 50)}
+    work = [*alone] * 100
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda probes: search_index(index, QUERIES, 20, probes)[1], work))
+    assert [probes for probes, ids in zip(work, found, strict=True) if (ids != alone[probes]).any()] == []
+
+
+def test_what_a_list_does_not_hold_is_minus_one():
+    cosines, found = search_index(build_index(CANDIDATES, "ivf", lists=200), QUERIES, 500, probes=1)
+    assert (found[:, -1] == -1).all()
+    assert (cosines[found < 0] == -np.inf).all()
+
+
+@pytest.mark.parametrize(("kind", "size"), [("flat", 64), ("float16", 32), ("int8", 16), ("binary", 18)])
+def test_bytes_of_a_vector(kind, size, tmp_path):
+    """The rest, such as the rotation of `binary`, does not grow with the vectors."""
+    for count in (1000, 2000):
+        write_index(build_index(CANDIDATES[:count], kind), tmp_path / str(count))
+    sizes = [(tmp_path / str(count)).stat().st_size for count in (1000, 2000)]
+    assert sizes[1] - sizes[0] == 1000 * size
+
+
+@pytest.mark.parametrize("kind", ["int8", "binary"])
+@pytest.mark.parametrize("count", [1, 7, 400])
+def test_cosines_of_rounded_vectors_are_near_the_exact_ones(kind, count):
+    """Of any number of vectors, and as many as there are."""
+    k = min(count, 300)
+    exact, _ = nearest_neighbours(QUERIES, CANDIDATES[:count], k)
+    cosines, found = search_index(build_index(CANDIDATES[:count], kind), QUERIES, k)
+    assert found.min() >= 0
+    assert all(len(set(row)) == k for row in found.tolist())
+    np.testing.assert_allclose(cosines, exact, atol=0.03)
+
+
+def test_signs_alone_are_worse_than_scored_again():
+    index = build_index(CANDIDATES, "binary")
+    _, exact = nearest_neighbours(QUERIES, CANDIDATES, 5)
+    signs = faiss.downcast_index(index.base_index).search(normalise_rows(QUERIES), 5)[1]
+    alone, again = (
+        np.mean([len(np.intersect1d(*rows)) for rows in zip(found, exact, strict=True)]) / 5
+        for found in (signs, search_index(index, QUERIES, 5)[1])
+    )
+    assert alone < 0.7 < 0.9 < again
+
+
+@pytest.mark.parametrize(("kind", "lists", "enough"), [("ivf-pq", None, "9,984"), ("ivf", 100, "3,900")])
+def test_few_vectors_are_warned_of_once(kind, lists, enough, capfd, caplog):
+    build_index(CANDIDATES, kind, lists)
+    assert caplog.messages == [
+        f"{kind} of 2,000 vectors, learnt from fewer than {enough}: it finds less; flat finds all"
+    ]
+    assert "WARNING" not in capfd.readouterr().err  # of faiss
+    caplog.clear()
+    build_index(CANDIDATES, "ivf")
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("kind", ["binary", "ivf"])
+def test_the_same_bytes_in_the_same_seed(tmp_path, kind):
+    for name in ("a", "b"):
+        write_index(build_index(CANDIDATES, kind), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(InputError, match="index 'tree'; expected one of flat, float16, int8, binary, ivf, ivf-pq"):
+        build_index(CANDIDATES, "tree")
+    with pytest.raises(InputError, match="ivf-pq of 100 vectors of width 16; expected at least 256"):
+        build_index(CANDIDATES[:100], "ivf-pq")
+    with pytest.raises(InputError, match="7 lists for an index of kind flat"):
+        build_index(CANDIDATES, "flat", lists=7)
+    with pytest.raises(InputError, match="3000 lists for 2000 vectors"):
+        build_index(CANDIDATES, "ivf", lists=3000)
+    with pytest.raises(InputError, match=r"queries have shape \(100, 5\); expected \[N, 16\]"):
+        search_index(build_index(CANDIDATES), QUERIES[:, :5], 1)
+    with pytest.raises(InputError, match="k is 2001; expected 1 to 2000"):
+        search_index(build_index(CANDIDATES), QUERIES, 2001)
+    (tmp_path / "index").write_bytes(b"not an index")
+    with pytest.raises(InputError, match="not an index of faiss"):
+        read_index(tmp_path / "index")
+
+
+def test_a_flat_index_is_that_of_faiss(tmp_path):
+    """Byte for byte, so that either reads what the other has written."""
+    write_index(build_index(CANDIDATES), tmp_path / "ours")
+    index = faiss.index_factory(16, "Flat", faiss.METRIC_INNER_PRODUCT)
+    index.add(normalise_rows(CANDIDATES))
+    faiss.write_index(index, str(tmp_path / "theirs"))
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    cosines, found = search_index(read_index(tmp_path / "theirs"), QUERIES, 5)
+    expected = index.search(normalise_rows(QUERIES), 5)
+    np.testing.assert_array_equal(found, expected[1])
+    np.testing.assert_allclose(cosines, expected[0], atol=1e-6)

@@ -1,0 +1,116 @@
+"""Mining against a slow reference written from the definition, and on a matrix worked out by hand."""
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.vectors import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
+
+
+def slow_mine(source, target, k, retrieval):
+    """Ratio margin mining from the definition, with loops."""
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (source, target))
+    cosines = a @ b.T
+    near_target = [sorted(range(len(b)), key=lambda j: -cosines[i, j])[:k] for i in range(len(a))]
+    near_source = [sorted(range(len(a)), key=lambda i: -cosines[i, j])[:k] for j in range(len(b))]
+    r_source = [np.mean([cosines[i, j] for j in near]) for i, near in enumerate(near_target)]
+    r_target = [np.mean([cosines[i, j] for i in near]) for j, near in enumerate(near_source)]
+
+    def ratio(i, j):
+        return cosines[i, j] / ((r_source[i] + r_target[j]) / 2)
+
+    forward = {(i, max(near, key=lambda j: ratio(i, j))) for i, near in enumerate(near_target)}
+    backward = {(max(near, key=lambda i: ratio(i, j)), j) for j, near in enumerate(near_source)}
+    all_near = {(i, j) for i, near in enumerate(near_target) for j in near}
+    all_near |= {(i, j) for j, near in enumerate(near_source) for i in near}
+    ways = {"fwd": forward, "bwd": backward, "intersect": forward & backward, "max": forward | backward}
+    pairs = (ways | {"all": all_near})[retrieval]
+    pairs = sorted(pairs, key=lambda pair: -ratio(*pair))
+    if retrieval == "max":
+        kept = []
+        for pair in pairs:
+            if all(pair[0] != other[0] and pair[1] != other[1] for other in kept):
+                kept.append(pair)
+        pairs = kept
+    return pairs, [ratio(*pair) for pair in pairs]
+
+
+@pytest.mark.parametrize("retrieval", ["max", "intersect", "fwd", "bwd", "all"])
+@pytest.mark.parametrize(("n", "m", "k"), [(30, 45, 4), (50, 20, 3), (5, 3, 2)])
+def test_equal_to_the_slow_reference(retrieval, n, m, k):
+    rng = np.random.default_rng(n)
+    source = rng.standard_normal((n, 5)) + 1
+    target = np.concatenate([source[: m // 2], rng.standard_normal((m, 5)) + 1])[:m] + 0.3 * rng.standard_normal((m, 5))
+    expected, scores = slow_mine(source, target, k, retrieval)
+    mined = mine(source, target, k, retrieval=retrieval)
+    assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == expected
+    np.testing.assert_allclose(mined.scores, scores, rtol=1e-5)
+
+
+# two source and three target sentences; cosines of the k = 2 nearest both ways, margin absolute
+FORWARD = (np.float32([[0.9, 0.5], [0.8, 0.7]]), np.array([[0, 1], [0, 2]]))
+BACKWARD = (np.float32([[0.9, 0.8], [0.5, 0.1], [0.7, 0.2]]), np.array([[0, 1], [0, 1], [1, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("retrieval", "pairs"),
+    [
+        ("fwd", [(0, 0), (1, 0)]),
+        ("bwd", [(0, 0), (1, 2), (0, 1)]),
+        ("intersect", [(0, 0)]),
+        ("max", [(0, 0), (1, 2)]),
+        ("all", [(0, 0), (1, 0), (1, 2), (0, 1), (0, 2), (1, 1)]),
+    ],
+)
+def test_by_hand(retrieval, pairs):
+    mined = mine_neighbours(*FORWARD, *BACKWARD, margin="absolute", retrieval=retrieval)
+    assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == pairs
+    assert (np.diff(mined.scores) <= 0).all()
+
+
+def test_greedy_pairs_prefer_the_first_of_equal_scores():
+    pairs = MinedPairs(np.float32([0.9, 0.9, 0.8, 0.7]), np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2]))
+    kept = one_to_one(pairs)
+    assert (kept.source.tolist(), kept.target.tolist()) == ([0, 1], [1, 2])
+
+
+def test_threshold_and_count():
+    pairs = MinedPairs(np.float32([1.2, 1.1, 1.1, 0.9]), np.arange(4), np.arange(4))
+    assert len(pairs.above(1.1)) == 3
+    assert pairs.first(2).source.tolist() == [0, 1]
+    assert len(pairs.above(2)) == 0
+
+
+def test_duplicates_are_taken_once_each():
+    rows = np.random.default_rng(1).standard_normal((20, 8))
+    both = np.concatenate([rows, rows])
+    mined = mine(both, both)
+    assert sorted(mined.source.tolist()) == sorted(mined.target.tolist())
+    assert len(set(mined.source.tolist())) == len(mined)
+    assert ((mined.source - mined.target) % 20 == 0).all()
+
+
+def test_fewer_sentences_than_neighbours_are_refused():
+    with pytest.raises(InputError, match="k is 4; expected 1 to 3"):
+        mine(np.eye(5), np.eye(5)[:3])
+
+
+def test_unknown_retrieval_is_refused():
+    with pytest.raises(InputError, match="retrieval 'best'; expected one of max, intersect, fwd, bwd"):
+        mine(np.eye(3), np.eye(3), k=2, retrieval="best")
+
+
+@pytest.mark.parametrize(("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200), (1100, 2, 2100)])
+def test_csls_pairs_are_the_best_of_all(n, m, count):
+    rng = np.random.default_rng(n)
+    queries, candidates = (rng.standard_normal((size, 6)).astype(np.float32) for size in (n, m))
+    k = min(10, n, m)
+    cosines = (queries @ candidates.T) / np.outer(*(np.linalg.norm(side, axis=1) for side in (queries, candidates)))
+    to_candidates = np.sort(cosines, axis=1)[:, -k:].mean(axis=1)
+    to_queries = np.sort(cosines, axis=0)[-k:].mean(axis=0)
+    scores = 2 * cosines - to_candidates[:, None] - to_queries
+    expected = np.sort(scores, axis=None)[::-1][:count]
+    found, rows, columns = csls_pairs(queries, candidates, count, k)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(scores[rows, columns], found, atol=1e-5)
+    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == count

@@ -1,0 +1,228 @@
+"""Exact search against brute force, against faiss, and in both precisions."""
+
+from itertools import pairwise
+
+import faiss
+import numpy as np
+import pytest
+import torch
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.vectors import bfloat16, merge_neighbours, nearest_neighbours, neighbours, normalise_rows
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def brute_force(queries, candidates, k, penalty=0.0):
+    """All cosines in float64, the k largest, of equal ones the first."""
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries.astype(float), candidates.astype(float)))
+    scores = a @ b.T - penalty
+    found = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, found, axis=1), found
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Many blocks of odd sizes even for small sets."""
+    monkeypatch.setattr(neighbours, "QUERY_ROWS", 7)
+    monkeypatch.setattr(neighbours, "CANDIDATE_ROWS", 48)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("queries", "candidates", "width", "k"), [(1, 1, 3, 1), (17, 50, 8, 10), (40, 33, 5, 33), (23, 700, 16, 3)]
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_equal_to_brute_force(queries, candidates, width, k, precision):
+    rng = np.random.default_rng(queries)
+    a, b = rng.standard_normal((queries, width)), rng.standard_normal((candidates, width)) * 7
+    expected_scores, expected = brute_force(a, b, k)
+    scores, found = nearest_neighbours(a, b, k, precision=precision)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_equal_to_faiss_on_many_candidates(precision):
+    rng = np.random.default_rng(1)
+    candidates = normalise_rows(rng.standard_normal((20_000, 32)))
+    queries = normalise_rows(candidates[:300] + 0.1 * rng.standard_normal((300, 32)))
+    index = faiss.IndexFlatIP(32)
+    index.add(candidates)
+    expected_scores, expected = index.search(queries, 10)
+    scores, found = nearest_neighbours(queries, candidates, 10, precision=precision)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_of_duplicates_the_first_is_found_first(precision):
+    rng = np.random.default_rng(2)
+    once = rng.standard_normal((60, 8)).astype(np.float32)
+    candidates = np.concatenate([once, once[::-1], once])  # row i is also row 119 - i and row 120 + i
+    _, found = nearest_neighbours(once, candidates, 3, precision=precision)
+    rows = np.arange(60)
+    np.testing.assert_array_equal(found, np.stack([rows, 119 - rows, 120 + rows], axis=1))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_where_all_candidates_are_equal_the_first_are_found(precision):
+    _, found = nearest_neighbours(np.ones((9, 4)), np.ones((150, 4)), 10, precision=precision)
+    np.testing.assert_array_equal(found, np.tile(np.arange(10), (9, 1)))
+
+
+@pytest.mark.parametrize("penalised", [False, True])
+def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
+    """Thousands of candidates closer to each other than bfloat16 can tell: the search falls back to float32."""
+    rng = np.random.default_rng(3)
+    candidates = np.ones((5000, 16)) + 1e-3 * rng.standard_normal((5000, 16))
+    queries = np.ones((20, 16)) + 1e-3 * rng.standard_normal((20, 16))
+    penalty = (1e-3 * rng.random(5000)).astype(np.float32) if penalised else None
+    exact = nearest_neighbours(queries, candidates, 4, penalty=penalty)
+    np.testing.assert_array_equal(
+        nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16"), exact
+    )
+    units = neighbours.unit_rows(queries, 0, 20, "queries")
+    _, found, certain = bfloat16.search_bfloat16(units, candidates, 4, penalty, memory_mb=100)
+    assert not certain.all()  # the fallback was needed
+    assert (found != exact[1]).any()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_penalty(precision):
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((30, 6)), rng.standard_normal((100, 6))
+    penalty = rng.random(100).astype(np.float32)
+    expected_scores, expected = brute_force(a, b, 5, penalty)
+    scores, found = nearest_neighbours(a, b, 5, penalty=penalty, precision=precision)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(neighbours, "QUERY_ROWS", 16)
+    rng = np.random.default_rng(5)
+    candidates = rng.standard_normal((500, 24)).astype(np.float16)
+    np.save(tmp_path / "candidates.npy", candidates)
+    mapped = np.load(tmp_path / "candidates.npy", mmap_mode="r")
+    queries = mapped[:100]
+    expected_scores, expected = brute_force(queries, candidates, 7)
+    for memory_mb in (0, 1, 1000):
+        scores, found = nearest_neighbours(queries, mapped, 7, memory_mb=memory_mb)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_the_bound_on_bfloat16_holds_where_rounding_is_worst():
+    """Every coordinate of y lies just below the middle of two bfloat16 numbers: 2^-4 (1 + 2^-8), rounded down."""
+    x = np.full((1, 256), 2.0**-4)
+    y = np.full((1, 256), 2.0**-4 * (1 + 2.0**-8 * 0.999))
+    y[0, 253:] = 0  # so that y is shorter than one
+    units = torch.from_numpy(x).float()
+    candidate = torch.from_numpy(y).float()
+    rounded = candidate.bfloat16()
+    rounding = float((candidate - rounded).norm())
+    score = (units.bfloat16() @ rounded.T).float()
+    missing = float((units @ candidate.T - score)[0, 0])
+    bound = float(bfloat16.bfloat16_error(units, units.bfloat16(), rounding, None)[0])
+    assert 1.9 * 2.0**-9 < missing <= bound
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_on_bfloat16_holds(seed):
+    rng = np.random.default_rng(seed)
+    width = int(rng.integers(2, 600))
+    units, candidates = (torch.from_numpy(normalise_rows(rng.standard_normal((200, width)))) for _ in range(2))
+    candidates[:100] = units[:100]
+    penalty = rng.random(200).astype(np.float32) if seed % 2 else None
+    minus = torch.zeros(200) if penalty is None else torch.from_numpy(penalty)
+    rounded = candidates.bfloat16()
+    scores = torch.addmm(-minus.bfloat16(), units.bfloat16(), rounded.T).float()
+    exact = units @ candidates.T - minus
+    rounding = float((candidates - rounded.float()).norm(dim=1).max())
+    bound = bfloat16.bfloat16_error(units, units.bfloat16(), rounding, penalty)
+    assert ((exact - scores) <= bound[:, None]).all()
+
+
+def test_a_reversed_view_is_searched():
+    rows = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    _, found = nearest_neighbours(rows[::-1], rows, 1)
+    assert found[:, 0].tolist() == list(range(49, -1, -1))
+
+
+def test_lists_are_searched():
+    rows = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    expected = nearest_neighbours(rows[:3], rows, 2, penalty=np.zeros(20))
+    found = nearest_neighbours(rows[:3].tolist(), rows.tolist(), 2, penalty=[0] * 20)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("factor", [2.0**-120, 2.0**-100, 2.0**-41, 2.0**63, 2.0**120])
+def test_vectors_of_any_finite_length_have_the_same_cosines(factor, precision):
+    """Whose squares are 0 or infinite in float32; ordinary rows beside them keep every bit."""
+    rng = np.random.default_rng(6)
+    queries, candidates = (rng.standard_normal((count, 16)).astype(np.float32) for count in (20, 90))
+    expected = nearest_neighbours(queries, candidates, 5)
+    queries[::2], candidates[1::3] = queries[::2] * np.float32(factor), candidates[1::3] * np.float32(factor)
+    scores, found = nearest_neighbours(queries, candidates, 5, precision=precision)
+    np.testing.assert_array_equal(found, expected[1])
+    np.testing.assert_allclose(scores, expected[0], rtol=0, atol=2e-7)
+    ordinary = found[1::2] % 3 != 1
+    np.testing.assert_array_equal(scores[1::2][ordinary], expected[0][1::2][ordinary])
+
+
+def test_zero_rows_stay_zero_and_input_is_untouched():
+    rows = np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
+    np.testing.assert_allclose(normalise_rows(rows), [[0.6, 0.8], [0.0, 0.0]])
+    assert rows[0, 0] == 3
+
+
+@pytest.mark.parametrize(
+    ("queries", "candidates", "k", "message"),
+    [
+        (np.ones((2, 3)), np.ones((2, 4)), 1, "3 wide and candidates 4"),
+        (np.ones((2, 3)), np.ones((2, 3)), 3, "k is 3; expected 1 to 2"),
+        (np.ones((2, 3)), np.ones((2, 3)), 0, "k is 0; expected 1 to 2"),
+        (np.full((2, 3), np.nan), np.ones((2, 3)), 1, "row 0 of the queries has NaN"),
+        (np.ones((2, 3)), np.array([[1, 2, 3], [1, np.inf, 3]]), 1, "row 1 of the candidates has NaN or infinity"),
+        (np.ones(3), np.ones((2, 3)), 1, r"queries have shape \(3,\)"),
+        (np.ones((2, 3)), np.ones((0, 3)), 1, r"candidates have shape \(0, 3\)"),
+        ([[1, 2], [1]], np.ones((2, 2)), 1, "queries are no array of numbers .*; expected rows of one length"),
+        ([["a", "b"]], np.ones((2, 2)), 1, "queries are <U1; expected floating-point numbers"),
+        ([1.0, 2.0], np.ones((2, 2)), 1, r"queries have shape \(2,\)"),
+    ],
+)
+def test_what_has_no_neighbours_is_refused(queries, candidates, k, message):
+    with pytest.raises(InputError, match=message):
+        nearest_neighbours(queries, candidates, k)
+
+
+def test_unknown_precision_is_refused():
+    with pytest.raises(InputError, match="'float64'; expected one of float32, bfloat16"):
+        nearest_neighbours(np.ones((2, 3)), np.ones((2, 3)), 1, precision="float64")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_merged_parts_are_one_search_to_the_last_bit(precision):
+    rng = np.random.default_rng(0)
+    queries, candidates = rng.standard_normal((30, 16)), rng.standard_normal((500, 16))
+    candidates[100:104] = candidates[400] = candidates[3]  # ties in one part and in several
+    for cuts in ([0, 500], [0, 101, 103, 250, 500], [0, 2, 4, 499, 500]):
+        parts = []
+        for start, stop in pairwise(cuts):
+            cosines, ids = nearest_neighbours(queries, candidates[start:stop], min(5, stop - start))
+            parts.append((cosines, ids + start))
+        merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
+        for one, other in zip(merged, whole, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_to_merge():
+    with pytest.raises(InputError, match="no candidates"):
+        merge_neighbours([], 5)
