@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.machine import require
 
+Config = TypeVar("Config")
 LARGEST = 2**31 - 1  # largest whole number where no smaller limit is declared
 
 
@@ -61,11 +62,7 @@ class Range:
         return " ".join((kind, " and ".join(filter(None, (low, high))))).strip()
 
     def check(self, name: str, value: Any) -> None:
-        """Check a value.
-
-        Raises:
-            InputError: naming the option, its value and this range.
-        """
+        """Check a value."""
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
@@ -132,11 +129,7 @@ class FileName:
         return self.what
 
     def check(self, name: str, value: Any) -> None:
-        """Check a value.
-
-        Raises:
-            InputError: naming the option and its value.
-        """
+        """Check a value."""
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
@@ -171,11 +164,7 @@ class NumberList:
         return f"{self.of}, or several different ones separated by commas"
 
     def check(self, name: str, value: Any) -> None:
-        """Check a value.
-
-        Raises:
-            InputError: naming the option and its value.
-        """
+        """Check a value."""
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
@@ -208,6 +197,23 @@ def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
     """
     is_range = isinstance(allowed, Range | FileName)
     return field(default=default, metadata={"range" if is_range else "choices": allowed})
+
+
+def option(help: str, default: Any = MISSING, allowed: Any = None, **how: Any) -> Any:
+    """Declare a field of a dataclass that is an option of the command line too, see `cli.options.add_options`.
+
+        @dataclass(frozen=True)
+        class SearchOptions:
+            k: int = option("neighbours of a query", 5, at_least(1), metavar="N")
+
+    Args:
+        help: what `--help` says; the default is added to it, unless it names one.
+        default: default value; without one, the option is required.
+        allowed: as in `limited`.
+        how: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that parses.
+    """
+    kind = {} if allowed is None else {"choices" if isinstance(allowed, Sequence) else "range": allowed}
+    return field(default=default, metadata={"help": help, **kind, "how": how})
 
 
 def check_fields(
@@ -273,9 +279,6 @@ def _words(hint: Any) -> str:
     return f"a list of {_words(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")
 
 
-Config = TypeVar("Config")
-
-
 def read_config(path: Path, kind: type[Config]) -> Config:
     """Read a YAML file into a dataclass; file names in it are relative to the current folder.
 
@@ -294,11 +297,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values; tags that create objects are refused.
-
-    Raises:
-        InputError: for a file that is missing or is not YAML.
-    """
+    """Read a YAML file of plain values; tags that create objects are refused."""
     require("yaml", "train", f"{path}:")
     import yaml
 
@@ -317,9 +316,6 @@ def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
         content: the mapping.
         kind: the dataclass.
         where: name of the mapping in messages.
-
-    Raises:
-        InputError: for an unknown field, a missing value, and a value that the dataclass refuses.
     """
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(content, Mapping):

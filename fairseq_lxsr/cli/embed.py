@@ -130,11 +130,7 @@ def run_in_cluster(args: argparse.Namespace) -> None:
 
 
 def format_of_output(args: argparse.Namespace) -> str:
-    """Return the format that --format or the name of --output says, else npy.
-
-    Raises:
-        InputError: where they say different ones.
-    """
+    """Return the format that --format or the name of --output says, else npy."""
     from fairseq_lxsr.embeddings.formats import format_name
 
     named = None if in_cluster(args) else format_name(args.output)  # in a cluster, --output is a folder
@@ -144,11 +140,7 @@ def format_of_output(args: argparse.Namespace) -> str:
 
 
 def load_embedder(args: argparse.Namespace) -> "Encoder":
-    """Load the encoder that --model names, with the options of the computation.
-
-    Raises:
-        InputError: for options that the model does not take.
-    """
+    """Load the encoder that --model names, with the options of the computation."""
     from fairseq_lxsr.embeddings import ModelFolder
 
     encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
@@ -161,11 +153,7 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
 
 
 def layout_of(args: argparse.Namespace, width: int) -> "Layout":
-    """Return the layout of the output, given the width of the embeddings of the text.
-
-    Raises:
-        InputError: for --truncate-dim beyond it.
-    """
+    """Return the layout of the output, given the width of the embeddings of the text."""
     from fairseq_lxsr.embeddings import Layout
 
     if args.truncate_dim and args.truncate_dim > width:

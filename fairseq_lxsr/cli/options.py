@@ -2,8 +2,9 @@
 
 import argparse
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import parse_json
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fairseq_lxsr.cluster import Workers
     from fairseq_lxsr.cluster.workers import Load
 
+Filled = TypeVar("Filled")
+
 
 OUR_MODEL = (
     "model folder of `lxsr export folder`, or its name where it is one of this package, or the address of its archive, "
@@ -32,6 +35,33 @@ ANY_MODEL = (
 )
 
 ARCHIVE = b"PK\x03\x04"  # torch saves checkpoints as zip archives
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Add an option for each field of a dataclass that `option` declares: `--lang-pairs` for `lang_pairs`."""
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        if "help" not in item.metadata:
+            continue
+        how: dict[str, Any] = {"help": item.metadata["help"]}
+        if hints[item.name] is bool:
+            how["action"] = "store_true"
+        elif "range" in item.metadata:
+            how["type"] = item.metadata["range"]
+        elif "choices" in item.metadata:
+            how["choices"] = item.metadata["choices"]
+        if item.default is MISSING:
+            how["required"] = True
+        else:
+            how["default"] = item.default
+            if item.default not in (None, False, ()) and "default" not in how["help"]:
+                how["help"] += f" (default: {item.default})"
+        parser.add_argument(f"--{item.name.replace('_', '-')}", **how | item.metadata.get("how", {}))
+
+
+def filled(kind: type[Filled], args: argparse.Namespace) -> Filled:
+    """Fill a dataclass of `add_options` from a parsed command line."""
+    return kind(**{item.name: getattr(args, item.name) for item in fields(kind) if item.name in args})  # type: ignore[arg-type]
 
 
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
@@ -101,11 +131,7 @@ def names_languages(args: argparse.Namespace) -> bool:
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Check that the languages of the text are given where --model names languages, and --lang only there.
-
-    Raises:
-        InputError: naming the options.
-    """
+    """Check that the languages of the text are given where --model names languages, and --lang only there."""
     named = [spec.partition("=")[0] for spec in args.model if _names_language(spec)]
     models = " ".join(args.model)
     for option, is_used, example in (
@@ -124,11 +150,7 @@ def check_language(args: argparse.Namespace) -> None:
 
 
 def refuse_idf(args: argparse.Namespace) -> None:
-    """Refuse weights that are counted over one text, for commands that read it in blocks.
-
-    Raises:
-        InputError: for --word-weights idf.
-    """
+    """Refuse weights that are counted over one text, for commands that read it in blocks."""
     if args.word_weights == "idf":
         raise InputError(
             "--word-weights idf counts words over one text, and this command goes through it in blocks; "
@@ -181,11 +203,7 @@ def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Enco
 
 
 def _refuse_checkpoint(path: Path) -> None:
-    """Refuse a checkpoint of fairseq-train, before it is read as word vectors.
-
-    Raises:
-        InputError: for a name or a beginning of one.
-    """
+    """Refuse a checkpoint of fairseq-train, before it is read as word vectors."""
     with open(path, "rb") as stream:
         is_archive = stream.read(len(ARCHIVE)) == ARCHIVE
     if is_archive or path.suffix == ".pt":
@@ -227,11 +245,7 @@ def add_ray_options(parser: argparse.ArgumentParser, output: str) -> None:
 
 
 def in_cluster(args: argparse.Namespace) -> bool:
-    """Return whether the work is done in a cluster.
-
-    Raises:
-        InputError: for options of --ray without it, and for an address that is none.
-    """
+    """Return whether the work is done in a cluster."""
     if args.ray is None:
         for option, value in (("--workers", args.workers), ("--shard-lines", args.shard_lines)):
             if value is not None:

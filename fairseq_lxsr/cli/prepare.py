@@ -178,11 +178,7 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
 
 
 def texts_of(data: list[str], pairs: list[str]) -> dict[str, Text | Sources]:
-    """Return the text of each language pair: that of `--data`, by the name of each source where names are given.
-
-    Raises:
-        InputError: for several texts without names, and for one text of several language pairs.
-    """
+    """Return the text of each language pair: that of `--data`, by the name of each source where names are given."""
     for text in data:
         if len(pairs) > 1 and "{pair}" not in text:
             raise InputError(f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs")

@@ -110,11 +110,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check options that exclude or need each other.
-
-    Raises:
-        InputError: naming them.
-    """
+    """Check options that exclude or need each other."""
     if (args.source is None) != (args.target is None):
         raise InputError("--source without --target, or the other way round; expected both, or --input FILE.tsv")
     if args.source and args.input:
@@ -158,11 +154,7 @@ def scored(args: argparse.Namespace, encode: "PairEncoder") -> "Scored":
 
 
 def read_pairs(args: argparse.Namespace) -> Iterator["Pair"]:
-    """Yield source, target and line.
-
-    Raises:
-        InputError: naming the line that has too few columns.
-    """
+    """Yield source, target and line."""
     if args.source:
         for source, target in read_parallel(args.source, args.target):
             yield source, target, f"{one_line(source)}\t{one_line(target)}"

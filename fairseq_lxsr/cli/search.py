@@ -227,11 +227,7 @@ def run_search(args: argparse.Namespace) -> None:
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:
-    """Return the model that an index was made with.
-
-    Raises:
-        InputError: where it no longer exists.
-    """
+    """Return the model that an index was made with."""
     model = index.config["model_folder"]
     if model:
         restore_folder(model)

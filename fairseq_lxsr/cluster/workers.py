@@ -208,11 +208,7 @@ class Workers:
         return task, None
 
     def _count_failure(self, task: Task, error: Exception) -> None:
-        """Count a failure of a task, of several in a row.
-
-        Raises:
-            InputError: for bad input, which will be as bad again, and after the last attempt.
-        """
+        """Count a failure of a task, of several in a row."""
         from ray.exceptions import RayTaskError
 
         cause = error.cause if isinstance(error, RayTaskError) else None
@@ -284,11 +280,7 @@ def _initialise(cluster: Cluster) -> None:
 
 
 def check_address(address: str) -> None:
-    """Check that something answers at the address of a cluster.
-
-    Raises:
-        InputError: where nothing does.
-    """
+    """Check that something answers at the address of a cluster."""
     found = ADDRESS.fullmatch(address)
     if found is None:
         raise InputError(f"--ray {address!r:.60}; expected local, auto, HOST:PORT or ray://HOST:PORT")

@@ -69,9 +69,6 @@ def mine_draws(
 
     Returns:
         the pairs in the order they were found, and statistics: seconds of `encode` and `search`, number of `draws`.
-
-    Raises:
-        InputError: where draws give no new pairs any more.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple, Mined] = {}

@@ -159,10 +159,6 @@ class Rounds:
 
         Returns:
             the model folder of the last step.
-
-        Raises:
-            InputError: for a work folder of other options or text, or one that another run has locked, and where
-                training fails.
         """
         # the training process holds the lock too, even if it outlives this process
         with locked(self.work / LOCK, self.work) as self.lock:

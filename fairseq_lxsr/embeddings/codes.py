@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.floating[Any]]
+from fairseq_lxsr.vectors.rows import FloatArray
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.vectors import check_directions
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,7 @@ def columns(dtype: str, width: int) -> int:
 
 
 def check_stored(path: Path, stored: np.ndarray, about: dict[str, Any]) -> np.ndarray:
-    """Check that an array holds embeddings: floating-point numbers, or what the description beside it says.
-
-    Raises:
-        InputError: for any other array.
-    """
+    """Check that an array holds embeddings: floating-point numbers, or what the description beside it says."""
     dtype, width = about["dtype"], about["dimension"]
     coded = dtype in ("int8", "binary")
     fits = (
@@ -99,7 +95,6 @@ class Format:
 
         Args:
             about: what the description beside the file says, or the user: `dimension` and `dtype`.
-        Raises: InputError where the file is something else.
         """
         raise NotImplementedError
 
@@ -120,10 +115,7 @@ def format_name(path: Path) -> str | None:
 
 
 def format_of_file(path: Path) -> Format:
-    """The format that a file's name says.
-
-    Raises: InputError for a name that says none.
-    """
+    """The format that a file's name says."""
     if name := format_name(path):
         return find_format(name)
     known = ", ".join(found.suffix for found in all_formats())

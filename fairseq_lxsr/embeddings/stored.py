@@ -18,7 +18,7 @@ from fairseq_lxsr.files.lines import one_line, read_lines
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 # options of `lxsr embed` that change vectors, as its descriptions name them, and their values that change nothing
 USUAL: dict[str, tuple[Any, ...]] = {
@@ -133,11 +133,7 @@ def _maker(path: Path, checksum: str) -> str | None:
 
 
 def _check_text(path: Path, embedded: str, text: Text) -> None:
-    """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines.
-
-    Raises:
-        InputError: where neither has it; some rows of a file whose lines are no sentences are not compared.
-    """
+    """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines."""
     readings = [iter(text.lines)] if text.rows is None else []
     if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
         readings.append(read_lines(text.file, max_words=None))
@@ -157,9 +153,6 @@ def read_description(path: Path) -> dict[str, Any]:
 
     Returns:
         All that it says; `model`, `dimension`, `dtype` and, of int8, `calibration` are there and checked.
-
-    Raises:
-        InputError: for a file that is not such a description.
     """
     beside = _description_of(path)
     if not beside.is_file():

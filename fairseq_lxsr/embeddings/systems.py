@@ -11,7 +11,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 
 class ModelFolder:

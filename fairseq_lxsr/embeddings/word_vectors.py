@@ -13,7 +13,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.options import WORD_WEIGHTS
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +61,7 @@ class WordVectors:
 
 
 def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str, int], FloatArray]:
-    """Read words and their vectors [V, D]; of a duplicate word the first vector is kept.
-
-    Raises:
-        InputError: naming the line that is not a word vector.
-    """
+    """Read words and their vectors [V, D]; of a duplicate word the first vector is kept."""
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
     header, words = None, 0

@@ -168,11 +168,7 @@ def _append(
 
 
 def _rounded(embeddings: np.ndarray, layout: Layout, settings: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-    """Round embeddings to int8 where the layout says so; the first window calibrates, and settings then hold that.
-
-    Raises:
-        InputError: for NaN or infinity, which no code stands for.
-    """
+    """Round embeddings to int8 where the layout says so; the first window calibrates, and settings then hold that."""
     if layout.dtype in ("int8", "binary") and not np.isfinite(embeddings).all():
         raise InputError(f"embeddings with NaN or infinity; expected finite numbers for --output-dtype {layout.dtype}")
     if layout.dtype != "int8":

@@ -57,11 +57,7 @@ def _load(path: Path) -> Any:
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Return the parts of a checkpoint that we read, after checking their types; optional parts may be empty.
-
-    Raises:
-        InputError: for anything that fairseq-train did not write.
-    """
+    """Return the parts of a checkpoint that we read, after checking their types; optional parts may be empty."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise InputError(f"{path}: no checkpoint of fairseq-train, it has no model and cfg; choose another file")
     # options of fairseq's older models and tasks
@@ -129,9 +125,6 @@ def check_resumable(
         weights: weights of the model that is to resume.
         exact: require exactly the same weights, because the optimizer resumes as well where its state is kept.
         options_without_shape: see `SentenceNetwork.options_without_shape`.
-
-    Raises:
-        InputError: as `read_checkpoint`, and for another task, dictionary, other languages, weights or options.
     """
     state = read_checkpoint(path)
     options = state["cfg"]["task"]
@@ -175,9 +168,6 @@ def check_parts(path: Path, model: Any) -> None:
     Args:
         path: checkpoint to go on from.
         model: a model of fairseq, whose `upgrade_state_dict` adds what may be missing.
-
-    Raises:
-        InputError: as `read_checkpoint`, and naming a weight that only one of the two has.
     """
     stored = dict(read_checkpoint(path)["model"])
     model.upgrade_state_dict(stored)

@@ -81,11 +81,7 @@ def size_of(config: Mapping[str, Any]) -> EncoderSize:
 
 
 def check_training(training: Any) -> None:
-    """Check the types of what config.json says of the training; any field may be missing.
-
-    Raises:
-        InputError: for values of other types than `TRAINING` has.
-    """
+    """Check the types of what config.json says of the training; any field may be missing."""
     if not isinstance(training, dict):
         raise InputError(f"training {shown(training)}; expected an object")
     for name, kind in TRAINING.items():
@@ -95,11 +91,7 @@ def check_training(training: Any) -> None:
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Read the tokenizer of a model folder, and check that its dictionary has the size of the table.
-
-    Raises:
-        InputError: naming the file that does not fit the others.
-    """
+    """Read the tokenizer of a model folder, and check that its dictionary has the size of the table."""
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     entries = size_of(config).vocab_size
     if entries - len(symbols) not in (0, 1):  # training may have added <mask>
@@ -114,9 +106,6 @@ def read_weights(folder: Path, config: Mapping[str, Any], library: str = "pt") -
         folder: the model folder.
         config: the result of `read_config`.
         library: `pt` for tensors of torch; `np` for arrays, which are float32 where numpy has no such type.
-
-    Raises:
-        InputError: naming the file that is damaged, or that belongs to another folder.
     """
     path, files = folder / WEIGHTS_FILE, config["files"]
     try:
@@ -210,11 +199,7 @@ def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
 
 
 def check_weights(weights: Mapping[str, Any], expected: Mapping[str, list[int]], where: str | Path) -> None:
-    """Compare names and shapes of tensors or arrays, and look for integers, NaN and infinity.
-
-    Raises:
-        InputError: naming the first weight that does not fit.
-    """
+    """Compare names and shapes of tensors or arrays, and look for integers, NaN and infinity."""
     for name in sorted(weights.keys() ^ expected.keys()):
         what = "has no" if name in expected else "has an unknown"
         raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {AGAIN}")

@@ -67,9 +67,6 @@ def build_network(
         weights: tensors by name.
         where: file of the weights, for messages.
         untrained: keep the initial random weights (seed 1).
-
-    Raises:
-        InputError: naming the weight that is missing, has another shape or is not finite.
     """
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
@@ -103,9 +100,6 @@ def save_folder(
         text: how text is treated before SentencePiece.
         training: description of the training, see `model_files.TRAINING`.
         dtype: precision of the weights on disk, one of `STORED_TYPES`; encoders still compute in float32 by default.
-
-    Raises:
-        InputError: for a weight that is not finite, or that overflows in `dtype`.
     """
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
@@ -131,11 +125,7 @@ def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
-    """Convert a weight to another precision.
-
-    Raises:
-        InputError: where a value has no finite number in that precision.
-    """
+    """Convert a weight to another precision."""
     result = value.to(getattr(torch, dtype)).contiguous()
     if not result.isfinite().all():
         raise InputError(

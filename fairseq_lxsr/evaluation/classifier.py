@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_hash
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 CHUNK_BYTES = 2**24  # size of the batches that are gathered at once, for every seed
 PREDICT_ROWS = 4096
@@ -205,11 +205,7 @@ def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) ->
 
 
 def check_training_set(features: NDArray, labels: NDArray, dev_features: NDArray, dev_labels: NDArray) -> None:
-    """Check that there is something to learn and that features and labels fit together.
-
-    Raises:
-        InputError: where there is nothing to learn or the parts do not fit.
-    """
+    """Check that there is something to learn and that features and labels fit together."""
     for name, rows, values in (("training", features, labels), ("dev", dev_features, dev_labels)):
         if rows.ndim != 2 or len(rows) != len(values) or not len(rows):
             raise InputError(f"{name} set of {rows.shape} features and {len(values)} labels; expected one label a row")
@@ -258,9 +254,6 @@ def transfer_scores(
         config: options of the classifier.
         fingerprint: fingerprint of the encoder.
         show_progress: show a progress bar.
-
-    Raises:
-        InputError: for labels in dev or test that are not in train, for only one class, and for missing parts.
     """
 
     scores = []
@@ -301,11 +294,7 @@ def transfer_scores(
 
 
 def class_numbers(part: Part, classes: Sequence[str]) -> IntArray:
-    """Convert labels to class numbers [N].
-
-    Raises:
-        InputError: naming a label that is not among the classes.
-    """
+    """Convert labels to class numbers [N]."""
     number = {label: index for index, label in enumerate(classes)}
     for row, label in enumerate(part.labels, start=1):
         if label not in number:

@@ -40,9 +40,6 @@ def paired_bootstrap(
 
     p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far from zero as the
     observed difference (with one added to numerator and denominator).
-
-    Raises:
-        InputError: where the two systems were not measured on the same units.
     """
     one, two = first.parts, second.parts
     if one.shape != two.shape:

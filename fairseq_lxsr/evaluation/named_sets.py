@@ -52,11 +52,7 @@ class Dataset:
         return [self.files.get(code, self.file.format(code=code)) for code in self.codes]
 
     def code(self, language: str) -> str:
-        """Return the code of a language that is given as two letters, as three letters, or as the code itself.
-
-        Raises:
-            InputError: for a language that is not there, and for three letters that several codes begin with.
-        """
+        """Return the code of a language that is given as two letters, as three letters, or as the code itself."""
         if language in self.codes:
             return language
         if language in self.short:
@@ -74,9 +70,6 @@ class Dataset:
         Args:
             folder: the unpacked archive.
             language: see `code`.
-
-        Raises:
-            InputError: where the file is not there, is not whole or is not lines of text.
         """
         code = self.code(language)
         path = self._find(folder, self.files.get(code, self.file.format(code=code)))
@@ -86,11 +79,7 @@ class Dataset:
         return path
 
     def changed(self, folder: str, language: str) -> tuple[Path, Path]:
-        """Find the changed sentences of a language for xsim++: their types, and their text.
-
-        Raises:
-            InputError: where there are none.
-        """
+        """Find the changed sentences of a language for xsim++: their types, and their text."""
         if not self.error_types:
             raise InputError(f"{self.name} has no changed sentences; expected --error-types, or another --dataset")
         code = self.code(language)

@@ -140,11 +140,7 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
-    """Append one JSON line per score; the file is replaced atomically, by one process after the other.
-
-    Raises:
-        InputError: as `check_scores_file`, and where another process holds the file for a minute.
-    """
+    """Append one JSON line per score; the file is replaced atomically, by one process after the other."""
     path = Path(path)
     check_scores_file(path)
     with locked(path.with_name(f".{path.name}.lock"), path, PATIENCE):
@@ -155,22 +151,14 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
 
 
 def check_scores_file(path: str | Path) -> None:
-    """Check that scores can be appended to a file: it is missing, empty, or holds scores.
-
-    Raises:
-        InputError: naming the line that is not a score, or the folder that has this name.
-    """
+    """Check that scores can be appended to a file: it is missing, empty, or holds scores."""
     check_replaceable(Path(path))
     if Path(path).exists() and Path(path).stat().st_size:
         read_scores(path)
 
 
 def read_scores(path: str | Path) -> list[Score]:
-    """Read the scores of a file of JSON lines.
-
-    Raises:
-        InputError: naming the line that is not a score.
-    """
+    """Read the scores of a file of JSON lines."""
     scores = []
     for number, line in enumerate(read_lines(path, max_words=None), start=1):
         try:

@@ -13,17 +13,13 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import METRICS
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import check_directions, csls_neighbours, margin_neighbours, nearest_neighbours
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def check_pair(source: FloatArray, target: FloatArray) -> None:
-    """Check that two sides can come from one model, and that no row is zero or not finite.
-
-    Raises:
-        InputError: where the widths differ, or a row has no direction.
-    """
+    """Check that two sides can come from one model, and that no row is zero or not finite."""
     check_directions(source, "row {} of the source embeddings".format)
     check_directions(target, "row {} of the target embeddings".format)
     if source.shape[1] != target.shape[1]:
@@ -33,11 +29,7 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
 
 
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
-    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed.
-
-    Raises:
-        InputError: naming the files that were tried.
-    """
+    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed."""
     name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
     base = name.replace("{lang}", language).replace("{pair}", pair)
     for suffix in SUFFIXES:
@@ -52,11 +44,7 @@ def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
 
 
 def read_text(path: str | Path, language: str = "") -> Text:
-    """Read all lines of a file.
-
-    Raises:
-        InputError: for an empty file.
-    """
+    """Read all lines of a file."""
     lines = list(read_lines(path))
     if not lines:
         raise InputError(f"{path}: empty file; expected one sentence a line")
@@ -69,9 +57,6 @@ def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Te
     Args:
         files: paths of the two files.
         languages: their languages.
-
-    Raises:
-        InputError: for an empty file and for files of different lengths.
     """
     source, target = (read_text(path, language) for path, language in zip(files, languages, strict=True))
     check_aligned(source, target)
@@ -79,11 +64,7 @@ def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Te
 
 
 def check_aligned(source: Text, target: Text) -> None:
-    """Check that two texts have as many lines.
-
-    Raises:
-        InputError: naming both files and their numbers of lines.
-    """
+    """Check that two texts have as many lines."""
     if len(source) != len(target):
         raise InputError(
             f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected aligned files"
@@ -98,9 +79,6 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
 
     `nn` ranks by cosine; `csls` by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018); `margin`
     ranks the 100 nearest by cosine by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
-
-    Raises:
-        InputError: where there are too few candidates or queries for the metric.
     """
     if metric not in METRICS:
         raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
@@ -144,9 +122,6 @@ class Again:
             rows: their rows in the text of the candidates [M].
             count: number of candidates to find.
             **search (Any): options of `nearest_neighbours`.
-
-        Raises:
-            InputError: where fewer are scored again than are to be found.
         """
         self.reranker.check_depth(count)
         check_pair(queries, candidates)

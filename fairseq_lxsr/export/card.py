@@ -68,11 +68,7 @@ class TextSources:
 
     @classmethod
     def read(cls, path: str | Path) -> "TextSources":
-        """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are ignored.
-
-        Raises:
-            InputError: for anything else, naming the source.
-        """
+        """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are ignored."""
         try:
             read = parse_json("\n".join(read_lines(path, max_words=None)))
             note, rows = read["note"], read["sources"]

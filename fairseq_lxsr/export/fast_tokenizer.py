@@ -43,11 +43,7 @@ VOICED = {
 
 
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
-    """Check that another program can run this encoder.
-
-    Raises:
-        InputError: for an encoder that is not a transformer with mean pooling, or that splits Chinese.
-    """
+    """Check that another program can run this encoder."""
     kind = encoder.config["architecture"]
     if kind == DEFAULT_ARCHITECTURE:
         pooling, split_han = encoder.size.pooling, encoder.tokenizer.options.split_han
@@ -88,9 +84,6 @@ def tokenizer_json(
         symbols: see `extended_symbols`.
         longest: pieces after which a sentence is cut; None cuts none.
         padding_idx: id with which the sentences of a batch are padded; None pads none.
-
-    Raises:
-        InputError: for a SentencePiece model that is neither BPE nor unigram.
     """
     file = read_sentencepiece(tokenizer.serialized_model())
     cut = {"direction": "Right", "max_length": longest, "strategy": "LongestFirst", "stride": 0}

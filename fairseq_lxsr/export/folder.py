@@ -162,9 +162,6 @@ def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, chec
         symbols: V entries of the dictionary.
         splits: probability with which training split each of them, as the checkpoint has it.
         checkpoint: file of the checkpoint, for messages.
-
-    Raises:
-        InputError: for anything but V numbers.
     """
     if not (isinstance(splits, list) and len(splits) == len(symbols) and all(isinstance(p, float) for p in splits)):
         raise InputError(f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file")

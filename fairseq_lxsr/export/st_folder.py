@@ -82,11 +82,7 @@ def _sign(path: Path) -> None:
 
 
 def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str]) -> float:
-    """Return the largest difference of a coordinate of an embedding.
-
-    Raises:
-        InputError: where it is larger than rounding.
-    """
+    """Return the largest difference of a coordinate of an embedding."""
     _quiet()
     found = load_folder(folder, "cpu").encode(sentences, batch_size=8, show_progress_bar=False)
     differences = np.abs(found - encoder.encode(sentences, device="cpu")).max(axis=1)

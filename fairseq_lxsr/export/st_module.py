@@ -98,9 +98,6 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
         folder: model folder of `lxsr export folder`, its name or address as in `pretrained.find_model`, or a folder
             with the module in a sub-folder.
         device: as in `SentenceTransformer`.
-
-    Raises:
-        InputError: as `SentenceEncoder.from_pretrained`.
     """
     folder = find_model(folder)
     inner = folder / ST_MODULE

@@ -79,11 +79,7 @@ def export_web(
 
 
 def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Collect what the page needs to make the pieces of a sentence and their rows.
-
-    Raises:
-        InputError: for a SentencePiece model with options that the page does not know.
-    """
+    """Collect what the page needs to make the pieces of a sentence and their rows."""
     file = read_sentencepiece(tokenizer.serialized_model())
     if file.kind not in KINDS or not file.plain or {piece.type for piece in file.pieces} - READ:
         raise InputError(

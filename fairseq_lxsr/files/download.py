@@ -35,9 +35,6 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
         path: file to write.
         size: expected size in bytes; None where it is unknown.
         checksum: expected SHA-256; None where it is unknown.
-
-    Raises:
-        InputError: for an address that does not exist, no answer to several attempts, or another size or checksum.
     """
     if path.is_file():
         if wrong := _difference(path, size, checksum):
@@ -158,9 +155,6 @@ def get_archive(
         wanted: output path by file name, see `unpack`.
         expected: size in bytes and SHA-256 of the archive; None where they are unknown.
         keep_archive: keep the downloaded archive; one that was there before is always kept.
-
-    Raises:
-        InputError: where the archive differs from what is expected or lacks a file, and while another process has it.
     """
     if all(path.is_file() for path in wanted.values()):  # before the lock: the folder may be read-only
         return

@@ -28,9 +28,6 @@ def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[in
 
     Returns:
         File descriptor of the lock; a process that inherits it over exec holds the lock too.
-
-    Raises:
-        InputError: naming the process and the machine that hold the lock, and for a file that is no lock.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,11 +70,7 @@ def _take_lock(path: Path, of: str | Path, patience: float) -> int:
 
 
 def _open_lock(path: Path, of: str | Path) -> int:
-    """Open or create a lock file; a link is not followed, because it may lead to any file.
-
-    Raises:
-        InputError: for a file that holds anything else than the name of a holder.
-    """
+    """Open or create a lock file; a link is not followed, because it may lead to any file."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:

@@ -55,11 +55,7 @@ class Budget:
         self.left = free + MAX_RATIO * self.size if stat.S_ISREG(about.st_mode) else sys.maxsize
 
     def spend(self, count: int) -> None:
-        """Take `count` bytes from the budget.
-
-        Raises:
-            InputError: where nothing is left.
-        """
+        """Take `count` bytes from the budget."""
         self.left -= count
         if self.left < 0:
             raise InputError(

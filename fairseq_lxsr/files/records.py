@@ -90,11 +90,7 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> "Record | None":
-        """Read a record; return None where the file does not exist.
-
-        Raises:
-            InputError: for a file that is not a record.
-        """
+        """Read a record; return None where the file does not exist."""
         if not path.exists():
             return None
         try:

@@ -41,9 +41,6 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
     Args:
         archive: the .zip or .tgz.
         wanted: output path by file name; folders inside the archive are ignored.
-
-    Raises:
-        InputError: where a file is missing, or the archive is corrupt or decompresses to more than text would.
     """
     missing = {name: output for name, output in wanted.items() if not output.is_file()}
     with ExitStack() as outputs:

@@ -20,11 +20,7 @@ OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
 
 
 def check_replaceable(path: Path) -> None:
-    """Check that a file of this name would not replace a folder or a device.
-
-    Raises:
-        InputError: where it would.
-    """
+    """Check that a file of this name would not replace a folder or a device."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: exists and is no file, so it is not replaced; choose another name")
 
@@ -62,10 +58,6 @@ def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | 
     Args:
         outputs: files and folders that will be written or removed, with side files; None entries are ignored.
         inputs: files and folders that are read; a folder stands for all its content, `-` for standard input.
-
-    Raises:
-        InputError: for an output that is an input (also under another name), lies in one, contains one, or is given
-            twice.
     """
     written = [Path(path) for path in outputs if path is not None]
     read = [path for path in inputs if path is not None]
@@ -133,9 +125,6 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
         path: the final folder.
         markers: names of files that every such folder contains; an existing folder without one is not replaced.
         sign: text in the first of them, where its name alone may be that of other programs too.
-
-    Raises:
-        InputError: where `path` exists and is something else.
     """
     path = Path(path).resolve() if Path(path).is_symlink() or ".." in Path(path).parts else Path(path)
     if Path.cwd().is_relative_to(path.resolve()):

@@ -98,12 +98,7 @@ def shard_places(work: Path, shards: int) -> list[Path]:
 
 
 def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
-    """Check the numbers of lines before anything is written.
-
-    Raises:
-        InputError: for an empty split that is not the test split, for sides of different length, and where a shard
-            would have no training pair.
-    """
+    """Check the numbers of lines before anything is written."""
     for split in SPLITS:
         paths = [corpus / f"{split}.{language}" for language in pair]
         counts = [count_lines(path) for path in paths]
@@ -145,9 +140,6 @@ def check_subwords(subwords: Path) -> None:
     """Check that dictionary, SentencePiece model and text options belong together.
 
     A dictionary from elsewhere may lack pieces that its text did not have, but all its entries must be known pieces.
-
-    Raises:
-        InputError: for a file that was changed after `lxsr subwords`, and for a dictionary of another model.
     """
     check_untouched(subwords, SUBWORD_FILES, "lxsr subwords")
     tokenizer = _load_tokenizer(subwords)

@@ -24,11 +24,7 @@ PATTERNS = ("{0}/LC_MESSAGES/*.mo", "{0}.po", "**/{0}/LC_MESSAGES/*.[mp]o", "**/
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
-    """Find the catalogues of a language by program name; of several for a program, the first is taken.
-
-    Raises:
-        InputError: where the folders have none, naming the installed languages.
-    """
+    """Find the catalogues of a language by program name; of several for a program, the first is taken."""
     found: dict[str, Path] = {}
     for folder in folders:
         for pattern in PATTERNS:

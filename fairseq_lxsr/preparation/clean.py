@@ -157,9 +157,6 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair
     Args:
         chosen: options by filter, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
         languages: languages of the two sides.
-
-    Raises:
-        InputError: for an unknown filter or option, and for a language that a filter does not know.
     """
     check_filters(chosen)
     filters: Filters = {}
@@ -174,11 +171,7 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair
 
 
 def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Check names and options of filters.
-
-    Raises:
-        InputError: for an unknown filter or option, and for a value that an option does not take.
-    """
+    """Check names and options of filters."""
     for name, options in chosen.items():
         if name not in FILTERS:
             raise InputError(f"filter {shown(name)}; expected some of {', '.join(FILTERS)}")
@@ -214,11 +207,7 @@ def alphabets() -> dict[str, str]:
 
 
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
-    """Return a function that finds the first letter or mark that is in the alphabet of none of the languages.
-
-    Raises:
-        InputError: for a language without a known alphabet.
-    """
+    """Return a function that finds the first letter or mark that is in the alphabet of none of the languages."""
     unknown = [language for language in languages if language not in alphabets()]
     if unknown:
         raise InputError(

@@ -123,9 +123,6 @@ def make_corpus(
     Returns:
         Report with the size of every split, the number of dropped pairs by reason, and where sources are named the
             number of training pairs of each.
-
-    Raises:
-        InputError: where less text remains for training than is held out.
     """
     cleaning = cleaning.suited(source.is_messages)
     filters = cleaning.filters or {}

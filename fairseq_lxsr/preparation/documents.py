@@ -26,9 +26,6 @@ def read_documents(path: Path, language: str) -> Iterator[list[str]]:
 
     A file is text with one sentence per line and an empty line between documents, or the output of WikiExtractor
     --json, one object with `text` per line, which sentencex splits into sentences. Files may be compressed.
-
-    Raises:
-        InputError: for a missing or empty file, and for another format.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; expected documents in {language}")
@@ -86,11 +83,7 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
 
 
 def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
-    """Return a function that splits text of a language into sentences.
-
-    Raises:
-        InputError: where sentencex is not installed.
-    """
+    """Return a function that splits text of a language into sentences."""
     require("sentencex", "documents", "text of WikiExtractor")
     import sentencex
 
@@ -206,9 +199,6 @@ def binarise_documents(
         shards: with several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every
             language and about equal numbers of sentences; the first also has the documents for validation.
         say: function that prints a message.
-
-    Raises:
-        InputError: for more shards than documents.
     """
     texts = [documents / f"{split}.{language}" for language in languages for split in SPLITS]
 

@@ -55,9 +55,6 @@ def find_source(
         source: source language.
         target: target language.
         locale_folders: folders of the catalogues of this machine.
-
-    Raises:
-        InputError: where no such text exists.
     """
     if isinstance(data, Mapping):
         parts = {name: find_source(text, source, target, locale_folders) for name, text in data.items()}
@@ -113,11 +110,7 @@ def _one_side(prefix: str, language: str, source: str, target: str) -> Path:
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
-    """Read two tab-separated columns; further columns are ignored.
-
-    Raises:
-        InputError: for a line with fewer columns, and as `read_lines`.
-    """
+    """Read two tab-separated columns; further columns are ignored."""
     count = 0
     for count, line in enumerate(read_lines(path, max_words=None), start=1):
         columns = line.split("\t")
@@ -133,9 +126,6 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
 
     Languages are ISO 639 codes: `en` also matches en-US where there is no en, and `zh_TW` matches zh-TW alone. Units
     without both languages are counted as dropped.
-
-    Raises:
-        InputError: for a file that is not XML, or that defines entities, which could exhaust memory.
     """
     require("defusedxml", "prepare", f"{path}: TMX")
     from defusedxml.common import DefusedXmlException

@@ -79,12 +79,7 @@ def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
 
 
 def language_check(method: str, *languages: str) -> LanguageCheck:
-    """Return the check (text, its language, the other language of the pair) -> whether it is in its language.
-
-    Raises:
-        InputError: for an unknown method, a language without stop words, a package that is not installed, or a file
-            that is not a model.
-    """
+    """Return the check (text, its language, the other language of the pair) -> whether it is in its language."""
     unknown = [language for language in languages if language not in STOP_WORDS]
     if method == "stopwords" and unknown:
         raise InputError(

@@ -95,11 +95,7 @@ def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, langua
 
 
 def check_leaks(corpora: Mapping[Pair, Path]) -> None:
-    """Check that corpora that train one model were cleaned together; corpora made elsewhere are not checked.
-
-    Raises:
-        InputError: for a corpus that was cleaned without the text that another one holds out now.
-    """
+    """Check that corpora that train one model were cleaned together; corpora made elsewhere are not checked."""
     manifests = {pair: read_manifest(folder / MANIFEST) for pair, folder in corpora.items()}
     for (pair, own), (other, theirs) in itertools.permutations(manifests.items(), 2):
         shared = set(pair) & set(other)

@@ -66,11 +66,7 @@ def registry(path: Path = REGISTRY_FILE) -> dict[str, Corpus]:
 
 
 def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] | None = None) -> Corpus:
-    """Find a corpus to download.
-
-    Raises:
-        InputError: for an unknown corpus, or one without the language pair; the message lists what is available.
-    """
+    """Find a corpus to download."""
     corpora = registry() if corpora is None else corpora
     corpus = corpora.get(name)
     if corpus is None or corpus.url is None:
@@ -96,9 +92,6 @@ def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_arch
 
     Returns:
         The files for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
-
-    Raises:
-        InputError: where the download differs from what the registry or the archive states.
     """
     if corpus.format.startswith("tsv") and source != corpus.partner:
         source, target = target, source  # the columns have a fixed order

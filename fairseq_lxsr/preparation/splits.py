@@ -126,11 +126,7 @@ def sentence_key(text: str) -> int:
 
 
 def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
-    """Return the keys of the lines of text files, and of their columns where lines have tabs.
-
-    Raises:
-        InputError: for files that are not lines of text.
-    """
+    """Return the keys of the lines of text files, and of their columns where lines have tabs."""
     for path in paths:
         plain = Path(path).with_suffix("") if Path(path).suffix in PACKED else Path(path)
         if plain.suffix.lower() in (".tmx", ".po", ".mo"):

@@ -59,9 +59,6 @@ def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
         folder: folder of the stage.
         names: names of the files to check.
         command: command that builds the folder, for the message.
-
-    Raises:
-        InputError: naming the file that was changed or is missing.
     """
     done = read_manifest(folder / MANIFEST)
     if done is None:

@@ -80,10 +80,6 @@ def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
 
     Returns:
         Content of the model file.
-
-    Raises:
-        InputError: for files without text, and where the text cannot give so many pieces, naming the largest possible
-            number.
     """
     text = TextOptions(how.lowercase, how.split_han)
     lines = filter(None, (normalise(line, text) for line in sample(files, how.max_sentences)))

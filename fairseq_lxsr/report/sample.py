@@ -9,7 +9,7 @@ import numpy as np
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.texts import identities
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 LENGTHS = (1, 4, 8, 12, 16, 24, 32)  # smallest number of words of a bucket
 BUCKETS = [*(f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1]}+"]

@@ -26,11 +26,7 @@ class Curves:
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:
-    """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds none.
-
-    Raises:
-        InputError: naming the line whose number of updates is not valid, and as `read_lines`.
-    """
+    """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds none."""
     curves = Curves(name or path.name)
     for number, line in enumerate(read_lines(path, max_words=None), start=1):
         found, values = _of_line(curves, line)

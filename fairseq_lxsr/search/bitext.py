@@ -174,11 +174,7 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
 
 
 def check_choices(options: Mining) -> None:
-    """Check the options that have a few values.
-
-    Raises:
-        InputError: for a value that is none of them.
-    """
+    """Check the options that have a few values."""
     choices = (
         ("retrieval", options.retrieval, RETRIEVALS),
         ("margin", options.margin, MARGINS),
@@ -190,11 +186,7 @@ def check_choices(options: Mining) -> None:
 
 
 def check_k(k: int, count: int, path: Path) -> None:
-    """Check the size of the neighbourhoods against the number of different lines of a file.
-
-    Raises:
-        InputError: for a size that is too large.
-    """
+    """Check the size of the neighbourhoods against the number of different lines of a file."""
     if not 1 <= k <= count:
         raise InputError(f"k is {k}; expected 1 to {count}, the number of different lines of {path}")
 

@@ -17,7 +17,7 @@ from fairseq_lxsr.files.records import open_array, parse_json
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import build_index, check_directions, merge_neighbours, read_index, search_index, write_index
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
 OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
@@ -342,11 +342,7 @@ def open_index(folder: str | Path) -> CorpusIndex:
 
 
 def shard_names(folder: Path) -> list[str]:
-    """Read the names of the shards in a folder, in the order of the text.
-
-    Raises:
-        InputError: for a file that is no list of shards.
-    """
+    """Read the names of the shards in a folder, in the order of the text."""
     path = folder / MANIFEST
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))

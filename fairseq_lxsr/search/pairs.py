@@ -18,7 +18,7 @@ from fairseq_lxsr.embeddings import Encoder, Text, check_same_width
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.vectors import margin_scores, nearest_neighbours, neighbourhood
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 WINDOW = 8_192  # pairs encoded together
 SEARCH_ROWS = 32_768

@@ -9,7 +9,7 @@ from fairseq_lxsr.embeddings.systems import ModelFolder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import NOT_NEGATIVE, at_least
 from fairseq_lxsr.vectors import Pieces, piece_scores
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md has others
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
@@ -32,9 +32,6 @@ class Reranker:
         encoder: a model folder without layers or with gated ones, see `SentenceEncoder.table`.
         depth: number of nearest candidates of a query that callers score again.
         weight: weight of ordered MaxSim beside the cosine, 0 or more.
-
-    Raises:
-        InputError: for another encoder, and for numbers out of range.
     """
 
     def __init__(self, encoder: Encoder, depth: int, weight: float = WEIGHT):
@@ -51,11 +48,7 @@ class Reranker:
         return score_name(self.depth, self.weight)
 
     def check_depth(self, least: int) -> None:
-        """Refuse to score fewer candidates again than are to be found, whose scores could not be compared.
-
-        Raises:
-            InputError: naming the depth and what was expected.
-        """
+        """Refuse to score fewer candidates again than are to be found, whose scores could not be compared."""
         if self.depth < least:
             raise InputError(f"--rerank {self.depth}; expected {least} or more, as many as are to be found")
 

@@ -109,9 +109,6 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
         verb: of the command; a folder of another one is refused, because a run removes what it does not need.
         keep: keep the folder when the work is done. Where the work fails, the folder is kept if anything is in it that
             another run can resume from.
-
-    Raises:
-        InputError: for a folder with other content, and while another process works in it.
     """
     there, over = folder.exists(), False
     if there and not _is_of(folder, verb):

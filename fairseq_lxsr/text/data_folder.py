@@ -23,11 +23,7 @@ INDEX_NAME = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datase
 
 
 def check_data_folder(folder: Path) -> None:
-    """Refuse a data folder that does not exist.
-
-    Raises:
-        InputError: naming the folder, and what makes one.
-    """
+    """Refuse a data folder that does not exist."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
 
@@ -68,9 +64,6 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
 
     Returns:
         Number of pairs by source; empty where there is no such file.
-
-    Raises:
-        InputError: for a file that is no such JSON, or that counts another text.
     """
     if not path.is_file():
         return {}
@@ -131,9 +124,6 @@ def find_text(
         folders: folders to search; the first must have the dictionary.
         sentencepiece_model: the model that the user names; None takes that of the folders.
         lowercase: whether the data is lower-cased, in place of the stored option; None keeps that option.
-
-    Raises:
-        InputError: for a missing file, and for a SentencePiece model that differs from that of the folders.
     """
     dictionary = find_dictionary(folders[0])
     own, options = (

@@ -8,11 +8,7 @@ CODE = re.compile(r"\w[\w@]{0,31}")  # a code is part of file names
 
 
 def check_language(text: str) -> None:
-    """Check that a text is a language code.
-
-    Raises:
-        InputError: for anything else.
-    """
+    """Check that a text is a language code."""
     if not CODE.fullmatch(text):
         raise InputError(f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin")
 
@@ -23,9 +19,6 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
     Args:
         text: SRC-TGT, for example `en-fr`; surrounding blanks are ignored.
         distinct: refuse a language that is paired with itself.
-
-    Raises:
-        InputError: for anything else.
     """
     source, _, target = text.strip().partition("-")
     if not (CODE.fullmatch(source) and CODE.fullmatch(target)) or (distinct and source == target):
@@ -34,11 +27,7 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
 
 
 def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
-    """Split a comma-separated list of language pairs, for example `en-fr,en-de`.
-
-    Raises:
-        InputError: as `split_pair`, and for a duplicate pair.
-    """
+    """Split a comma-separated list of language pairs, for example `en-fr,en-de`."""
     pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):
         if pair in pairs[:number]:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 ROUNDS = 64  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
 

@@ -68,11 +68,7 @@ def is_punctuation(piece: str) -> bool:
 
 
 def read_dictionary(path: str | Path) -> list[str]:
-    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols first.
-
-    Raises:
-        InputError: for a line that is not `symbol count`, or a duplicate symbol.
-    """
+    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols first."""
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)

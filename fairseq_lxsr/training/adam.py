@@ -61,11 +61,7 @@ class TorchAdam(FairseqOptimizer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Load the state of a checkpoint: moments and learning rate; all else is as the options say now.
-
-        Raises:
-            InputError: for a state with AMSGrad where the options are without, or the other way around.
-        """
+        """Load the state of a checkpoint: moments and learning rate; all else is as the options say now."""
         kept = any(group["amsgrad"] for group in state_dict["param_groups"])
         if kept != self.cfg.amsgrad:
             with_or_without = {True: "with", False: "without"}

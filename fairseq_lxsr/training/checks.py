@@ -104,9 +104,6 @@ def check_run(task: DictConfig) -> None:
 
     Args:
         task: the options of the task as fairseq passes them: within all the others, or alone.
-
-    Raises:
-        InputError: see `check_options`.
     """
     everything = task._get_parent() if isinstance(task, DictConfig) else None
     # fairseq-generate and fairseq-validate name a model by its path, and have a default of fairseq as --arch
@@ -121,9 +118,6 @@ def check_options(cfg: DictConfig) -> None:
 
     Args:
         cfg: all groups of options, after fairseq has filled in the defaults.
-
-    Raises:
-        InputError: for an option whose value is outside its range, or that excludes another; it names the first one.
     """
     _check_together(cfg)
     for group, ranges in RANGES.items():

@@ -22,9 +22,6 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
     Args:
         folder: data folder.
         wanted: value of `--lang-pairs`; None for all pairs of the folder.
-
-    Raises:
-        InputError: for a missing folder, a name that is no pair, or a language without a dictionary.
     """
     check_data_folder(folder)
     if wanted is None:
@@ -49,11 +46,7 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
 
 
 def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
-    """Read the dictionary, which all languages share.
-
-    Raises:
-        InputError: where two languages have different dictionaries.
-    """
+    """Read the dictionary, which all languages share."""
     languages = list(dict.fromkeys(language for pair in pairs for language in pair))
     first = folder / f"dict.{languages[0]}.txt"
     dictionary = load_dictionary(first)
@@ -81,11 +74,7 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """Read a dict.LANG.txt.
-
-    Raises:
-        InputError: for a file that fairseq cannot read, or that has no entry.
-    """
+    """Read a dict.LANG.txt."""
     if len(read_dictionary(path)) == len(SPECIAL):
         raise InputError(f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary")
     return Dictionary.load(str(path))
@@ -103,9 +92,6 @@ def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols:
 
     Returns:
         the two sides and their sources, if known; None where the folder does not have them.
-
-    Raises:
-        InputError: for sides that are empty or of different lengths, and for sources of another text.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"
@@ -137,10 +123,6 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
     Args:
         prefix: path of the two files without their endings.
         num_symbols: number of entries of the dictionary of the ids.
-
-    Raises:
-        InputError: for a file that is missing, truncated or of another kind, and for an id that is not in the
-            dictionary; it names the file.
     """
     index, data = (Path(f"{prefix}.{ending}") for ending in ("idx", "bin"))
     for path in (index, data):

@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.vectors.rows import IntArray
 
 
 class EpochDataset(FairseqDataset):
@@ -44,9 +44,6 @@ class EpochDataset(FairseqDataset):
         return indices, []  # samples are cut, not dropped
 
 
-IntArray = NDArray[np.int64]
-
-
 def samples_per_corpus(sizes: Sequence[int], temperature: float, total: int | None = None) -> IntArray:
     """Number of pairs that an epoch draws from each corpus, proportional to size^(1 / temperature).
 
@@ -57,9 +54,6 @@ def samples_per_corpus(sizes: Sequence[int], temperature: float, total: int | No
         sizes: number of pairs of each corpus, or of each source of one.
         temperature: more than 0; inf draws equally from all corpora.
         total: number of pairs to draw; None for the sum of the sizes.
-
-    Raises:
-        InputError: for a temperature that is not positive.
     """
     if temperature <= 0:
         raise InputError(f"temperature is {temperature}; expected more than 0")

@@ -18,11 +18,12 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.options import NOT_NEGATIVE, below, positive
-from fairseq_lxsr.text.segmentations import FloatArray, IntArray, expected_rows, merged_from, split_probability
+from fairseq_lxsr.text.segmentations import expected_rows, merged_from, split_probability
 from fairseq_lxsr.training.corpora import joined_dictionary, language_pairs, read_corpus
 from fairseq_lxsr.training.pairs import PairCorpus, PairDataset, count_pieces
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 logger = logging.getLogger(__name__)
 
@@ -188,11 +189,7 @@ class PairTask(LxsrTask):
         self.datasets[split] = dataset
 
     def log_sources(self, dataset: PairDataset) -> None:
-        """Log the sizes of all named sources, and how many pairs an epoch draws of each.
-
-        Raises:
-            InputError: for a temperature of sources where none are named.
-        """
+        """Log the sizes of all named sources, and how many pairs an epoch draws of each."""
         temperature = self.cfg.source_temperature
         if not any(corpus.sources for corpus in dataset.corpora):
             if temperature == 1:

@@ -181,9 +181,6 @@ class PairDataset(EpochDataset):
         negative.
         `required_batch_size_multiple` is not used: the number of pairs is exact, because in-batch negatives depend on
         it.
-
-        Raises:
-            InputError: where `drop_last` leaves no batch, or there is no number of pairs that a batch should have.
         """
         number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))

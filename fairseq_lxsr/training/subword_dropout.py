@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairseq_lxsr.text.segmentations import FloatArray, merged_from
-from fairseq_lxsr.training.lightweight.parts.masking import IntArray, uniform
+from fairseq_lxsr.text.segmentations import merged_from
+from fairseq_lxsr.training.lightweight.parts.masking import uniform
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 SPLIT = 6  # a separate draw, distinct from those of `masking`
 ROUNDS = 16  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for

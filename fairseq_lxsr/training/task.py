@@ -82,11 +82,7 @@ class LxsrTask(FairseqTask):
         self.check_shards()
 
     def check_shards(self) -> None:
-        """Refuse shards with another dictionary than the first, whose ids mean other pieces.
-
-        Raises:
-            InputError: naming the dictionary.
-        """
+        """Refuse shards with another dictionary than the first, whose ids mean other pieces."""
         for path in (path for shard in self.shards[1:] for path in sorted(shard.glob("dict*.txt"))):
             if read_dictionary(path) != self.dictionary.symbols:
                 raise InputError(
@@ -163,11 +159,7 @@ class LxsrTask(FairseqTask):
         self.check_metric(stats)
 
     def check_metric(self, metrics: Collection[str]) -> None:
-        """Check that the metric of the best checkpoint is among those of validation; none are told: no check.
-
-        Raises:
-            InputError: naming the metrics there are.
-        """
+        """Check that the metric of the best checkpoint is among those of validation; none are told: no check."""
         options = self.cfg._get_parent()
         metric = options.checkpoint.best_checkpoint_metric if options is not None else "loss"
         if metrics and metric not in metrics:
@@ -221,11 +213,7 @@ let_go = atexit.register(_held.close)
 
 
 def hold(save_dir: Path) -> None:
-    """Lock a folder against other runs until this process ends or starts another run.
-
-    Raises:
-        InputError: for a folder that another run has locked; it names that run.
-    """
+    """Lock a folder against other runs until this process ends or starts another run."""
     let_go()
     _held.enter_context(locked(save_dir / LOCK, save_dir))
 
@@ -263,9 +251,6 @@ def check_space(save_dir: Path, num_values: int) -> None:
     Args:
         save_dir: the folder of checkpoints.
         num_values: numbers in a checkpoint, of four bytes each: parameters, and what the optimizer keeps of each.
-
-    Raises:
-        InputError: where there is too little space.
     """
     if not save_dir.is_dir():
         return  # fairseq creates it on the node that saves
@@ -282,9 +267,6 @@ def check_memory(build: Callable[[], nn.Module]) -> None:
 
     Args:
         build: builds the model; it is called on torch's device without memory.
-
-    Raises:
-        InputError: where weights and gradients, in float32, need more than the memory of the machine.
     """
     numbers = 0
     with contextlib.suppress(NotImplementedError, RuntimeError), shapes_only():

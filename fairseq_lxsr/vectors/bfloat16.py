@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairseq_lxsr.vectors import neighbours
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray, rescore, unit_rows
+from fairseq_lxsr.vectors.neighbours import rescore, unit_rows
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 GROUP = 16  # columns that are first compared by their largest score only
 BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it

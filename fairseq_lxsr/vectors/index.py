@@ -16,14 +16,8 @@ from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.files.write import naming
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.vectors.neighbours import (
-    CANDIDATE_ROWS,
-    FloatArray,
-    IntArray,
-    nearest_neighbours,
-    normalise_rows,
-    unit_rows,
-)
+from fairseq_lxsr.vectors.neighbours import CANDIDATE_ROWS, nearest_neighbours, normalise_rows, unit_rows
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
@@ -48,11 +42,7 @@ def least_rows(kind: str, lists: int | None = None) -> int:
 
 
 def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
-    """Check that `build_index` can build this index for `count` vectors (None: not known yet) of a width.
-
-    Raises:
-        InputError: for an unknown kind, a number of lists or a width that does not fit it, or too few vectors.
-    """
+    """Check that `build_index` can build this index for `count` vectors (None: not known yet) of a width."""
     if kind not in INDEX_KINDS:
         raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
     if lists is not None and not kind.startswith("ivf"):
@@ -252,11 +242,7 @@ class FlatIndex:
 
     @classmethod
     def read(cls, path: Path) -> "FlatIndex":
-        """Map an index into memory.
-
-        Raises:
-            InputError: where the header does not describe the file.
-        """
+        """Map an index into memory."""
         with open(path, "rb") as stream:
             header = stream.read(HEADER.size)
             size = os.fstat(stream.fileno()).st_size

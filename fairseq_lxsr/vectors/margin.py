@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import MARGINS
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray, nearest_neighbours
+from fairseq_lxsr.vectors.neighbours import nearest_neighbours
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: FloatArray, margin: str) -> FloatArray:

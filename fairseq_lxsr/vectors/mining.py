@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import RETRIEVALS
 from fairseq_lxsr.vectors.margin import margin_scores, neighbourhood
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray, nearest_neighbours, normalise_rows
+from fairseq_lxsr.vectors.neighbours import nearest_neighbours, normalise_rows
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 PAIR_ROWS = 1024  # queries that are compared at a time
 

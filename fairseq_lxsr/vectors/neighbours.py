@@ -14,9 +14,7 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.machine import require
-
-FloatArray = NDArray[np.floating[Any]]
-IntArray = NDArray[np.int64]
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # sizes of one matrix product: 32 MB of float32 scores
 # candidates kept beyond k, so that exact scores decide the order of ties and near ties with the k-th
@@ -139,11 +137,7 @@ def rows_in(memory_mb: int, width: int, depth: int) -> int:
 
 
 def _matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
-    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not.
-
-    Raises:
-        InputError: for what is no array of real numbers with two dimensions and a row.
-    """
+    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not."""
     try:
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths, a tensor on a GPU
@@ -172,11 +166,7 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
 
 
 def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> FloatArray:
-    """Return rows start to stop in float32 with length one, without a copy where they are normalized already.
-
-    Raises:
-        InputError: for NaN or infinity, naming the row.
-    """
+    """Return rows start to stop in float32 with length one, without a copy where they are normalized already."""
     rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
     with np.errstate(over="ignore", invalid="ignore"):  # treated below
         squares = (rows * rows).sum(axis=1, keepdims=True)

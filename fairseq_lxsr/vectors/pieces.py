@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 ADJACENT = 0.2  # share of the adjacent pieces in what a piece is compared by
 DISTANCE = 0.5  # of a similarity is lost from one end of a sentence to the other

@@ -57,11 +57,7 @@ class MiningSet:
 
 
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
-    """Find the source, target and gold files of a part.
-
-    Raises:
-        InputError: naming the file that is missing.
-    """
+    """Find the source, target and gold files of a part."""
     source, target = (find_file(f"{template}.{part}.{{lang}}", language, pair) for language in split_pair(pair))
     return source, target, find_file(f"{template}.{part}.gold", pair=pair)
 
@@ -73,9 +69,6 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
         template: prefix of the files, for example bucc2018/{pair}/{pair}; {pair} is replaced by the pair.
         pair: language pair, SRC-TGT.
         part: `sample`, `training` or `test`.
-
-    Raises:
-        InputError: naming the line and the identifier that do not fit.
     """
     *texts, gold = find_files(template, pair, part)
     sides = []
@@ -126,9 +119,6 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     """Find the finite threshold of largest F1, half-way between the last pair to keep and the next one.
 
     Pairs of equal score are kept or dropped together, those of minus infinity are dropped.
-
-    Raises:
-        InputError: where there is no other pair.
     """
     mined = mined.above(-LARGEST)
     if not len(mined):
@@ -419,11 +409,7 @@ class Bucc(Protocol):
 
 
 def parts_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The parts that a form reads; the last is measured.
-
-    Raises:
-        InputError: for options that another form has.
-    """
+    """The parts that a form reads; the last is measured."""
     if args.form.startswith("mteb"):
         for name in OF_MINING:
             if getattr(args, name):

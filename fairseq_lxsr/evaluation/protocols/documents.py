@@ -53,11 +53,7 @@ class Labelled:
 
 
 def read_part(data: str, language: str, part: str) -> Labelled | None:
-    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where no file exists.
-
-    Raises:
-        InputError: naming a line without a label or a text.
-    """
+    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where there is none."""
     for name in PARTS[part]:
         for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
             for suffix in SUFFIXES:
@@ -99,11 +95,7 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
 def read_languages(
     data: str, train_languages: Sequence[str], test_languages: Sequence[str]
 ) -> dict[str, dict[str, Labelled]]:
-    """Read the parts of every language, by language, see `read_language`.
-
-    Raises:
-        InputError: for a part that is missing or has a line without a label or a text.
-    """
+    """Read the parts of every language, by language, see `read_language`."""
     return {
         language: read_language(data, language, language in train_languages, language in test_languages)
         for language in dict.fromkeys([*test_languages, *train_languages])

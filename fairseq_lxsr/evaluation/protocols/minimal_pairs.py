@@ -22,7 +22,7 @@ from fairseq_lxsr.evaluation.texts import check_aligned, rows_of
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import FILE_NAME
 from fairseq_lxsr.vectors import normalise_rows
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text
@@ -118,9 +118,6 @@ def evaluate(foreign: Text, english: Text, encoder: Encoder) -> tuple[Score, dic
 
     Returns:
         The accuracy by rule, and the pairs.
-
-    Raises:
-        InputError: where no rule applies to any sentence.
     """
     check_aligned(foreign, english)
     pairs = change(english.lines)

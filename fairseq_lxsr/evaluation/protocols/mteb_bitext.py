@@ -16,7 +16,7 @@ from fairseq_lxsr.evaluation.protocols.similarity_search import AlignedProtocol
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import check_aligned, check_pair, directions
 from fairseq_lxsr.vectors import nearest_neighbours
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text

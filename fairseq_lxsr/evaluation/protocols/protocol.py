@@ -118,11 +118,7 @@ def rerank_option(parser: argparse.ArgumentParser) -> None:
 
 
 def reranker(encoder: "Encoder", args: argparse.Namespace) -> "Reranker | None":
-    """What --rerank asks for.
-
-    Raises:
-        InputError: for an encoder whose pieces have no vectors.
-    """
+    """What --rerank asks for."""
     from fairseq_lxsr.search.reranker import Reranker
 
     return Reranker(encoder, args.rerank) if args.rerank else None

@@ -28,7 +28,7 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, 
 from fairseq_lxsr.evaluation.texts import Again, check_aligned, check_pair, directions, identities
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import margin_neighbours, nearest_neighbours
-from fairseq_lxsr.vectors.neighbours import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 class AlignedProtocol(Protocol):

@@ -20,7 +20,7 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import check_pair
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, at_least
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
@@ -51,9 +51,6 @@ def read_rated(path: str | Path, languages: tuple[str, str] = ("", ""), columns:
         path: the file.
         languages: languages of the two sentences.
         columns: which columns are the first sentence, the second one and the score, from 1.
-
-    Raises:
-        InputError: naming the line that does not fit.
     """
     numbered = list(_rows(path, columns))
     if len(numbered) < FEWEST:
@@ -120,9 +117,6 @@ def correlations(first: FloatArray, second: FloatArray, scores: NDArray[np.float
         first: embeddings of the first sentences [N, D].
         second: embeddings of the second sentences [N, D].
         scores: what people gave [N].
-
-    Raises:
-        InputError: where all cosines or all scores are equal.
     """
     check_pair(first, second)
     found = cosines(first, second)

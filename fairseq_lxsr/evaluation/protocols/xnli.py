@@ -20,7 +20,7 @@ from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.texts import check_pair
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
@@ -63,11 +63,7 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
 
 
 def read_pairs(data: str, language: str, part: str) -> Pairs:
-    """Read a part of a language.
-
-    Raises:
-        InputError: naming the files that were tried, or the line that does not fit.
-    """
+    """Read a part of a language."""
     for suffix in ("", ".gz"):
         path = Path(data) / f"{language}.{part}.tsv{suffix}"
         if path.is_file():
@@ -125,11 +121,7 @@ def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> 
 
 
 def read_languages(data: str, train_language: str, test_languages: Sequence[str]) -> dict[str, dict[str, Pairs]]:
-    """Read test in every test language, and train and dev in the train language, by language and part.
-
-    Raises:
-        InputError: as `read_pairs`.
-    """
+    """Read test in every test language, and train and dev in the train language, by language and part."""
     texts = {language: {"test": read_pairs(data, language, "test")} for language in test_languages}
     texts.setdefault(train_language, {}).update((part, read_pairs(data, train_language, part)) for part in LEARNT)
     return texts

@@ -27,7 +27,7 @@ from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import FILE_NAME
 from fairseq_lxsr.vectors import margin_neighbours
-from fairseq_lxsr.vectors.neighbours import IntArray
+from fairseq_lxsr.vectors.rows import IntArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text
@@ -64,9 +64,6 @@ def read_augmented(errors: str | Path, sentences: str | Path | None = None, lang
         errors: JSON, {changed sentence: {"errtype": type, "src": the sentence that it was made from}}.
         sentences: the changed sentences, one a line; None for those of the JSON.
         language: their language.
-
-    Raises:
-        InputError: for anything else.
     """
     with reading(errors), open_binary(errors) as stream:
         content = stream.read()
@@ -172,11 +169,7 @@ class XsimPlusPlus(AlignedProtocol):
         return replace(plan, texts=[*plan.texts, *files])
 
     def changed(self, args: argparse.Namespace, language: str) -> tuple[str, str | None]:
-        """Return the files of the changed sentences of a language: their types, and their text.
-
-        Raises:
-            InputError: where none are named.
-        """
+        """Return the files of the changed sentences of a language: their types, and their text."""
         if args.error_types:
             sentences = args.augmented and args.augmented.replace("{lang}", language)
             return args.error_types.replace("{lang}", language), sentences

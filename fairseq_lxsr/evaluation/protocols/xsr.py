@@ -28,7 +28,7 @@ from fairseq_lxsr.evaluation.texts import Again, directions, found_at, rank
 from fairseq_lxsr.files.lines import is_blank, read_parallel
 from fairseq_lxsr.options import METRICS, at_least
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.vectors.neighbours import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
@@ -65,9 +65,6 @@ def select(
         seed: seed of the shuffle.
         languages: languages of the two sides, see `Text`.
         files (tuple[str, str]): files of the two sides, see `Text`.
-
-    Raises:
-        InputError: where fewer than 10 pairs are left, because P@10 would have no meaning.
     """
     kept: list[tuple[str, str, int]] = []
     row, empty = -1, 0
@@ -136,9 +133,6 @@ def evaluate(
         metrics: see `ranking.rank`.
         reranker: scores the nearest again; the metric is `nn`.
         **search (Any): options of `nearest_neighbours`.
-
-    Raises:
-        InputError: for another metric with a reranker, and for one that scores fewer than 10 again.
     """
     if reranker and list(metrics) != ["nn"]:
         raise InputError(

@@ -13,8 +13,9 @@ from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.training import dataset as sampling
 from fairseq_lxsr.training.dataset import EpochDataset, padded, to_tensors
-from fairseq_lxsr.training.lightweight.parts.masking import FloatArray, IntArray, uniform
+from fairseq_lxsr.training.lightweight.parts.masking import uniform
 from fairseq_lxsr.training.pairs import strip_eos
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 FLIP, OTHER = range(2)  # separate draws of one sample
 

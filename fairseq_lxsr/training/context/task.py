@@ -165,11 +165,7 @@ def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> Doc
 
 
 def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
-    """Read a file of mined pairs, tab-separated `COLUMNS`.
-
-    Raises:
-        InputError: for a line of another format, an unknown language or sentence, or an empty file.
-    """
+    """Read a file of mined pairs, tab-separated `COLUMNS`."""
     numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
     left, right, labels = [], [], []
     for row, line in enumerate(read_lines(path, max_words=None), start=1):

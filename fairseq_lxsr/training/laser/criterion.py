@@ -67,11 +67,7 @@ CONSTRAINT_OPTIONS = (
 
 
 def check_options(cfg: XlingTranslationLossConfig) -> None:
-    """Check the options of the constraint.
-
-    Raises:
-        InputError: for options that the constraint, or training without one, does not have.
-    """
+    """Check the options of the constraint."""
     if cfg.detach_mean_norm and cfg.constraint not in ("norm", "norm_of_mean"):
         raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm or norm_of_mean")
     defaults = XlingTranslationLossConfig()

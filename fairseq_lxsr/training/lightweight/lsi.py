@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.training.lightweight.parts.masking import IntArray
 from fairseq_lxsr.training.pairs import PairCorpus
+from fairseq_lxsr.vectors.rows import IntArray
 
 MAX_PAIRS = 500_000  # a sample of this size is drawn; each pair takes a few times 2 kB at width 512
 ITERATIONS = 2  # subspace iterations: the singular values decrease slowly

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings
+from fairseq_lxsr.vectors.rows import IntArray
 
-IntArray = NDArray[np.int64]
 CELL, LARGEST_CELL = 1000, 4096  # pairs of a cell, about and at most; the cosines within a cell are in memory
 PIVOTS = 1024  # that a part of the text is split by at once
 BLOCK = 1 << 22  # numbers that are read, or cosines with pivots, at a time

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import at_least, below
-from fairseq_lxsr.text.segmentations import FloatArray
 from fairseq_lxsr.training.corpora import add_mask
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
@@ -29,6 +28,7 @@ from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, b
 from fairseq_lxsr.training.mends import add_to_help, mark_dummy
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
 from fairseq_lxsr.training.pairs import BATCHES, PairCorpus
+from fairseq_lxsr.vectors.rows import FloatArray
 
 
 class FrozenPieces:
@@ -73,11 +73,7 @@ class NearOptions(FairseqDataclass):
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
-    """Check options that need each other, and return the folders of the embeddings, none without near batches.
-
-    Raises:
-        InputError: naming the options.
-    """
+    """Check options that need each other, and return the folders of the embeddings, none without near batches."""
     is_near = str(cfg.batches) == "near"
     for option, is_set in (("embeddings", cfg.near_embeddings), ("size", cfg.near_size != NEAR_SIZE)):
         if is_set and not is_near:
@@ -90,11 +86,7 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
 
 
 def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]) -> list[NearPairs]:
-    """Read the embeddings of the training text, and make cells of each corpus.
-
-    Raises:
-        InputError: for a corpus without embeddings.
-    """
+    """Read the embeddings of the training text, and make cells of each corpus."""
     found = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
@@ -185,11 +177,7 @@ class XlingSentTask(PairTask):
             self._frozen.put_back()
 
     def check_frozen(self) -> None:
-        """Refuse to keep random embeddings, and to keep all of them.
-
-        Raises:
-            InputError: naming the number of pieces and what was expected.
-        """
+        """Refuse to keep random embeddings, and to keep all of them."""
         count = self.cfg.frozen_pieces
         if count >= self.num_symbols:
             raise InputError(

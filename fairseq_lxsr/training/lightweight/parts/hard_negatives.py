@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.training.dataset import SIDES, DrawnPairs, padded
-from fairseq_lxsr.training.lightweight.parts.masking import BoolArray, FloatArray, IntArray, uniform
+from fairseq_lxsr.training.lightweight.parts.masking import BoolArray, uniform
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 HARD_NEGATIVES = ("swap", "edit", "both")
 SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, distinct from those of masking

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.training.dataset import SIDES, DrawnPairs
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
 
 MASKINGS = ("one", "tokens")
 # share of pieces that `mask_tokens` chooses; of those, the share replaced by <mask> and by a random piece; the others

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.training.dataset import DrawnPairs
-from fairseq_lxsr.training.lightweight.parts.masking import IntArray
+from fairseq_lxsr.vectors.rows import IntArray
 
 MULTIPLIER = np.int64(6364136223846793005)  # of Knuth's MMIX generator
 

@@ -12,7 +12,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.dataset import DrawnPairs
-from fairseq_lxsr.training.lightweight.parts.masking import IntArray
+from fairseq_lxsr.vectors.rows import IntArray
 
 BLOCK = 1 << 22  # numbers checked at a time
 LARGEST = 65_504  # largest absolute value, that of float16: --fp16 turns larger ones into infinity
@@ -64,9 +64,6 @@ def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | N
 
     Returns:
         the embeddings; None where neither file exists.
-
-    Raises:
-        InputError: for a file that is no [N, E] array of finite numbers, or does not have a row for every pair.
     """
     paths = [folder / name for name in teacher_files(split, pair)]
     sides = [_open(path, count) if path.is_file() else None for path in paths]
@@ -84,10 +81,6 @@ def embedding_folders(option: str, value: str, shards: Sequence[Path], pairs: Se
         value: folders, joined as paths are.
         shards: data folders.
         pairs: language pairs to train on.
-
-    Raises:
-        InputError: for another number of folders, for one that does not exist, and for one that stands for several
-            shards with the same language pair, whose rows cannot all be in it.
     """
     folders = [Path(name) for name in value.split(os.pathsep)]
     if len(folders) not in (1, len(shards)):

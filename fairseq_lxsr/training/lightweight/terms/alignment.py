@@ -110,11 +110,7 @@ class AlignmentTerm(Term):
         return parts
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """No modules; here the widths first meet that of the model.
-
-        Raises:
-            InputError: for a width that the embeddings do not have.
-        """
+        """No modules; here the widths first meet that of the model."""
         if self.widths and self.widths[-1] > config.output_dim:
             raise InputError(
                 f"--matryoshka {','.join(map(str, self.widths))}; expected widths of at most {config.output_dim}, that "
@@ -143,11 +139,7 @@ class AlignmentTerm(Term):
 
 
 def check_gathering(cfg: Any) -> None:
-    """Check that workers can exchange their batches.
-
-    Raises:
-        InputError: for options under which they cannot.
-    """
+    """Check that workers can exchange their batches."""
     if cfg.batch_size is None:
         raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
     if (cfg.batch_size_valid or 0) > cfg.batch_size:
