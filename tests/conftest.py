@@ -10,9 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Callable
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import toy
@@ -194,6 +198,23 @@ def refused(done: subprocess.CompletedProcess, *fragments: str) -> None:
     assert len(message) == 1, done.stderr[-2000:]
     for fragment in fragments:
         assert str(fragment) in message[0], message[0]
+
+
+def wait_until(happened: Callable[[], object], process: subprocess.Popen, seconds: float = 60) -> None:
+    """Wait for what a process does; it is an error that the process ends, or the time, before it happened."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert process.poll() is None, f"ended with {process.returncode} before"
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def load_script(path: Path) -> ModuleType:
+    """The module of a file outside the package: an example or a tool."""
+    spec = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from conftest import forked_commands, lxsr_here, refused
+from conftest import forked_commands, lxsr_here, refused, wait_until
 
 from fairseq_lxsr.cli import train as user_dir
 from fairseq_lxsr.cli.main import main
@@ -30,17 +29,18 @@ def ended(*arguments, **options) -> tuple[int, str]:
     ("number", "status", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
 )
 def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
+    output = tmp_path / "o.npy"
     process = subprocess.Popen(
-        [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", tmp_path / "o.npy"],
+        [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", output],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "o.npy.partial").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    print("a dog", file=process.stdin, flush=True)  # of many more lines, which it waits for
+    wait_until((tmp_path / "o.npy.partial").exists, process)
     process.send_signal(number)
-    errors = process.communicate(timeout=60)[1]
+    process.wait(60)  # before its standard input is closed
+    _, errors = process.communicate()
     assert process.returncode == status
     assert [line for line in errors.splitlines() if line.startswith("lxsr: ")] == [
         f"lxsr: {word}; outputs have their names only when they are complete"
