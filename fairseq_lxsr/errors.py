@@ -43,7 +43,7 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def one_line(error: BaseException) -> str | None:
+def error_message(error: BaseException) -> str | None:
     """Return the message for an `InputError`, an error of the file system or a missing extra; None for any other."""
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
     if relayed:  # torch re-raises the error of a worker process with its traceback in the message
@@ -64,7 +64,7 @@ def exit_on_input_error(program: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        message = one_line(error)
+        message = error_message(error)
         if message is None:
             raise
         say(f"{program}: error: {message}")
@@ -100,7 +100,7 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def heeding_sigterm() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """Raise SIGTERM like Ctrl-C inside the block, so that partial files are removed; an ignored one stays ignored."""
     heeded = (
         signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
@@ -118,7 +118,7 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = one_line) -> None:
+def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = error_message) -> None:
     """Report bad input in one line in a program whose main function is not ours: fairseq-train with this plugin.
 
     Args:

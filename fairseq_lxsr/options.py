@@ -13,7 +13,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.machine import require
 
 Config = TypeVar("Config")
-LARGEST = 2**31 - 1  # largest whole number where no smaller limit is declared
+LARGEST_INT = 2**31 - 1  # largest whole number where no smaller limit is declared
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Range:
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
         low = f"{'above' if self.open_least else 'of at least'} {self.least:,}" if self.least > -math.inf else ""
-        shown = self.most < (LARGEST if self.whole else math.inf)
+        shown = self.most < (LARGEST_INT if self.whole else math.inf)
         high = f"{'below' if self.open_most else 'of at most'} {self.most:,}" if shown else ""
         return " ".join((kind, " and ".join(filter(None, (low, high))))).strip()
 
@@ -77,7 +77,7 @@ class Range:
         return value
 
 
-def at_least(least: int, most: int = LARGEST) -> Range:
+def at_least(least: int, most: int = LARGEST_INT) -> Range:
     """Return the range of whole numbers from `least` to `most`."""
     return Range(least, most, whole=True)
 
@@ -99,7 +99,7 @@ def positive(infinite: bool = False) -> Range:
 
 NOT_NEGATIVE = Range(0)
 # weights of loss terms, which are float32
-WEIGHT, MARGIN, TEMPERATURE = Range(0, 1_000_000), Range(-1_000_000, 1_000_000), Range(1e-6, 1_000_000)
+LOSS_WEIGHT, MARGIN, TEMPERATURE = Range(0, 1_000_000), Range(-1_000_000, 1_000_000), Range(1e-6, 1_000_000)
 FINITE = Range()
 
 
@@ -243,7 +243,7 @@ def check_fields(
         elif choices is not None and (not isinstance(value, str) or value not in choices):
             raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
         elif not fits(value, hints[item.name]):
-            raise InputError(f"{name} {shown(value)}; expected {describe(hints[item.name])}")
+            raise InputError(f"{name} {shown(value)}; expected {describe_type(hints[item.name])}")
 
 
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
@@ -264,7 +264,7 @@ def fits(value: Any, hint: Any) -> bool:
     return hint not in PLAIN or type(value) is hint or (hint is float and type(value) is int)
 
 
-def describe(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Describe a type in words, for messages."""
     words = _words(hint)
     return f"{words} ('no' and '1' are text in quotes only)" if "mapping" in words else words
@@ -279,7 +279,7 @@ def _words(hint: Any) -> str:
     return f"a list of {_words(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")
 
 
-def read_config(path: Path, kind: type[Config]) -> Config:
+def read_yaml_config(path: Path, kind: type[Config]) -> Config:
     """Read a YAML file into a dataclass; file names in it are relative to the current folder.
 
     Args:
@@ -337,11 +337,11 @@ def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
     return kind(**values)
 
 
-DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the computation
+COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the computation
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights
 STORED_TYPES = (*WEIGHT_TYPES, "int8")  # types of weights on disk
-POOLINGS = ("mean", "mean_max")  # functions of modules/pooling.py
+POOLING_NAMES = ("mean", "mean_max")  # functions of modules/pooling.py
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")
 
@@ -354,7 +354,7 @@ SEARCH_PRECISIONS = ("float32", "bfloat16")
 MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
 # ways to rank candidates, as named in options and in signatures of scores
-METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
+RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 
 # what is called BUCC: threshold learned on another part, threshold chosen on the same part, and mteb's two, without one
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
@@ -364,4 +364,4 @@ CLASSIFIERS = ("mlp", "linear")
 XNLI_PRESETS = ("laser", "wang")
 TIES = ("first", "last")  # epoch kept of several that are equally good
 
-DRAWS = 1000  # draws of the bootstrap
+BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairseq_lxsr.context.rounds import ContextConfig
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.options import from_mapping, read_config
+from fairseq_lxsr.options import from_mapping, read_yaml_config
 from fairseq_lxsr.preparation.clean import FILTERS, make_filters
 from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig, SubwordOptions
 
@@ -89,4 +89,4 @@ def test_any_bytes_as_a_file(content, tmp_path_factory):
     path.write_bytes(content)
     for kind in (PrepareConfig, ContextConfig):
         with pytest.raises(InputError, match=r"any\.yaml"):
-            read_config(path, kind)
+            read_yaml_config(path, kind)

@@ -11,7 +11,7 @@ from fairseq_lxsr.text.languages import split_pair
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.named_sets import Dataset
-    from fairseq_lxsr.preparation.registry import Corpus
+    from fairseq_lxsr.preparation.registry import PublicCorpus
 
 # the registry and the downloads need numpy and tqdm, so they are imported only when a verb runs
 
@@ -63,12 +63,12 @@ def run_show(args: argparse.Namespace) -> None:
     if test_set:
         described = describe_test_set(test_set)
     else:
-        described = describe(registry().get(args.name) or find_corpus(args.name, "en", "fr"))
+        described = describe_corpus(registry().get(args.name) or find_corpus(args.name, "en", "fr"))
     for name, value in described.items():
         print(f"{name:10} {value}")
 
 
-def describe(corpus: "Corpus") -> dict[str, str]:
+def describe_corpus(corpus: "PublicCorpus") -> dict[str, str]:
     partner = f", each with {corpus.partner}" if corpus.partner else ", any two of them"
     return {
         "name": corpus.name,

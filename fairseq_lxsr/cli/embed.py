@@ -23,7 +23,15 @@ from fairseq_lxsr.cli.options import (
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.files.lines import peek, read_lines
 from fairseq_lxsr.files.write import refuse_overlap
-from fairseq_lxsr.options import DTYPES, EMBEDDING_DTYPES, EMBEDDING_FORMATS, FILE_NAME, ON_LONG, at_least, output_path
+from fairseq_lxsr.options import (
+    COMPUTE_DTYPES,
+    EMBEDDING_DTYPES,
+    EMBEDDING_FORMATS,
+    FILE_NAME,
+    ON_LONG,
+    at_least,
+    output_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +69,9 @@ def add_parser(verbs) -> None:
         help="of the file: int8, a byte a dimension, calibrated on the first 20,000 lines; binary, signs alone, eight "
         "to a byte (default: float32)",
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the computation (default: float32)")
+    parser.add_argument(
+        "--dtype", choices=COMPUTE_DTYPES, default="float32", help="of the computation (default: float32)"
+    )
     parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
     parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions")
     parser.add_argument(
@@ -144,7 +154,7 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
     from fairseq_lxsr.embeddings import ModelFolder
 
     encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
-    if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (DTYPES[0], ON_LONG[0]):
+    if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (COMPUTE_DTYPES[0], ON_LONG[0]):
         raise InputError(
             f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; expected a model "
             "folder of `lxsr export folder`"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 import sys
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.options import DRAWS, at_least
+from fairseq_lxsr.options import BOOTSTRAP_DRAWS, at_least
 
 
 def add_parser(verbs) -> None:
@@ -72,7 +72,11 @@ def add_compare(verbs) -> None:
     parser.add_argument("first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`")
     parser.add_argument("second", type=FILE_NAME, metavar="B.jsonl", help="another; differences are B - A")
     parser.add_argument(
-        "--draws", type=at_least(100), default=DRAWS, metavar="N", help=f"of the bootstrap (default: {DRAWS})"
+        "--draws",
+        type=at_least(100),
+        default=BOOTSTRAP_DRAWS,
+        metavar="N",
+        help=f"of the bootstrap (default: {BOOTSTRAP_DRAWS})",
     )
     parser.add_argument("--published", action="store_true", help="show scores from papers as well")
     parser.set_defaults(run=run_compare)

@@ -10,7 +10,7 @@ from signal import SIGINT, SIGPIPE, SIGTERM
 from typing import NoReturn
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.errors import InputError, Terminated, discard, exit_on_input_error, heeding_sigterm, say
+from fairseq_lxsr.errors import InputError, Terminated, discard, exit_on_input_error, say, sigterm_as_interrupt
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
@@ -41,7 +41,7 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb; bad input ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
-    with exit_on_input_error("lxsr"), heeding_sigterm():
+    with exit_on_input_error("lxsr"), sigterm_as_interrupt():
         try:
             with flushed_output():
                 args = parse(arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
-from fairseq_lxsr.options import FILE_NAME, file_path, read_config
+from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.clean import FILTERS
 from fairseq_lxsr.preparation.config import (
@@ -19,7 +19,7 @@ from fairseq_lxsr.preparation.config import (
     PrepareConfig,
     Sources,
     SubwordOptions,
-    Text,
+    TextName,
 )
 from fairseq_lxsr.text.languages import split_pairs
 
@@ -158,7 +158,7 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
         others = [word for word in args.command_line if word.startswith("--") and not word.startswith("--loc")]
         if others:
             raise InputError(f"{others[0]} beside {args.config}; expected it in the file")
-        return read_config(args.config, PrepareConfig)
+        return read_yaml_config(args.config, PrepareConfig)
     cleaning = {"exclude": tuple(given.get("exclude", ())), "keep_dropped": given.get("keep_dropped", False)}
     if given.get("filters") is not None:
         cleaning["filters"] = {name: {} for name in args.filters.split(",") if name}
@@ -177,7 +177,7 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
     )
 
 
-def texts_of(data: list[str], pairs: list[str]) -> dict[str, Text | Sources]:
+def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]:
     """Return the text of each language pair: that of `--data`, by the name of each source where names are given."""
     for text in data:
         if len(pairs) > 1 and "{pair}" not in text:

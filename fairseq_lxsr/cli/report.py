@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files
-from fairseq_lxsr.errors import InputError, one_line
+from fairseq_lxsr.errors import InputError, error_message
 from fairseq_lxsr.evaluation.protocols.protocol import Files, aligned_files, aligned_options
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.write import refuse_overlap
@@ -83,7 +83,7 @@ def skipped_if_unfit() -> Iterator[None]:
     try:
         yield
     except (InputError, OSError) as error:
-        print(f"lxsr: left out: {one_line(error)}", file=sys.stderr)
+        print(f"lxsr: left out: {error_message(error)}", file=sys.stderr)
 
 
 def files_of(folder: Path, pattern: str) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError, naming_option
 from fairseq_lxsr.evaluation.protocols.protocol import MEMORY_MB, search_options
-from fairseq_lxsr.files.lines import MAX_WORDS, one_line, read_lines, read_parallel
+from fairseq_lxsr.files.lines import MAX_WORDS, read_lines, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, MARGINS, SEARCH_PRECISIONS, at_least, file_path
 from fairseq_lxsr.text.languages import split_pair
@@ -157,7 +157,7 @@ def read_pairs(args: argparse.Namespace) -> Iterator["Pair"]:
     """Yield source, target and line."""
     if args.source:
         for source, target in read_parallel(args.source, args.target):
-            yield source, target, f"{one_line(source)}\t{one_line(target)}"
+            yield source, target, f"{single_line(source)}\t{single_line(target)}"
         return
     name = args.input or "-"
     first, second = args.columns or (1, 2)

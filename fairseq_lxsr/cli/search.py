@@ -23,7 +23,7 @@ from fairseq_lxsr.cli.options import (
 )
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.protocol import rerank_option, reranker
-from fairseq_lxsr.files.lines import is_blank, one_line, peek, read_lines
+from fairseq_lxsr.files.lines import is_blank, peek, read_lines, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
 from fairseq_lxsr.options import FILE_NAME, INDEX_KINDS, at_least, file_path
 
@@ -243,7 +243,7 @@ def write(
 ) -> None:
     """Write TSV to a file, or readable text to the screen; `numbers` of the queries, from 0, begin the TSV's rows."""
     if output:
-        names = [one_line(query) for query in queries]
+        names = [single_line(query) for query in queries]
         if numbers is not None:
             names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
         with nullcontext(sys.stdout) if output == "-" else atomic_write(output) as stream:

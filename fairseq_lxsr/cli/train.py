@@ -12,7 +12,7 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
-from fairseq_lxsr.options import FILE_NAME, file_path, read_config
+from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 from fairseq_lxsr.recipes import read_recipe, table, train_command
 from fairseq_lxsr.text.data_folder import check_data_folder
 
@@ -88,7 +88,7 @@ def run_context(args: argparse.Namespace) -> None:
     from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds, TrainingText
     from fairseq_lxsr.preparation.documents import prepare_documents
 
-    config = read_config(args.config, ContextConfig)
+    config = read_yaml_config(args.config, ContextConfig)
     made = (RECORD, REPORT, "stage1", *(f"round{number + 1}" for number in range(config.rounds)))
     read = [args.config, *config.documents.values(), config.gold or None]
     refuse_overlap([Path(config.work) / name for name in made], read)

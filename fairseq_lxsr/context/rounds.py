@@ -22,7 +22,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import newest_other, read_checkpoint
 from fairseq_lxsr.encoder.find import find_model
 from fairseq_lxsr.encoder.folder import CONFIG_FILE, read_config
-from fairseq_lxsr.errors import InputError, heeding_sigterm
+from fairseq_lxsr.errors import InputError, sigterm_as_interrupt
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import Lines, read_lines
 from fairseq_lxsr.files.locks import locked
@@ -30,8 +30,8 @@ from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import (
+    COMPUTE_DTYPES,
     CPU_PRECISIONS,
-    DTYPES,
     FILE_NAME,
     FileName,
     at_least,
@@ -40,10 +40,12 @@ from fairseq_lxsr.options import (
     limited,
     positive,
 )
-from fairseq_lxsr.text.languages import check_language
+from fairseq_lxsr.text.languages import check_language_code
 
 # the presets of models/context_transformer.py, which only fairseq can import
-ARCHITECTURES = tuple(f"context_transformer_{name}" for name in ("base", "small", "static", "static_mean", "tiny"))
+CONTEXT_ARCHITECTURES = tuple(
+    f"context_transformer_{name}" for name in ("base", "small", "static", "static_mean", "tiny")
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class ContextConfig:
 
     documents: Mapping[str, str]
     work: str = limited("work/context", FILE_NAME)
-    arch: str = limited("context_transformer_base", ARCHITECTURES)
+    arch: str = limited("context_transformer_base", CONTEXT_ARCHITECTURES)
     vocab_size: int = limited(16_000, at_least(1, 10_000_000))
     lowercase: bool = True
     split_han: bool = True
@@ -97,7 +99,7 @@ class ContextConfig:
     seed: int = limited(1, at_least(0))
     workers: int = limited(2, at_least(1, 1024))
     cpu_precision: str = limited("auto", CPU_PRECISIONS)
-    encode_dtype: str = limited("float32", DTYPES)
+    encode_dtype: str = limited("float32", COMPUTE_DTYPES)
 
     @property
     def text_options(self) -> dict[str, Any]:
@@ -109,7 +111,7 @@ class ContextConfig:
     def __post_init__(self):
         check_fields(self)
         for language, source in self.documents.items():
-            check_language(language)
+            check_language_code(language)
             FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
             raise InputError(f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more")
@@ -254,7 +256,7 @@ class Rounds:
             *(option.absolute() if isinstance(option, Path) else option for option in options),
         ]
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
-        mend_last(folder / "checkpoints" / "checkpoint_last.pt")
+        restore_last_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
         start, said = time.perf_counter(), sum(1 for _ in read_lines(log, max_words=None)) if log.is_file() else 0
         if run_logged(list(map(str, command)), log, self.lock):
             lines = [line for line in islice(read_lines(log, max_words=None), said, None) if line.strip()]
@@ -355,7 +357,7 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-def mend_last(checkpoint: Path) -> None:
+def restore_last_checkpoint(checkpoint: Path) -> None:
     """Replace a corrupt last checkpoint by the newest intact one: fairseq copies it, and a copy may be truncated."""
     if not checkpoint.is_file():
         return
@@ -382,5 +384,5 @@ def run_logged(command: Sequence[str], log: Path, lock: int) -> int:
     Returns:
         exit status.
     """
-    with heeding_sigterm(), log.open("a", encoding="utf-8") as stream:  # on an exception, run() kills its child
+    with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:  # on an exception, run() kills its child
         return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock]).returncode

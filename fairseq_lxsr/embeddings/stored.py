@@ -14,7 +14,7 @@ from fairseq_lxsr.embeddings.contract import Text, count_zeros, short_hash
 from fairseq_lxsr.embeddings.formats import all_formats, format_of_file
 from fairseq_lxsr.embeddings.write import hash_lines
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import one_line, read_lines
+from fairseq_lxsr.files.lines import read_lines, single_line
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
@@ -145,7 +145,7 @@ def _holds_sentences(text: Text) -> bool:
     """Return whether the lines of the file are the sentences, and not rows with several columns."""
     assert text.rows is not None
     line = next(islice(read_lines(text.file, max_words=None), int(text.rows[0]), None), "")
-    return one_line(line).lower() == one_line(text[0]).lower()
+    return single_line(line).lower() == single_line(text[0]).lower()
 
 
 def read_description(path: Path) -> dict[str, Any]:

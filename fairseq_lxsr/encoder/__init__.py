@@ -15,7 +15,7 @@ from fairseq_lxsr.encoder.folder import read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.machine import check_device, require
-from fairseq_lxsr.options import DTYPES, ON_LONG
+from fairseq_lxsr.options import COMPUTE_DTYPES, ON_LONG
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ class SentenceEncoder:
     def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:
         if batch_size < 1:
             raise InputError(f"batch_size {batch_size}; expected 1 or more")
-        if dtype not in DTYPES:
-            raise InputError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
+        if dtype not in COMPUTE_DTYPES:
+            raise InputError(f"dtype {dtype!r}; expected one of {', '.join(COMPUTE_DTYPES)}")
         if truncate_dim is not None and not 1 <= truncate_dim <= self.embed_dim:
             raise InputError(f"truncate_dim {truncate_dim}; expected 1 to {self.embed_dim}")
         if on_long not in ON_LONG:

@@ -12,7 +12,7 @@ from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
-from fairseq_lxsr.options import WEIGHT_TYPES, describe, fits
+from fairseq_lxsr.options import WEIGHT_TYPES, describe_type, fits
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -20,7 +20,7 @@ TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
 FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 FORMAT_VERSION = 1
 DEFAULT_ARCHITECTURE = "transformer"  # for folders whose config.json does not name one
-TRAINING = {  # fields of config.json that describe the training, for the model card
+TRAINING = {  # fields of config.json that describe_type the training, for the model card
     "lang_pairs": str,
     "pairs": Mapping[str, int],
     "objective": str,
@@ -87,7 +87,7 @@ def check_training(training: Any) -> None:
     for name, kind in TRAINING.items():
         value = training.get(name)
         if value is not None and not fits(value, kind):
-            raise InputError(f"training: {name} {shown(value)}; expected {describe(kind)}")
+            raise InputError(f"training: {name} {shown(value)}; expected {describe_type(kind)}")
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:

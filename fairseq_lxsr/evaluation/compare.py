@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
-from fairseq_lxsr.options import DRAWS
+from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
 SEED = 12345  # as in sacrebleu
 BLOCK, BLOCK_NUMBERS = 100, 10**7  # draws of a block, and the largest count of numbers in a block
@@ -34,7 +34,7 @@ class Comparison:
 
 
 def paired_bootstrap(
-    first: Outcomes, second: Outcomes, draws: int = DRAWS, seed: int = SEED
+    first: Outcomes, second: Outcomes, draws: int = BOOTSTRAP_DRAWS, seed: int = SEED
 ) -> tuple[float, float, float]:
     """Compute the 95 % interval of second - first, and p, by drawing units with replacement.
 
@@ -58,7 +58,9 @@ def paired_bootstrap(
     return float(low), float(high), float((beyond + 1) / (draws + 1))
 
 
-def compare(first: Sequence[Score], second: Sequence[Score], draws: int = DRAWS) -> tuple[list[Comparison], list[str]]:
+def compare(
+    first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
+) -> tuple[list[Comparison], list[str]]:
     """Compare every value that both have under equal settings; also return notes on what was not comparable.
 
     Of duplicate scores in a file the last is taken; a note says so where the models differ.

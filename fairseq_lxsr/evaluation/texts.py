@@ -10,7 +10,7 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, as_units
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.options import METRICS
+from fairseq_lxsr.options import RANKING_METRICS
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import check_directions, csls_neighbours, margin_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -80,8 +80,8 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
     `nn` ranks by cosine; `csls` by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018); `margin`
     ranks the 100 nearest by cosine by ratio margin with neighbourhoods of 4 (Artetxe and Schwenk 2019a).
     """
-    if metric not in METRICS:
-        raise InputError(f"metric {metric!r}; expected one of {', '.join(METRICS)}")
+    if metric not in RANKING_METRICS:
+        raise InputError(f"metric {metric!r}; expected one of {', '.join(RANKING_METRICS)}")
     check_pair(queries, candidates)
     if len(candidates) < count:
         raise InputError(f"{len(candidates)} candidates; expected at least {count}, the number to be found: add text")
@@ -90,8 +90,8 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
     needed = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
     if min(len(queries), len(candidates)) < needed:
         raise InputError(
-            f"{len(queries)} queries and {len(candidates)} candidates; {METRICS[metric]} expects at least {needed} of "
-            "each, to take the mean of that many neighbours: add text"
+            f"{len(queries)} queries and {len(candidates)} candidates; {RANKING_METRICS[metric]} expects at least "
+            f"{needed} of each, to take the mean of that many neighbours: add text"
         )
     if metric == "csls":
         return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, **search)[1]

@@ -22,7 +22,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import BLANKS, one_line
+from fairseq_lxsr.files.lines import BLANKS, single_line
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.text.tokenizer import Tokenizer
@@ -71,10 +71,10 @@ def export_web(
         "scales": _base64(scales),
         "corpus": _base64(rows),
         "lengths": _base64(np.linalg.norm(rows.astype(np.float32), axis=1)),
-        "sentences": [one_line(sentences[row]) for row in kept.tolist()],
+        "sentences": [single_line(sentences[row]) for row in kept.tolist()],
     }
     with atomic_folder(output, PAGE_FILE, sign=SIGN) as work:
-        (work / PAGE_FILE).write_text(_page(content, one_line(title), one_line(example)), encoding="utf-8")
+        (work / PAGE_FILE).write_text(_page(content, single_line(title), single_line(example)), encoding="utf-8")
     return len(kept)
 
 

@@ -15,8 +15,8 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming
 
-ATTEMPTS = 5  # attempts without any progress
-BLOCK = 1 << 20
+DOWNLOAD_ATTEMPTS = 5  # attempts without any progress
+READ_BYTES = 1 << 20
 BUSY = (408, 429)  # status codes of a server that may answer later
 TIMEOUT = 60  # seconds without an answer
 BACK_OFF = 1.0  # seconds before the second attempt, doubled before each further attempt
@@ -55,9 +55,9 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
             if is_of_disk:
                 raise
             failures = 0 if _length(partial) > before else failures + 1
-            if failures == ATTEMPTS:
+            if failures == DOWNLOAD_ATTEMPTS:
                 raise InputError(
-                    f"{url}: {str(error) or type(error).__name__} ({ATTEMPTS} attempts); try again later, "
+                    f"{url}: {str(error) or type(error).__name__} ({DOWNLOAD_ATTEMPTS} attempts); try again later, "
                     f"{_length(partial):,} bytes are kept"
                 ) from None
             time.sleep(BACK_OFF * 2**failures)
@@ -120,7 +120,7 @@ def _append(partial: Path, block: bytes) -> None:
 
 
 def _blocks(answer) -> Iterator[bytes]:
-    while block := answer.read(BLOCK):
+    while block := answer.read(READ_BYTES):
         yield block
 
 

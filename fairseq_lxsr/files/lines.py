@@ -33,7 +33,7 @@ def is_blank(line: str) -> bool:
     return _BLANK_LINE.fullmatch(line) is not None
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Return text that can be written as a cell or a line: single blanks, and `?` for what UTF-8 cannot hold."""
     return " ".join(text.encode("utf-8", "replace").decode().split())
 

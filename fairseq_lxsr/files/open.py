@@ -18,7 +18,7 @@ from fairseq_lxsr.errors import InputError
 # package that `import fairseq_lxsr` finds, once; the path is absolute so that it works from any current folder
 PACKAGE = Path(__file__).parent.parent.absolute()
 MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
-FREE = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
+FREE_BYTES = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
 UNPACKED_AT_ONCE = 2**17  # bytes
 PACKED = (".gz", ".xz", ".zst")
 
@@ -39,7 +39,7 @@ def open_binary(path: str | Path) -> BinaryIO:
     if suffix not in PACKED:
         return open(path, "rb")
     unpack: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix) or _zstd(path).open
-    return io.BufferedReader(Metered(unpack(path, "rb"), Budget(path, FREE)), UNPACKED_AT_ONCE)
+    return io.BufferedReader(Metered(unpack(path, "rb"), Budget(path, FREE_BYTES)), UNPACKED_AT_ONCE)
 
 
 class Budget:

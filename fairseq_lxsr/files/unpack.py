@@ -19,15 +19,15 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import Budget, Metered
 from fairseq_lxsr.files.write import atomic_write
 
-FREE = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
-BLOCK = 1 << 20
-HEADER = 1 << 20  # largest long name or other attributes of a .tgz member in bytes, which tarfile keeps in memory
-SPOILT = (
+ARCHIVE_FREE_BYTES = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
+READ_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 20  # largest long name or other attributes of a .tgz member, which tarfile keeps in memory
+UNPACKING_ERRORS = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
     *(OSError, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError),
 )
 # types of headers that tarfile reads into memory before their member
-DESCRIBING = (
+HEADER_TYPES = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
 )
@@ -60,14 +60,14 @@ class _Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
         member = super().frombuf(buf, encoding, errors)
-        if member.type in DESCRIBING and member.size > HEADER:
+        if member.type in HEADER_TYPES and member.size > MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a member with {member.size:,} bytes of name or attributes")
         return member
 
 
 def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
     with tqdm(desc=name, unit="B", unit_scale=True, disable=None) as bar:
-        while block := stream.read(BLOCK):
+        while block := stream.read(READ_BYTES):
             target.write(block)
             bar.update(len(block))
 
@@ -78,19 +78,19 @@ def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
-                yield _files_of_zip(packed, Budget(archive, FREE))
+                yield _files_of_zip(packed, Budget(archive, ARCHIVE_FREE_BYTES))
         else:
             with (
                 gzip.open(archive) as stream,
-                Metered(stream, Budget(archive, FREE)) as metered,
+                Metered(stream, Budget(archive, ARCHIVE_FREE_BYTES)) as metered,
                 tarfile.open(mode="r|", fileobj=metered, tarinfo=_Member) as tar,
             ):
                 yield _files_of_tar(tar)
-                while metered.read(BLOCK):
+                while metered.read(READ_BYTES):
                     pass
     except InputError:
         raise
-    except SPOILT as error:
+    except UNPACKING_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:  # corrupt bytes give an error without errno
             raise
         raise InputError(

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fairseq_lxsr.modules.packing import Batches, padded_batches
-from fairseq_lxsr.options import DTYPES
+from fairseq_lxsr.options import COMPUTE_DTYPES
 
 # fields of a Config that change the embeddings of the same weights, which have the same shapes
 WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
@@ -34,7 +34,7 @@ class SentenceNetwork(nn.Module):
     Config: ClassVar[type]
     options: ClassVar[Mapping[str, str]] = {}
     marker: ClassVar[str] = ""
-    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+    dtypes: ClassVar[tuple[str, ...]] = COMPUTE_DTYPES
     config: Any
     embed_tokens: nn.Embedding
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.options import POOLINGS, Range, at_least, below, check_fields, limited
+from fairseq_lxsr.options import POOLING_NAMES, Range, at_least, below, check_fields, limited
 
 WIDTH = at_least(1, 65_536)
 LAYERS, SOME_LAYERS = at_least(0, 1000), at_least(1, 1000)
@@ -49,7 +49,7 @@ class TransformerConfig(EncoderSize):
     dropout: float = limited(0.1, PROBABILITY)
     attention_dropout: float = limited(0.0, PROBABILITY)
     activation_dropout: float = limited(0.0, PROBABILITY)
-    pooling: str = limited("mean", POOLINGS)
+    pooling: str = limited("mean", POOLING_NAMES)
     gated: bool = False
     order_coefficients: int = limited(0, COEFFICIENTS)
     layer_norm_eps: float = limited(LAYER_NORM_EPS, EPSILON)

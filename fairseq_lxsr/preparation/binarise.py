@@ -17,8 +17,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import check_untouched, run_stage
-from fairseq_lxsr.preparation.workers import blocks, ordered_map
-from fairseq_lxsr.text.data_folder import read_sources, write_sources
+from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
+from fairseq_lxsr.text.data_folder import INDEX_MAGIC, read_sources, write_sources
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     EOS,
@@ -35,7 +35,7 @@ from fairseq_lxsr.text.tokenizer import (
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
 Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index
-MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
 
@@ -176,7 +176,7 @@ def binarise_file(
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
     total = unknown = 0
     lines = read_lines(text, max_words=SENTENCE_BYTES)  # the limit of bytes still holds
-    encoded = ordered_map(_encode_block, blocks(lines), workers, _start, (subwords,))
+    encoded = ordered_map(_encode_block, in_blocks(lines), workers, _start, (subwords,))
     first = 0
     for ids, lengths in tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None):
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
@@ -236,7 +236,7 @@ class MMapWriter:
         self.stream.close()
         count = sum(map(len, self.lengths))
         with open(self.place.with_name(f"{self.place.name}.idx"), "wb") as stream:
-            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], count))
+            stream.write(INDEX_MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], count))
             stream.writelines(lengths.tobytes() for lengths in self.lengths)
             end = 0
             for lengths in self.lengths:

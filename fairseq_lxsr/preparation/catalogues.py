@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.preparation.clean import Pair, strip_message
+from fairseq_lxsr.preparation.clean import TextPair, strip_message
 
 LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
 CATALOGUE_LANGUAGE = "en"  # language of the messages themselves
@@ -52,7 +52,7 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
     return sorted(path for language in languages for path in catalogues(language, folders).values())
 
 
-def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS) -> Iterator[Pair]:
+def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS) -> Iterator[TextPair]:
     """Yield messages as sentence pairs, program by program; the keys are the English text."""
     sides = [None if language == CATALOGUE_LANGUAGE else catalogues(language, folders) for language in (source, target)]
     translated = [side for side in sides if side is not None]
@@ -66,7 +66,7 @@ def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] 
                 yield strip_message(left), strip_message(right)
 
 
-MOST_BYTES = 1 << 25  # largest size of a catalogue; the largest in use have three million bytes
+CATALOGUE_BYTES = 1 << 25  # largest size of a catalogue; the largest in use have three million bytes
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte order by the first bytes of the file
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 
@@ -79,7 +79,7 @@ def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
         dropped: counter of plural forms, fuzzy and untranslated messages, and unreadable files.
     """
     try:
-        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > CATALOGUE_BYTES:
             raise ValueError
         return _read_po(path, dropped) if path.suffix == ".po" else _read_mo(path, dropped)
     except InputError:

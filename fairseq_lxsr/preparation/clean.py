@@ -15,9 +15,9 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import FileName, Range, at_least, between
 from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 
-SHORTEST, LONGEST = 3, 60  # words of a sentence
+SHORTEST_SENTENCE, LONGEST_SENTENCE = 3, 60  # words of a sentence
 # scripts without blanks between words, and the approximate number of characters per word
 _UNSPACED = {
     re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
@@ -74,18 +74,20 @@ def strip_message(text: str) -> str:
 
 
 def too_short_or_long(
-    pair: Pair, shortest: Annotated[int, at_least(0)] = SHORTEST, longest: Annotated[int, at_least(0)] = LONGEST
+    pair: TextPair,
+    shortest: Annotated[int, at_least(0)] = SHORTEST_SENTENCE,
+    longest: Annotated[int, at_least(0)] = LONGEST_SENTENCE,
 ) -> bool:
     return not all(shortest <= count_words(side) <= longest for side in pair)
 
 
-def lengths_differ(pair: Pair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
+def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
     """Return whether a side is over `ratio` times as long as the other, in words (with a tolerance of two words)."""
     short, long = sorted(map(count_words, pair))
     return long > ratio * short + 2
 
 
-def mostly_not_letters(pair: Pair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
+def mostly_not_letters(pair: TextPair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
     """Return whether the share of letters in a side is below `share`, blanks not counted."""
     return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in pair)
 
@@ -94,7 +96,7 @@ def _letters(text: str) -> int:
     return sum(map(str.isalpha, text)) + (0 if text.isascii() else len(_mark().findall(text)))
 
 
-def identical(pair: Pair) -> bool:
+def identical(pair: TextPair) -> bool:
     return comparable(pair[0]) == comparable(pair[1])
 
 
@@ -109,7 +111,7 @@ def comparable(text: str) -> str:
     return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 
 
-def numbers_differ(pair: Pair) -> bool:
+def numbers_differ(pair: TextPair) -> bool:
     """Return whether the sides contain different numbers, whatever separates their digits.
 
     12.05.2003 is one number or three; a pair is kept if it agrees in either reading.
@@ -125,13 +127,13 @@ def _digits(number: str) -> str:
     return "".join(str(int(digit)) for digit in _NOT_DIGIT.sub("", number))
 
 
-def in_foreign_letters(pair: Pair, find: Callable[[str], object]) -> bool:
+def in_foreign_letters(pair: TextPair, find: Callable[[str], object]) -> bool:
     """Return whether a side has a letter that is in neither alphabet (the filter of Mao et al. 2021)."""
     return any(find(side) for side in pair)
 
 
 def in_another_language(
-    pair: Pair, languages: Pair, is_in: LanguageCheck, method: Annotated[str, METHOD] = "stopwords"
+    pair: TextPair, languages: TextPair, is_in: LanguageCheck, method: Annotated[str, METHOD] = "stopwords"
 ) -> bool:
     """Return whether a side is not in its language; `is_in` is the result of `language_check`."""
     source, target = languages
@@ -148,10 +150,10 @@ FILTERS: dict[str, Callable[..., bool]] = {
     "language": in_another_language,
 }
 MESSAGE_FILTERS: dict[str, dict[str, Any]] = {"length": {}, "ratio": {}, "letters": {}, "identical": {}}
-Filters = dict[str, Callable[[Pair], bool]]
+Filters = dict[str, Callable[[TextPair], bool]]
 
 
-def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Pair) -> Filters:
+def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: TextPair) -> Filters:
     """Make filters by name, in the given order, with their options bound.
 
     Args:
@@ -180,7 +182,7 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
             if option not in known:
                 raise InputError(f"filter {name!r}: no option {shown(option)}; it has {', '.join(known) or 'none'}")
             known[option].check(f"filter {name!r}: {option}", value)
-    length = {"shortest": SHORTEST, "longest": LONGEST, **(chosen.get("length") or {})}
+    length = {"shortest": SHORTEST_SENTENCE, "longest": LONGEST_SENTENCE, **(chosen.get("length") or {})}
     if length["shortest"] > length["longest"]:
         raise InputError(f"filter 'length': shortest {length['shortest']} is more than longest {length['longest']}")
 
@@ -191,7 +193,7 @@ def filter_options(name: str) -> dict[str, Range | FileName]:
     return {option: hint.__metadata__[0] for option, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def first_objection(pair: Pair, filters: Filters) -> str | None:
+def first_objection(pair: TextPair, filters: Filters) -> str | None:
     """Return the name of the first filter that drops a pair."""
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 

@@ -13,8 +13,8 @@ from fairseq_lxsr.text.languages import split_pair
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-Text = str | None  # None: the gettext catalogues of this machine
-Sources = Mapping[str, Text | tuple[str, ...]]
+TextName = str | None  # None: the gettext catalogues of this machine
+Sources = Mapping[str, TextName | tuple[str, ...]]
 SOURCE_NAME = re.compile(r"\w[\w.+-]{0,63}")
 MOST_SHARDS = 512  # each shard is an open file in the binarise stage
 MOST_WORKERS = 1024
@@ -100,7 +100,7 @@ class PrepareConfig:
         shards: number of parts of the training data, see `binarise.binarise`.
     """
 
-    pairs: Mapping[str, Text | Sources]
+    pairs: Mapping[str, TextName | Sources]
     work: str = limited("work", FILE_NAME)
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
@@ -119,7 +119,7 @@ class PrepareConfig:
             _check_texts(pair, text)
 
 
-def _check_texts(pair: str, texts: Text | Sources) -> None:
+def _check_texts(pair: str, texts: TextName | Sources) -> None:
     """Check the text of a language pair, and the names of its sources."""
     if not isinstance(texts, Mapping):
         _check_text(pair, texts)

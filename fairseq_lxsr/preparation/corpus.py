@@ -20,23 +20,23 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
-from fairseq_lxsr.preparation.clean import Filters, Pair, first_objection, make_filters
+from fairseq_lxsr.preparation.clean import Filters, TextPair, first_objection, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.splits import (
-    FATES,
+    ASSIGNMENTS,
     HELD_OUT,
     KEY,
     REPEATED,
     TEST,
     TRAIN,
     VALID,
-    decide_fates,
+    assign_splits,
     excluded_keys,
     sentence_key,
 )
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import blocks, ordered_map
+from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import write_sources
 
 SPLITS = ("train", "valid", "test")
@@ -52,24 +52,24 @@ class Cleaned:
     source: str
     target: str
     keys: np.ndarray
-    dropped: list[tuple[str, Pair]]
+    dropped: list[tuple[str, TextPair]]
 
 
 _filters: Filters = {}
 _excluded: frozenset[int] = frozenset()
 
 
-def _start(filters: Mapping[str, Mapping[str, Any]], languages: Pair, excluded: frozenset[int]) -> None:
+def _start(filters: Mapping[str, Mapping[str, Any]], languages: TextPair, excluded: frozenset[int]) -> None:
     global _filters, _excluded
     _filters, _excluded = make_filters(filters, languages), excluded
 
 
-def clean_block(block: tuple[str, list[Pair]]) -> Cleaned:
+def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
     """Reduce blanks of a block of pairs of a source, filter it, and compute the keys of the kept pairs."""
     name, pairs = block
-    kept: list[Pair] = []
+    kept: list[TextPair] = []
     keys: list[tuple[int, int]] = []
-    dropped: list[tuple[str, Pair]] = []
+    dropped: list[tuple[str, TextPair]] = []
     for source, target in pairs:
         pair = _single_blanks(source), _single_blanks(target)
         reason = _no_sentence(pair) or first_objection(pair, _filters)
@@ -90,7 +90,7 @@ def _single_blanks(text: str) -> str:
     return " ".join(text.replace("\0", " ").split())
 
 
-def _no_sentence(pair: Pair) -> str | None:
+def _no_sentence(pair: TextPair) -> str | None:
     if any(map(is_blank, pair)):
         return "empty side"
     if any(side.count(" ") >= MAX_WORDS for side in pair):
@@ -100,7 +100,7 @@ def _no_sentence(pair: Pair) -> str | None:
 
 def make_corpus(
     folder: Path,
-    languages: Pair,
+    languages: TextPair,
     source: Source,
     cleaning: Cleaning = DEFAULT_CLEANING,
     valid_size: int = 1000,
@@ -140,8 +140,8 @@ def make_corpus(
                 clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
             )
             kept = _store(results, parts, dropped, drops)
-            fates = decide_fates(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
-            counts = np.array([np.count_nonzero(fates == fate) for fate in FATES])
+            fates = assign_splits(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
+            counts = np.array([np.count_nonzero(fates == fate) for fate in ASSIGNMENTS])
             _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {source.name}", source.is_messages)
             _write(parts, work, languages, fates, drops)
         shutil.rmtree(parts)
@@ -150,7 +150,7 @@ def make_corpus(
     options = {"pair": list(languages), "data": source.name, **sizes, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
     report = run_stage(folder, options, [*source.files, *models, *map(Path, cleaning.exclude)], build)
-    say(folder, languages, report)
+    print_corpus(folder, languages, report)
     return report
 
 
@@ -177,7 +177,7 @@ def sort_reasons(dropped: Counter) -> dict[str, int]:
     return dict(sorted((+dropped).items()))
 
 
-def say(folder: Path, languages: Pair, report: dict) -> None:
+def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
     """Print one line about a corpus folder."""
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
@@ -190,13 +190,13 @@ def _dropped_file(work: Path) -> AbstractContextManager[IO]:
     return atomic_write(work / DROPPED_FILE)
 
 
-def _read(source: Source, languages: Pair, dropped: Counter) -> Iterator[tuple[str, list[Pair]]]:
+def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tuple[str, list[TextPair]]]:
     """Read blocks of pairs, each with the name of its source; a single text has none."""
     for name, part in (source.parts or {"": source}).items():
         pairs = tqdm(
             part.read(dropped), desc=" ".join(("-".join(languages), name)).strip(), unit=" pairs", disable=None
         )
-        yield from ((name, block) for block in blocks(pairs))
+        yield from ((name, block) for block in in_blocks(pairs))
 
 
 def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None) -> Counter:
@@ -229,7 +229,7 @@ def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str,
         )
 
 
-def _write(parts: Path, work: Path, languages: Pair, fates: np.ndarray, drops: IO | None) -> None:
+def _write(parts: Path, work: Path, languages: TextPair, fates: np.ndarray, drops: IO | None) -> None:
     """Distribute the kept pairs over the files of the splits, in their order."""
     for side, language in enumerate(languages):
         with ExitStack() as stack:
@@ -248,6 +248,6 @@ def _write(parts: Path, work: Path, languages: Pair, fates: np.ndarray, drops: I
 
 def _with_places(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     place = 0
-    for block in blocks(lines):
+    for block in in_blocks(lines):
         yield place, block
         place += len(block)

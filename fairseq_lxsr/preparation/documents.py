@@ -17,11 +17,11 @@ from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
 
-SPLITS = ("train", "valid")
-MOST_CHARACTERS = 2**26  # largest document, which is held in memory
+DOCUMENT_SPLITS = ("train", "valid")
+DOCUMENT_CHARACTERS = 2**26  # largest document, which is held in memory
 
 
-def read_documents(path: Path, language: str) -> Iterator[list[str]]:
+def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
     """Yield the sentences of each document of a file, or of all files of a folder in order of names.
 
     A file is text with one sentence per line and an empty line between documents, or the output of WikiExtractor
@@ -52,9 +52,9 @@ def _paragraphs(lines: Iterator[str], file: Path) -> Iterator[list[str]]:
     size = 0
     for number, line in enumerate(lines, start=1):
         size += len(line)
-        if size > MOST_CHARACTERS:
+        if size > DOCUMENT_CHARACTERS:
             raise InputError(
-                f"{file}, line {number}: a document of more than {MOST_CHARACTERS:,} characters; expected an empty "
+                f"{file}, line {number}: a document of more than {DOCUMENT_CHARACTERS:,} characters; expected an empty "
                 "line between documents"
             )
         if line.strip():
@@ -161,18 +161,18 @@ def make_documents(
 
 
 def _write_language(work: Path, language: str, source: Path, valid_documents: int, seed: int) -> dict[str, int]:
-    total = sum(1 for _ in read_documents(source, language))
+    total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
         raise InputError(f"{source}: {total} documents; expected more than the {valid_documents} that are held out")
     held_out = set(np.random.default_rng(seed).permutation(total)[:valid_documents].tolist())
     counts: dict[str, int] = {}
-    streams = {split: (work / f"{split}.{language}").open("w", encoding="utf-8") for split in SPLITS}
-    starts: dict[str, list[int]] = {split: [0] for split in SPLITS}
-    for number, document in enumerate(read_documents(source, language)):
+    streams = {split: (work / f"{split}.{language}").open("w", encoding="utf-8") for split in DOCUMENT_SPLITS}
+    starts: dict[str, list[int]] = {split: [0] for split in DOCUMENT_SPLITS}
+    for number, document in enumerate(iter_documents(source, language)):
         split = "valid" if number in held_out else "train"
         streams[split].writelines(f"{sentence}\n" for sentence in document)
         starts[split].append(starts[split][-1] + len(document))
-    for split in SPLITS:
+    for split in DOCUMENT_SPLITS:
         streams[split].close()
         np.save(starts_of(work / f"{split}.{language}"), np.array(starts[split], dtype=np.int64))
         counts |= {f"{split} documents": len(starts[split]) - 1, f"{split} sentences": starts[split][-1]}
@@ -200,7 +200,7 @@ def binarise_documents(
             language and about equal numbers of sentences; the first also has the documents for validation.
         say: function that prints a message.
     """
-    texts = [documents / f"{split}.{language}" for language in languages for split in SPLITS]
+    texts = [documents / f"{split}.{language}" for language in languages for split in DOCUMENT_SPLITS]
 
     def build(work: Path) -> dict:
         outputs = shard_places(work, shards)
@@ -209,7 +209,9 @@ def binarise_documents(
                 shutil.copyfile(subwords / name, output / name)
         unknown = {}
         for text in texts:
-            places = [output / text.name for output in (outputs if text.name.startswith(SPLITS[0]) else outputs[:1])]
+            places = [
+                output / text.name for output in (outputs if text.name.startswith(DOCUMENT_SPLITS[0]) else outputs[:1])
+            ]
             unknown[text.name] = _binarise_text(text, places, subwords, workers)
         return {"unknown per cent": unknown}
 

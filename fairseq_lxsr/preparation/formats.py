@@ -12,11 +12,11 @@ from fairseq_lxsr.files.lines import read_lines, read_parallel, reading
 from fairseq_lxsr.files.open import PACKED, open_binary
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS, harvest, input_files
-from fairseq_lxsr.preparation.clean import Pair
-from fairseq_lxsr.preparation.config import Sources, Text
+from fairseq_lxsr.preparation.clean import TextPair
+from fairseq_lxsr.preparation.config import Sources, TextName
 
 ENDINGS = ("", ".txt")
-MOST_BYTES, MOST_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
+UNIT_BYTES, UNIT_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
 DEEPEST = 100  # depth of nested elements; TMX needs less than ten
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -35,13 +35,13 @@ class Source:
 
     name: str
     files: tuple[Path, ...]
-    read: Callable[[Counter], Iterator[Pair]]
+    read: Callable[[Counter], Iterator[TextPair]]
     is_messages: bool = False
     parts: Mapping[str, "Source"] = field(default_factory=dict)
 
 
 def find_source(
-    data: Text | Sources | Sequence[str],
+    data: TextName | Sources | Sequence[str],
     source: str,
     target: str,
     locale_folders: Sequence[Path] = LOCALE_FOLDERS,
@@ -65,7 +65,7 @@ def find_source(
     return join([_find_text(text, source, target, locale_folders) for text in data])
 
 
-def _find_text(data: Text, source: str, target: str, locale_folders: Sequence[Path]) -> Source:
+def _find_text(data: TextName, source: str, target: str, locale_folders: Sequence[Path]) -> Source:
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
         files = tuple(input_files(source, target, folders))
@@ -109,7 +109,7 @@ def _one_side(prefix: str, language: str, source: str, target: str) -> Path:
     )
 
 
-def read_tsv(path: Path) -> Iterator[Pair]:
+def read_tsv(path: Path) -> Iterator[TextPair]:
     """Read two tab-separated columns; further columns are ignored."""
     count = 0
     for count, line in enumerate(read_lines(path, max_words=None), start=1):
@@ -121,7 +121,7 @@ def read_tsv(path: Path) -> Iterator[Pair]:
         raise InputError(f"{path}: empty file; expected `source<TAB>target` lines")
 
 
-def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator[Pair]:
+def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
     """Yield the pairs of a TMX file one at a time; inline mark-up is text.
 
     Languages are ISO 639 codes: `en` also matches en-US where there is no en, and `zh_TW` matches zh-TW alone. Units
@@ -167,8 +167,8 @@ class _Measured:
     def read(self, size: int) -> bytes:
         block = self.stream.read(size)
         self.since += len(block)
-        if self.since > MOST_BYTES:
-            raise InputError(f"{self.path}: {MOST_BYTES:,} bytes without the end of a <tu>; expected translation units")
+        if self.since > UNIT_BYTES:
+            raise InputError(f"{self.path}: {UNIT_BYTES:,} bytes without the end of a <tu>; expected translation units")
         return block
 
 
@@ -185,7 +185,7 @@ def _units(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
         if event == "start":
             parents.append(element)
             since += 1
-            if len(parents) > DEEPEST or since > MOST_ELEMENTS:
+            if len(parents) > DEEPEST or since > UNIT_ELEMENTS:
                 raise ValueError(f"{since:,} elements without the end of a <tu>, {len(parents)} of them nested")
             continue
         parents.pop()

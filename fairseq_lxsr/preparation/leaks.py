@@ -15,17 +15,19 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_parallel
-from fairseq_lxsr.preparation.clean import Pair
-from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, say, sort_reasons
+from fairseq_lxsr.preparation.clean import TextPair
+from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, print_corpus, sort_reasons
 from fairseq_lxsr.preparation.splits import excluded_keys, sentence_key
-from fairseq_lxsr.preparation.stages import MANIFEST, read_manifest, run_stage
-from fairseq_lxsr.preparation.workers import blocks, ordered_map
+from fairseq_lxsr.preparation.stages import STAGE_FILE, read_manifest, run_stage
+from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import read_sources, write_sources
 
 LEAK = "held out in another language pair"
 
 
-def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pair, Path], workers: int = 1) -> dict:
+def drop_leaks(
+    folder: Path, languages: TextPair, cleaned: Path, others: Mapping[TextPair, Path], workers: int = 1
+) -> dict:
     """Run the stage after cleaning where pairs share a language: no held-out sentence of one pair trains another.
 
     Args:
@@ -45,21 +47,21 @@ def drop_leaks(folder: Path, languages: Pair, cleaned: Path, others: Mapping[Pai
 
     def build(work: Path) -> dict:
         for path in cleaned.iterdir():
-            if path.name not in (MANIFEST, *(f"train.{language}" for language in languages)):
+            if path.name not in (STAGE_FILE, *(f"train.{language}" for language in languages)):
                 shutil.copyfile(path, work / path.name)
         held = [excluded_keys(list(map(str, held_files[language]))) for language in languages]
-        report = json.loads((cleaned / MANIFEST).read_text(encoding="utf-8"))["report"]
+        report = json.loads((cleaned / STAGE_FILE).read_text(encoding="utf-8"))["report"]
         is_kept = _write_without(held, cleaned, work, languages, workers)
         kept = int(np.count_nonzero(is_kept))
         dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
         changed = {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
         return changed | _count_sources(work / SOURCES_FILE, is_kept)
 
-    inputs = [cleaned / MANIFEST, *texts, *itertools.chain.from_iterable(held_files.values())]
+    inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_files.values())]
     report = run_stage(
         folder, {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}, inputs, build
     )
-    say(folder, languages, report)
+    print_corpus(folder, languages, report)
     return report
 
 
@@ -74,7 +76,9 @@ def _count_sources(path: Path, is_kept: np.ndarray) -> dict:
     return {"sources": sources}
 
 
-def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, languages: Pair, workers: int) -> np.ndarray:
+def _write_without(
+    held: list[frozenset[int]], cleaned: Path, work: Path, languages: TextPair, workers: int
+) -> np.ndarray:
     """Write the training text without the pairs of which a side is held out; return which pairs are left."""
     source, target = (cleaned / f"train.{language}" for language in languages)
     pairs = read_parallel(source, target, max_words=None)
@@ -85,7 +89,7 @@ def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, langua
             for language in languages
         ]
         drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
-        for block, is_leak in ordered_map(_find_leaks, blocks(pairs), workers, _start_held, (held,)):
+        for block, is_leak in ordered_map(_find_leaks, in_blocks(pairs), workers, _start_held, (held,)):
             is_kept.append(~is_leak)
             for side, output in enumerate(outputs):
                 output.writelines(f"{pair[side]}\n" for pair in itertools.compress(block, ~is_leak))
@@ -94,9 +98,9 @@ def _write_without(held: list[frozenset[int]], cleaned: Path, work: Path, langua
     return np.concatenate(is_kept)
 
 
-def check_leaks(corpora: Mapping[Pair, Path]) -> None:
+def check_leaks(corpora: Mapping[TextPair, Path]) -> None:
     """Check that corpora that train one model were cleaned together; corpora made elsewhere are not checked."""
-    manifests = {pair: read_manifest(folder / MANIFEST) for pair, folder in corpora.items()}
+    manifests = {pair: read_manifest(folder / STAGE_FILE) for pair, folder in corpora.items()}
     for (pair, own), (other, theirs) in itertools.permutations(manifests.items(), 2):
         shared = set(pair) & set(other)
         if not (own and theirs and shared):
@@ -118,7 +122,7 @@ def _start_held(held: list[frozenset[int]]) -> None:
     _held = held
 
 
-def _find_leaks(pairs: list[Pair]) -> tuple[list[Pair], np.ndarray]:
+def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
     """Mark the pairs that must not train."""
     is_leak = [any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True)) for pair in pairs]
     return pairs, np.array(is_leak)

@@ -9,12 +9,12 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.binarise import binarise, shard_folders
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
-from fairseq_lxsr.preparation.clean import Pair, make_filters
+from fairseq_lxsr.preparation.clean import TextPair, make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
-from fairseq_lxsr.preparation.stages import MANIFEST
+from fairseq_lxsr.preparation.stages import STAGE_FILE
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import split_pair
 
@@ -38,7 +38,7 @@ class Prepared:
     summary: Path
 
 
-def prepare(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> Prepared:
+def prepare_corpora(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> Prepared:
     """Run all stages, and write the manifests of all stages into one file.
 
     Args:
@@ -108,7 +108,7 @@ def corpus_folder(config: PrepareConfig, pair: str) -> Path:
     return Path(config.work) / "corpus" / pair
 
 
-def corpus_folders(config: PrepareConfig) -> dict[Pair, Path]:
+def corpus_folders(config: PrepareConfig) -> dict[TextPair, Path]:
     """Return the corpus folders of all language pairs."""
     return {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
 
@@ -119,7 +119,7 @@ def summarise(config: PrepareConfig) -> Prepared:
     stages = {pair: corpus_folder(config, pair) for pair in config.pairs}
     stages |= {f"cleaned {pair}": work / "cleaned" / pair for pair in config.pairs if shares_a_language(config)}
     stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
-    manifests = {name: json.loads((folder / MANIFEST).read_text(encoding="utf-8")) for name, folder in stages.items()}
+    manifests = {name: json.loads((folder / STAGE_FILE).read_text(encoding="utf-8")) for name, folder in stages.items()}
     with atomic_write(work / SUMMARY_FILE) as stream:
         stream.write(json.dumps(manifests, indent=2) + "\n")
     return Prepared(

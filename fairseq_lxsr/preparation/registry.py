@@ -9,13 +9,13 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.download import get_archive
 
-REGISTRY_FILE = Path(__file__).with_name("sources.json")
+CORPORA_FILE = Path(__file__).with_name("sources.json")
 TWO_LETTERS, OTHER_CODES = "de es fr it nl pt ru sv tr zh", "deu spa fra ita nld por rus swe tur cmn"
 THREE_LETTERS = dict(zip(TWO_LETTERS.split(), OTHER_CODES.split(), strict=True))
 
 
 @dataclass(frozen=True)
-class Corpus:
+class PublicCorpus:
     """One entry of the registry.
 
     Args:
@@ -56,16 +56,16 @@ class Corpus:
 
 
 @cache
-def registry(path: Path = REGISTRY_FILE) -> dict[str, Corpus]:
+def registry(path: Path = CORPORA_FILE) -> dict[str, PublicCorpus]:
     rows = json.loads(path.read_text(encoding="utf-8"))
     found = {}
     for row in rows:
         languages, partner = tuple(row.pop("languages", "").split()), row.pop("with", None)
-        found[row["name"]] = Corpus(languages=languages, partner=partner, **row)
+        found[row["name"]] = PublicCorpus(languages=languages, partner=partner, **row)
     return found
 
 
-def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] | None = None) -> Corpus:
+def find_corpus(name: str, source: str, target: str, corpora: dict[str, PublicCorpus] | None = None) -> PublicCorpus:
     """Find a corpus to download."""
     corpora = registry() if corpora is None else corpora
     corpus = corpora.get(name)
@@ -80,7 +80,7 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, Corpus] 
     return corpus
 
 
-def get_corpus(corpus: Corpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
+def get_corpus(corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
     """Download and unpack the text of a language pair; an interrupted download resumes.
 
     Args:

@@ -13,11 +13,11 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.open import PACKED
 from fairseq_lxsr.preparation.clean import comparable
 
-FATES = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
-DRAWS = 2_000_000  # largest number of candidate pairs for the held-out splits
+ASSIGNMENTS = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
+MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out splits
 
 
-def decide_fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
+def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
     """Decide the fate of each pair that the filters kept: uint8 [N].
 
     Held-out pairs are drawn at random; none of their sentences occurs on the same side of another split.
@@ -48,8 +48,8 @@ def decide_fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed
                 known.add(side)
     for side, name in enumerate(KEY.names or ()):
         held_keys = np.fromiter(held[side], dtype=np.uint64, count=len(held[side]))
-        for start in range(0, len(fates), DRAWS):
-            here = slice(start, start + DRAWS)
+        for start in range(0, len(fates), MAX_CANDIDATES):
+            here = slice(start, start + MAX_CANDIDATES)
             leaks = np.isin(rows[name][here], held_keys) & (fates[here] == TRAIN)
             fates[here][leaks] = HELD_OUT
     return fates
@@ -57,7 +57,11 @@ def decide_fates(keys: Path, repeats: str, valid_size: int, test_size: int, seed
 
 def _draws(count: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return rng.permutation(count) if count <= DRAWS else rng.permutation(np.unique(rng.integers(count, size=DRAWS)))
+    return (
+        rng.permutation(count)
+        if count <= MAX_CANDIDATES
+        else rng.permutation(np.unique(rng.integers(count, size=MAX_CANDIDATES)))
+    )
 
 
 PART = 8_000_000  # keys compared at a time, 300 MB

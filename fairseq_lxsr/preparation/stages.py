@@ -12,7 +12,7 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_folder, refuse_overlap, restore_folder
 
-MANIFEST = "stage.json"
+STAGE_FILE = "stage.json"
 
 
 def run_stage(
@@ -39,16 +39,16 @@ def run_stage(
     key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     restore_folder(folder)
-    manifest = folder / MANIFEST
+    manifest = folder / STAGE_FILE
     done = read_manifest(manifest)
     if done is not None and done["key"] == digest and _untouched(folder, done["files"]):
         say(f"{folder}: unchanged, kept")
         return done["report"]
-    with atomic_folder(folder, MANIFEST) as work:
+    with atomic_folder(folder, STAGE_FILE) as work:
         report = build(work)
         files = {str(path.relative_to(work)): sha256(path) for path in sorted(work.rglob("*")) if path.is_file()}
         record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
-        (work / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        (work / STAGE_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return report
 
 
@@ -60,14 +60,14 @@ def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
         names: names of the files to check.
         command: command that builds the folder, for the message.
     """
-    done = read_manifest(folder / MANIFEST)
+    done = read_manifest(folder / STAGE_FILE)
     if done is None:
         return
     for name in names:
         path = folder / name
         if not _untouched(folder, {name: done["files"].get(name, "")}):
             raise InputError(
-                f"{path}: changed since `{command}` made it; run `{command}` again, or remove {folder / MANIFEST} "
+                f"{path}: changed since `{command}` made it; run `{command}` again, or remove {folder / STAGE_FILE} "
                 "where the change is meant"
             )
 

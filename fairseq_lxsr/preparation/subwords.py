@@ -15,7 +15,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import blocks, in_own_process
+from fairseq_lxsr.preparation.workers import in_blocks, in_own_process
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     MASK,
@@ -71,7 +71,7 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     for path in files:
         share = min(1.0, quota / max(1, languages[path.suffix]))
         rng = np.random.default_rng(0)
-        for block in blocks(read_lines(path, max_words=SENTENCE_BYTES)):
+        for block in in_blocks(read_lines(path, max_words=SENTENCE_BYTES)):
             yield from itertools.compress(block, rng.random(len(block)) < share)
 
 

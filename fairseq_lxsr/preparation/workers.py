@@ -20,11 +20,11 @@ Out = TypeVar("Out")
 KILLED = (
     "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer --workers"
 )
-BLOCK = 10_000  # largest number of sentences or pairs of a block
-WEIGHT = 10_000_000  # number of characters at which a block ends
+BLOCK_ITEMS = 10_000  # largest number of sentences or pairs of a block
+BLOCK_CHARACTERS = 10_000_000  # number of characters at which a block ends
 
 
-def blocks(items: Iterable[In], size: int = BLOCK, weight: int = WEIGHT) -> Iterator[list[In]]:
+def in_blocks(items: Iterable[In], size: int = BLOCK_ITEMS, weight: int = BLOCK_CHARACTERS) -> Iterator[list[In]]:
     """Group items into blocks.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import PACKAGE
-from fairseq_lxsr.options import at_least, below, check_fields, limited, read_config
+from fairseq_lxsr.options import at_least, below, check_fields, limited, read_yaml_config
 from fairseq_lxsr.text.data_folder import count_pairs
 
 FOLDER = Path(__file__).parent
@@ -63,7 +63,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def _read(name: str) -> Recipe:
-    recipe = read_config(FOLDER / f"{name}.yaml", Recipe)
+    recipe = read_yaml_config(FOLDER / f"{name}.yaml", Recipe)
     if not recipe.extends:
         return recipe
     base = _read(recipe.extends)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, check_same_width, embed, width_of
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import is_blank, one_line, read_lines
+from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write, check_writable
 from fairseq_lxsr.options import MARGINS, MINING_KINDS, RETRIEVALS
@@ -158,7 +158,7 @@ def write_pairs(output: Path, pairs: MinedPairs, source: Sequence[str], target: 
     """Write `score<TAB>source<TAB>target` for each pair, sentences with single blanks alone."""
     with atomic_write(output) as stream:
         for score, i, j in zip(pairs.scores.tolist(), pairs.source.tolist(), pairs.target.tolist(), strict=True):
-            stream.write(f"{score:.6f}\t{one_line(source[i])}\t{one_line(target[j])}\n")
+            stream.write(f"{score:.6f}\t{single_line(source[i])}\t{single_line(target[j])}\n")
 
 
 def _check(source: Distinct, target: Distinct, options: Mining) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import is_blank, one_line
+from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import sha256, stamp
 from fairseq_lxsr.files.records import open_array, parse_json
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
@@ -254,7 +254,7 @@ def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], li
     """
     remaining = iter(numbered)
     while block := list(islice(remaining, ENCODE_ROWS)):
-        kept = [(line, one_line(sentence)) for line, sentence in block if not is_blank(sentence)]
+        kept = [(line, single_line(sentence)) for line, sentence in block if not is_blank(sentence)]
         if kept:
             lines, texts = zip(*kept, strict=True)
             yield list(lines), list(texts)

@@ -19,7 +19,7 @@ from fairseq_lxsr.text.tokenizer import (
     read_dictionary,
 )
 
-INDEX_NAME = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
+INDEX_MAGIC = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
 
 
 def check_data_folder(folder: Path) -> None:
@@ -47,7 +47,7 @@ def count_sentences(index: Path) -> int:
     """Return the number of sentences of a memory-mapped fairseq dataset from its .idx; 0 for another format."""
     with index.open("rb") as stream:
         head = stream.read(26)  # format name, version (8 bytes), type (1 byte), number of sentences (8 bytes)
-    return int.from_bytes(head[18:], "little") if head.startswith(INDEX_NAME) else 0
+    return int.from_bytes(head[18:], "little") if head.startswith(INDEX_MAGIC) else 0
 
 
 def write_sources(path: Path, sources: Mapping[str, int]) -> None:

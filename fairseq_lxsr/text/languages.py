@@ -7,7 +7,7 @@ from fairseq_lxsr.errors import InputError, shown
 CODE = re.compile(r"\w[\w@]{0,31}")  # a code is part of file names
 
 
-def check_language(text: str) -> None:
+def check_language_code(text: str) -> None:
     """Check that a text is a language code."""
     if not CODE.fullmatch(text):
         raise InputError(f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin")

@@ -10,10 +10,10 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, read_sentencepiece
 
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
-RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
-BLOCK = 4096  # texts that are looked up together
+PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
+LOOKUP_TEXTS = 4096  # texts that are looked up together
 FEW = 2000  # bytes of text that are looked up word by word, which is faster for so few
-MOST_WORDS, MOST_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
+CACHED_WORDS, CACHED_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
 Flat = tuple[np.ndarray, np.ndarray]
 
@@ -32,7 +32,7 @@ def splits_words_alone(model: bytes, pieces: Sequence[str]) -> bool:
     return (
         file.kind == BPE
         and file.plain
-        and file.rule in RULES
+        and file.rule in PLAIN_RULES
         and WORD_START in pieces  # otherwise unknown pieces join across words
         and not any(WORD_START in piece[1:] or " " in piece for piece in pieces)
     )
@@ -51,7 +51,7 @@ class _Numbers(dict[bytes, int]):
 
 
 class WordPieces:
-    """Remembers the pieces of words, at most `MOST_WORDS`; several threads may ask at once.
+    """Remembers the pieces of words, at most `CACHED_WORDS`; several threads may ask at once.
 
     Args:
         encode: gives the concatenated ids of texts [P] and the number of ids of each [N], by SentencePiece.
@@ -77,7 +77,9 @@ class WordPieces:
 
     def encode_flat(self, texts: Sequence[str]) -> Flat:
         """Return concatenated ids of all texts, int64 [P], and the number of ids of each text [N]."""
-        blocks = [self._encode_block(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
+        blocks = [
+            self._encode_block(texts[start : start + LOOKUP_TEXTS]) for start in range(0, len(texts), LOOKUP_TEXTS)
+        ]
         if not blocks:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         ids, lengths = zip(*blocks, strict=True)
@@ -98,7 +100,7 @@ class WordPieces:
                 self._forget()
                 raise
             ids, ends = self._ids, self._ends
-            if len(self._numbers) > MOST_WORDS or self._characters > MOST_CHARACTERS:
+            if len(self._numbers) > CACHED_WORDS or self._characters > CACHED_CHARACTERS:
                 self._forget()
         lengths = ends[numbers + 1] - ends[numbers]
         before = np.concatenate([[0], lengths.cumsum()])  # ids before each word
@@ -117,7 +119,7 @@ class WordPieces:
         words = [data[start:end] for start, end in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)]
         numbers[rest] = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
         first = rest[np.unique(numbers[rest], return_index=True)[1]]
-        new = first[ends[first] - starts[first] <= LONGEST]
+        new = first[ends[first] - starts[first] <= MAX_KEY_BYTES]
         self._table.add(keys[:, new], numbers[new])
         return numbers
 
@@ -132,15 +134,15 @@ class WordPieces:
             self._numbers.new = []
 
 
-PARTS = 3  # of a key: eight bytes each; the last byte of the last part is the length of the word
-LONGEST = 8 * PARTS - 1  # bytes of a word that the table can hold
-PADDING = bytes(8 * PARTS + 7)  # `word_keys` reads so far beyond the last word
+KEY_PARTS = 3  # of a key: eight bytes each; the last byte of the last part is the length of the word
+MAX_KEY_BYTES = 8 * KEY_PARTS - 1  # bytes of a word that the table can hold
+PADDING = bytes(8 * KEY_PARTS + 7)  # `word_keys` reads so far beyond the last word
 BLANK = ord(" ")
 FILLED = 2  # places of the table for each word
 # odd numbers without a pattern, as in MurmurHash3's finalizer, one for each part
 _FACTORS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x9E3779B97F4A7C15], dtype=np.uint64)
-# bits of each part that belong to a word of so many bytes [PARTS, LONGEST + 2]
-_BITS = np.clip(np.arange(LONGEST + 2) - 8 * np.arange(PARTS)[:, None], 0, 8) * 8
+# bits of each part that belong to a word of so many bytes [KEY_PARTS, MAX_KEY_BYTES + 2]
+_BITS = np.clip(np.arange(MAX_KEY_BYTES + 2) - 8 * np.arange(KEY_PARTS)[:, None], 0, 8) * 8
 _MASKS = np.array([[(1 << int(bits)) - 1 for bits in row] for row in _BITS], dtype=np.uint64)
 
 
@@ -156,10 +158,10 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a key of each word, uint64 [PARTS, W]: its bytes and its length.
+    """Return a key of each word, uint64 [KEY_PARTS, W]: its bytes and its length.
 
-    Different words of at most `LONGEST` bytes have different keys. Longer words have keys that none of these has; they
-    can be equal, so they must not be added to a table.
+    Different words of at most `MAX_KEY_BYTES` bytes have different keys. Longer words have keys that none of these has;
+    they can be equal, so they must not be added to a table.
 
     Args:
         data: as in `split_at_blanks`.
@@ -167,8 +169,8 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         ends: the byte after its last one [W].
     """
     eight = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()  # the bytes from each one on
-    lengths = np.minimum(ends - starts, LONGEST + 1)
-    keys = np.stack([eight[starts + 8 * part] & _MASKS[part, lengths] for part in range(PARTS)])
+    lengths = np.minimum(ends - starts, MAX_KEY_BYTES + 1)
+    keys = np.stack([eight[starts + 8 * part] & _MASKS[part, lengths] for part in range(KEY_PARTS)])
     last = keys[-1]
     last &= np.uint64((1 << 56) - 1)
     last |= lengths.astype(np.uint64) << np.uint64(56)
@@ -179,7 +181,7 @@ class WordTable:
     """Numbers of words by their keys; open addressing, a word lies at the first free place from that of its hash on."""
 
     def __init__(self) -> None:
-        self._keys = np.zeros((PARTS, 0), dtype=np.uint64)
+        self._keys = np.zeros((KEY_PARTS, 0), dtype=np.uint64)
         self._numbers = np.zeros(0, dtype=np.int64)
         self._places = np.full(1 << 10, -1, dtype=np.int32)  # rows of the above, -1 where there is none
 
@@ -200,7 +202,7 @@ class WordTable:
         return numbers
 
     def add(self, keys: np.ndarray, numbers: np.ndarray) -> None:
-        """Add words that are not in the table: their keys [PARTS, W], none twice, and their numbers [W]."""
+        """Add words that are not in the table: their keys [KEY_PARTS, W], none twice, and their numbers [W]."""
         before = len(self._numbers)
         self._keys = np.concatenate([self._keys, keys], axis=1)
         self._numbers = np.concatenate([self._numbers, numbers])

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import infer_dataset_impl
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text.data_folder import INDEX_NAME, check_data_folder, read_sources
+from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_sources
 from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, is_punctuation, read_dictionary
 from fairseq_lxsr.text.words import WORD_START
 from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary
@@ -160,7 +160,7 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
     """Read the type of the ids and the number of sentences."""
     with index.open("rb") as stream:
         head = stream.read(HEADER.size)
-    if head[: len(INDEX_NAME)] != INDEX_NAME[: len(head)]:
+    if head[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(head)]:
         raise InputError(f"{index}: no index of fairseq-preprocess, it begins with {head[:8].hex(' ')}; {AGAIN}")
     if len(head) < HEADER.size:
         raise InputError(f"{index}: cut off, {len(head)} bytes; {AGAIN}")

@@ -23,7 +23,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf.errors import InterpolationKeyError
 from torch.multiprocessing.spawn import ProcessException
 
-from fairseq_lxsr.errors import install_excepthook, one_line
+from fairseq_lxsr.errors import error_message, install_excepthook
 from fairseq_lxsr.training.checks import OF_TASK, RANGES, spelling
 
 # what the other workers say when one dies, by gloo or NCCL, or fairseq-train where it has started the workers itself
@@ -98,7 +98,7 @@ def explain(error: BaseException) -> str | None:
         match = re.match(pattern, str(cause)) if isinstance(cause, kind) else None
         if match:
             return message.format(*match.groups())
-    return one_line(error)
+    return error_message(error)
 
 
 def report_in_one_line() -> None:

@@ -50,9 +50,9 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
 
 
 def test_a_signal_that_is_ignored_stays_ignored():
-    code = "import os, signal; from fairseq_lxsr.errors import heeding_sigterm\n"
+    code = "import os, signal; from fairseq_lxsr.errors import sigterm_as_interrupt\n"
     code += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    code += "with heeding_sigterm(): os.kill(os.getpid(), signal.SIGTERM)"
+    code += "with sigterm_as_interrupt(): os.kill(os.getpid(), signal.SIGTERM)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

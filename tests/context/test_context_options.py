@@ -2,13 +2,13 @@
 
 import pytest
 
-from fairseq_lxsr.context.rounds import ARCHITECTURES, ContextConfig
+from fairseq_lxsr.context.rounds import CONTEXT_ARCHITECTURES, ContextConfig
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.context import model as context_transformer
 
 
 def test_names_are_those_of_the_model():
-    assert tuple(context_transformer.ARCHITECTURES) == ARCHITECTURES
+    assert tuple(context_transformer.ARCHITECTURES) == CONTEXT_ARCHITECTURES
 
 
 def test_a_work_folder_that_fairseq_would_split_is_refused(tmp_path):

@@ -20,7 +20,7 @@ from fairseq_lxsr.files import unpack as unpacking
 from fairseq_lxsr.files.download import download, get_archive
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.unpack import unpack
-from fairseq_lxsr.preparation.registry import Corpus, find_corpus, get_corpus, registry
+from fairseq_lxsr.preparation.registry import PublicCorpus, find_corpus, get_corpus, registry
 
 NOISE = random.Random(1).randbytes(50_000)  # does not pack
 
@@ -160,7 +160,7 @@ def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
     }
     server.content, server.troubles = (tarred if form.endswith("tgz") else zipped)(names), ["drop"]
     member = "{other3}.txt" if form.startswith("tsv") else "Toy.{first}-{second}.{language}"
-    corpus = Corpus("Toy", form, "none", "", server.url + "/{first}-{second}", member, ("fr", "de"), "en")
+    corpus = PublicCorpus("Toy", form, "none", "", server.url + "/{first}-{second}", member, ("fr", "de"), "en")
     files = get_corpus(corpus, "fr", "en", tmp_path / "out")
     if form.startswith("tsv"):
         assert [path.name for path in files] == ["Toy.en-fr.tsv"]
@@ -211,7 +211,7 @@ def test_archives_that_are_not_what_they_should_be(tmp_path, name, content, mess
 
 
 def test_a_bomb_of_many_members_is_counted_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(unpacking, "FREE", 0)
+    monkeypatch.setattr(unpacking, "ARCHIVE_FREE_BYTES", 0)
     (tmp_path / "x.zip").write_bytes(zipped({"a": b"\0" * 100_000, "b": b"\0" * 100_000}))
     ratio = 200_000 / (tmp_path / "x.zip").stat().st_size
     monkeypatch.setattr(files, "MAX_RATIO", int(ratio * 0.75))

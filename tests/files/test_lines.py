@@ -10,7 +10,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import lines
 from fairseq_lxsr.files import open as files
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, Lines, is_blank, one_line, read_lines, read_parallel
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, Lines, is_blank, read_lines, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write
 
 
@@ -18,7 +18,7 @@ from fairseq_lxsr.files.write import atomic_write
 @pytest.mark.parametrize("line", [b"\n", b"short\n"])
 def test_a_packed_file_that_unfolds_without_end_is_refused(tmp_path, monkeypatch, ending, line):
     """Many lines, each as it should be."""
-    monkeypatch.setattr(files, "FREE", 100_000)
+    monkeypatch.setattr(files, "FREE_BYTES", 100_000)
     path = tmp_path / f"x{ending}"
     with atomic_write(path, "wb") as stream:
         stream.write(line * 200_000)
@@ -128,4 +128,4 @@ def test_a_blank_line_has_no_pieces(line):
 
 
 def test_text_as_one_line():
-    assert one_line(" a\t\nb \ud800") == "a b ?"
+    assert single_line(" a\t\nb \ud800") == "a b ?"

@@ -14,7 +14,7 @@ import yaml
 from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.context.rounds import mend_last
+from fairseq_lxsr.context.rounds import restore_last_checkpoint
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.files.lines import Lines
 
@@ -213,7 +213,7 @@ def test_a_checkpoint_whose_copy_was_cut_off(finished, tmp_path, whole):
     last.write_bytes(last.read_bytes()[:1000])
     if not whole:
         best.write_bytes(b"")
-    mend_last(last)
+    restore_last_checkpoint(last)
     assert last.exists() == whole
     assert not whole or last.read_bytes() == best.read_bytes()
 

@@ -8,7 +8,7 @@ import torch
 
 from fairseq_lxsr import modules
 from fairseq_lxsr.modules import all_networks
-from fairseq_lxsr.options import DTYPES
+from fairseq_lxsr.options import COMPUTE_DTYPES
 
 NETWORK = """
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class FirstPiece(SentenceNetwork):
 def test_every_network_declares_what_it_is(name):
     network = all_networks()[name]
     assert network.name == name
-    assert set(network.dtypes) <= set(DTYPES)
+    assert set(network.dtypes) <= set(COMPUTE_DTYPES)
     fields = set(network.Config.__dataclass_fields__)
     assert set(network.options) <= fields
     assert {"vocab_size", "padding_idx", "embed_dim", "num_layers"} <= fields

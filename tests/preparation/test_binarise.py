@@ -16,7 +16,7 @@ from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.subwords import train_subwords
-from fairseq_lxsr.preparation.workers import blocks
+from fairseq_lxsr.preparation.workers import in_blocks
 
 SPLITS = ("train", "valid", "test")
 
@@ -71,7 +71,7 @@ def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
 @pytest.mark.parametrize("shards", [1, 3])
 def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, shards):
     whole = build(prepared, tmp_path / "whole", workers=1, shards=shards)
-    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.blocks", partial(blocks, size=50))
+    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.in_blocks", partial(in_blocks, size=50))
     assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
 
 

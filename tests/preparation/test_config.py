@@ -2,7 +2,7 @@ import pytest
 from conftest import ROOT
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.options import read_config
+from fairseq_lxsr.options import read_yaml_config
 from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig
 from fairseq_lxsr.preparation.registry import find_corpus
@@ -28,7 +28,7 @@ shards: 3
 
 def test_every_option(tmp_path):
     (tmp_path / "c.yaml").write_text(GOOD)
-    config = read_config(tmp_path / "c.yaml", PrepareConfig)
+    config = read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
     assert config.pairs == {"en-fr": "text/en-fr", "en-de": None}
     filters = {"characters": None, "length": {"shortest": 1, "longest": 200}}
     assert config.cleaning == Cleaning(filters, "side", ("eval.en", "eval.fr"), True)
@@ -40,7 +40,7 @@ def test_every_option(tmp_path):
     text = "pairs: {en-fr: {law-2.1: [text/law, text/acts], messages: null}, en-de: text/en-de}"
     (tmp_path / "c.yaml").write_text(text)
     pairs = {"en-fr": {"law-2.1": ["text/law", "text/acts"], "messages": None}, "en-de": "text/en-de"}
-    assert read_config(tmp_path / "c.yaml", PrepareConfig).pairs == pairs
+    assert read_yaml_config(tmp_path / "c.yaml", PrepareConfig).pairs == pairs
     assert (config.work, config.valid_size, config.test_size, config.shards) == ("somewhere", 10, 2000, 3)
 
 
@@ -107,7 +107,7 @@ def test_every_option(tmp_path):
 def test_mistakes_are_named(tmp_path, content, message):
     (tmp_path / "c.yaml").write_text(content)
     with pytest.raises(InputError, match=message) as caught:
-        read_config(tmp_path / "c.yaml", PrepareConfig)
+        read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
     assert str(tmp_path / "c.yaml") in str(caught.value)
 
 
@@ -120,7 +120,7 @@ def test_language_pairs(text):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "preprocess").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_valid(path):
-    config = read_config(path, PrepareConfig)
+    config = read_yaml_config(path, PrepareConfig)
     for pair, text in config.pairs.items():
         assert (
             make_filters(config.cleaning.filters or {}, split_pair(pair)).keys()
@@ -136,12 +136,12 @@ def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
     (tmp_path / "c.yaml").write_text("\n".join([*lines, "pairs: *a29"]))
     with pytest.raises(InputError, match="the file has 'a0'"):
-        read_config(tmp_path / "c.yaml", PrepareConfig)
+        read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
     (tmp_path / "c.yaml").write_text(
         "- &a0 [x, x]\n" + "".join(f"- &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 99))
     )
     with pytest.raises(InputError, match=r"the file is \[\['x', 'x'\], .*; expected a mapping"):
-        read_config(tmp_path / "c.yaml", PrepareConfig)
+        read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
 
 
 def test_a_list_of_pairs():

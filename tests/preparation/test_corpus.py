@@ -15,7 +15,7 @@ from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
 from fairseq_lxsr.preparation.splits import KEY, repeated
-from fairseq_lxsr.preparation.workers import blocks
+from fairseq_lxsr.preparation.workers import in_blocks
 
 PAIRS = toy.sentences(300)
 
@@ -66,10 +66,10 @@ def test_sides_that_are_no_sentences_are_dropped(tmp_path):
 
 
 def test_blocks_are_of_so_many_items_or_characters():
-    assert list(blocks("abcde", size=2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(in_blocks("abcde", size=2)) == [["a", "b"], ["c", "d"], ["e"]]
     pairs = [("aaa", "b"), ("a", "b"), ("", ""), ("a", "bbbb")]
-    assert list(blocks(pairs, weight=5)) == [pairs[:2], pairs[2:]]
-    assert list(blocks([], weight=5)) == []
+    assert list(in_blocks(pairs, weight=5)) == [pairs[:2], pairs[2:]]
+    assert list(in_blocks([], weight=5)) == []
 
 
 def test_split_is_a_function_of_the_seed(tmp_path):

@@ -8,7 +8,7 @@ from fairseq.data import data_utils
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.config import SubwordOptions
-from fairseq_lxsr.preparation.documents import binarise_documents, make_documents, read_documents
+from fairseq_lxsr.preparation.documents import binarise_documents, iter_documents, make_documents
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, normalise, read_dictionary
 from fairseq_lxsr.training.context.task import read_documents as read_corpora
@@ -21,8 +21,8 @@ def test_sentences_and_documents(tmp_path):
     with gzip.open(tmp_path / "b.txt.gz", "wt") as stream:
         stream.write("\nAnother.\n")
     expected = [["One dog.", "Two dogs."], ["A cat sees the dog."], ["The end.", "No more."]]
-    assert list(read_documents(tmp_path / "a.txt", "en")) == expected
-    assert list(read_documents(tmp_path, "en")) == [*expected, ["Another."]]
+    assert list(iter_documents(tmp_path / "a.txt", "en")) == expected
+    assert list(iter_documents(tmp_path, "en")) == [*expected, ["Another."]]
 
 
 def test_what_wikiextractor_writes(tmp_path):
@@ -35,24 +35,24 @@ def test_what_wikiextractor_writes(tmp_path):
         {"id": "3", "title": "Cat", "text": "Cats do not."},
     ]
     (folder / "wiki_00").write_text("".join(json.dumps(page) + "\n" for page in pages))
-    assert list(read_documents(tmp_path, "en")) == [
+    assert list(iter_documents(tmp_path, "en")) == [
         ["Dogs bark.", "Dr. Smith has one.", "Section.", "It is new."],
         ["Cats do not."],
     ]
     for line in ('{"title": "Dog"}', '{"text": null}'):
         (folder / "wiki_00").write_text(f"{line}\n")
         with pytest.raises(InputError, match=r"wiki_00, line 1.*expected an object with text"):
-            list(read_documents(tmp_path, "en"))
+            list(iter_documents(tmp_path, "en"))
     (folder / "wiki_00").write_text('{"text": "A dog \\ud83d runs."}\n')
-    assert next(read_documents(folder / "wiki_00", "en")) == ["A dog ? runs."]
+    assert next(iter_documents(folder / "wiki_00", "en")) == ["A dog ? runs."]
 
 
 def test_bad_input(tmp_path):
     with pytest.raises(InputError, match=r"none\.txt: no such file or folder"):
-        list(read_documents(tmp_path / "none.txt", "en"))
+        list(iter_documents(tmp_path / "none.txt", "en"))
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(InputError, match=r"empty\.txt: empty file"):
-        list(read_documents(tmp_path / "empty.txt", "en"))
+        list(iter_documents(tmp_path / "empty.txt", "en"))
     (tmp_path / "one.txt").write_text("One.\n")
     with pytest.raises(InputError, match="1 documents; expected more than the 1"):
         make_documents(tmp_path / "work", {"en": tmp_path / "one.txt"}, 1, 1)
@@ -66,13 +66,13 @@ def test_what_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
         with pytest.raises(
             InputError, match=r"x\.txt: 'xxxxxxxxxxxxxxxxxxxx' begins a sentence of more than 1,048,576"
         ):
-            list(read_documents(path, "en"))
-    monkeypatch.setattr("fairseq_lxsr.preparation.documents.MOST_CHARACTERS", 100)
+            list(iter_documents(path, "en"))
+    monkeypatch.setattr("fairseq_lxsr.preparation.documents.DOCUMENT_CHARACTERS", 100)
     path.write_text("a sentence\n" * 30)
     with pytest.raises(InputError, match=r"x\.txt, line 11: a document of more than 100 .* expected an empty line"):
-        list(read_documents(path, "en"))
+        list(iter_documents(path, "en"))
     path.write_text("a sentence\n\n" * 30)
-    assert len(list(read_documents(path, "en"))) == 30
+    assert len(list(iter_documents(path, "en"))) == 30
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def prepared(tmp_path):
 def test_documents_are_held_out_whole_and_keep_their_boundaries(prepared):
     folder, sources, report = prepared
     for language, source in sources.items():
-        given = sorted(read_documents(source, language))
+        given = sorted(iter_documents(source, language))
         kept = []
         for split, count in (("train", 25), ("valid", 5)):
             lines = (folder / "documents" / f"{split}.{language}").read_text().splitlines()

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.text.words import LONGEST, PADDING, WordTable, split_at_blanks, word_keys
+from fairseq_lxsr.text.words import MAX_KEY_BYTES, PADDING, WordTable, split_at_blanks, word_keys
 
 # equal beginnings, equal but for zero bytes, around the longest, two bytes a letter
 WORDS = ["a", "b", "ab", "a\0", "a\0\0", "", "\0", "x" * 8, "x" * 9, "x" * 16, "x" * 17, "éèê", "é" * 11]
-WORDS += ["y" * LONGEST, "y" * (LONGEST - 1) + "z"]
-LONG = ["y" * (LONGEST + 1), "y" * (LONGEST + 2), "é" * 12]
+WORDS += ["y" * MAX_KEY_BYTES, "y" * (MAX_KEY_BYTES - 1) + "z"]
+LONG = ["y" * (MAX_KEY_BYTES + 1), "y" * (MAX_KEY_BYTES + 2), "é" * 12]
 
 
 def keys_of(words: list[str]) -> np.ndarray:

@@ -104,7 +104,7 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch
     tokenizer = build(tmp_path)
     texts = [side for pair in toy.sentences(200, seed=5) for side in pair]
     expected = tokenizer._encode_texts(texts)
-    for name, value in {"FEW": 0, "BLOCK": 7, "MOST_WORDS": 20, "MOST_CHARACTERS": 90}.items():
+    for name, value in {"FEW": 0, "LOOKUP_TEXTS": 7, "CACHED_WORDS": 20, "CACHED_CHARACTERS": 90}.items():
         monkeypatch.setattr(words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)
@@ -115,7 +115,7 @@ def test_threads_copies_and_interruptions(tmp_path, monkeypatch):
     tokenizer = build(tmp_path)
     texts = [side for pair in toy.sentences(500, seed=6) for side in pair]
     expected = tokenizer._encode_texts(texts)[0]
-    monkeypatch.setattr(words, "BLOCK", 16)
+    monkeypatch.setattr(words, "LOOKUP_TEXTS", 16)
     with ThreadPoolExecutor(4) as pool:
         for ids, _ in pool.map(tokenizer.encode_flat, [texts] * 8):
             np.testing.assert_array_equal(ids, expected)

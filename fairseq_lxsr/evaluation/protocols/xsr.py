@@ -26,7 +26,7 @@ from fairseq_lxsr.evaluation.protocols.protocol import (
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import Again, directions, found_at, rank
 from fairseq_lxsr.files.lines import is_blank, read_parallel
-from fairseq_lxsr.options import METRICS, at_least
+from fairseq_lxsr.options import RANKING_METRICS, at_least
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors.rows import FloatArray
 
@@ -121,7 +121,7 @@ def precision_at(
 def evaluate(
     texts: RetrievalSet,
     encoder: Encoder,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[str] = tuple(RANKING_METRICS),
     reranker: Reranker | None = None,
     **search,
 ) -> list[Score]:
@@ -142,7 +142,7 @@ def evaluate(
     scores = []
     for metric in metrics:
         settings = {
-            "metric": reranker.name if reranker else METRICS[metric],
+            "metric": reranker.name if reranker else RANKING_METRICS[metric],
             "norm": "l2",
             "case": "lower",
             "queries": texts.queries,
@@ -172,9 +172,10 @@ class SentenceRetrieval(Protocol):
         rerank_option(parser)
         parser.add_argument(
             "--metric",
-            type=comma_separated(METRICS),
+            type=comma_separated(RANKING_METRICS),
             metavar="NAMES",
-            help=f"of {', '.join(METRICS)}, with commas between them (default: all; with --rerank nn, the only one)",
+            help=f"of {', '.join(RANKING_METRICS)}, with commas between them (default: all; with --rerank nn, the only "
+            "one)",
         )
         parser.add_argument(
             "--seed",
@@ -188,7 +189,7 @@ class SentenceRetrieval(Protocol):
         from fairseq_lxsr.evaluation.protocols import xsr
 
         files = aligned_files(args)
-        metrics = args.metric or (["nn"] if args.rerank else list(METRICS))
+        metrics = args.metric or (["nn"] if args.rerank else list(RANKING_METRICS))
 
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
             def of_pair(first: str, second: str, source: str, target: str) -> "list[Score]":

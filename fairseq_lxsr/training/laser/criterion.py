@@ -11,7 +11,7 @@ from torch import Tensor
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.distance import DISTANCES
-from fairseq_lxsr.options import MARGIN, WEIGHT, at_least, below
+from fairseq_lxsr.options import LOSS_WEIGHT, MARGIN, at_least, below
 from fairseq_lxsr.training.logging import log_means
 
 
@@ -30,12 +30,14 @@ class XlingTranslationLossConfig(FairseqDataclass):
     )
     translation_weight: float = field(
         default=0.5,
-        metadata={"help": "weight of the translation loss beside the constraint; alone it has 1", "range": WEIGHT},
+        metadata={"help": "weight of the translation loss beside the constraint; alone it has 1", "range": LOSS_WEIGHT},
     )
-    constraint_weight: float = field(default=0.25, metadata={"help": "weight beta of the constraint", "range": WEIGHT})
+    constraint_weight: float = field(
+        default=0.25, metadata={"help": "weight beta of the constraint", "range": LOSS_WEIGHT}
+    )
     negative_weight: float = field(
         default=0.5,
-        metadata={"help": "weight lambda, within the constraint, of being nearer than negatives", "range": WEIGHT},
+        metadata={"help": "weight lambda, within the constraint, of being nearer than negatives", "range": LOSS_WEIGHT},
     )
     constraint_margin: float = field(
         default=0.5, metadata={"help": "margin m by which negatives are to be farther", "range": MARGIN}

@@ -14,7 +14,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.modules.sizes import WIDTH
-from fairseq_lxsr.options import TEMPERATURE, WEIGHT, NumberList
+from fairseq_lxsr.options import LOSS_WEIGHT, TEMPERATURE, NumberList
 from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.hard_negatives import HARD_NEGATIVES, HardNegatives
 from fairseq_lxsr.training.lightweight.parts.same_text import PairNumbers, TextNumbers
@@ -27,7 +27,7 @@ WIDTHS = NumberList(WIDTH)
 @dataclass
 class AlignmentOptions(FairseqDataclass):
     align_weight: float = field(
-        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": WEIGHT}
+        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": LOSS_WEIGHT}
     )
     align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = field(  # type: ignore[valid-type]
         default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig
-from fairseq_lxsr.options import WEIGHT
+from fairseq_lxsr.options import LOSS_WEIGHT
 from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
@@ -34,7 +34,7 @@ class DistillationOptions(FairseqDataclass):
         default=1.0,
         metadata={
             "help": "weight of the distillation loss, which --teacher-embeddings brings",
-            "range": WEIGHT,
+            "range": LOSS_WEIGHT,
         },
     )
     distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = field(  # type: ignore[valid-type]

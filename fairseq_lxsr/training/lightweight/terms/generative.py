@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig
-from fairseq_lxsr.options import WEIGHT
+from fairseq_lxsr.options import LOSS_WEIGHT
 from fairseq_lxsr.training.dataset import SIDES, Part
 from fairseq_lxsr.training.lightweight.parts.masking import MaskedTargets, Masking, MaskingVocabulary
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
@@ -30,7 +30,7 @@ class GenerativeOptions(FairseqDataclass):
         default=1.0,
         metadata={
             "help": "weight of the generative loss chosen by --objective; 0 leaves it out",
-            "range": WEIGHT,
+            "range": LOSS_WEIGHT,
         },
     )
     target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = field(  # type: ignore[valid-type]

@@ -7,7 +7,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.options import WEIGHT
+from fairseq_lxsr.options import LOSS_WEIGHT
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Term
 
 SIM_REDUCTIONS = ("pairs", "sum")
@@ -16,7 +16,7 @@ SIM_REDUCTIONS = ("pairs", "sum")
 @dataclass
 class SimilarityOptions(FairseqDataclass):
     sim_weight: float = field(
-        default=2.0, metadata={"help": "weight of the sim loss; 0 leaves it out", "range": WEIGHT}
+        default=2.0, metadata={"help": "weight of the sim loss; 0 leaves it out", "range": LOSS_WEIGHT}
     )
     sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = field(  # type: ignore[valid-type]
         default="pairs",
