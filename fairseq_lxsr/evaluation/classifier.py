@@ -324,13 +324,3 @@ def _score(protocol: str, task: str, predicted: IntArray, gold: IntArray, settin
         "macro F1": float(np.mean([macro_f1(row, gold) for row in predicted])),
     }
     return Score(protocol, task, values, settings, {"accuracy": accuracy})
-
-
-def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
-    """Average over train and test languages as T-LASER reports: `same`, `cross` (where there are any), and `all`."""
-    groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
-    for score in scores:
-        learnt, tested = score.task.split("->")
-        groups["same" if learnt == tested else "cross"].append(score.values[value])
-        groups["all"].append(score.values[value])
-    return {name: float(np.mean(values)) for name, values in groups.items() if values}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_lxsr.evaluation.classifier import transfer_means
 from fairseq_lxsr.evaluation.score import Score
 
 TRANSFER = ("mldoc", "titles", "xnli")
@@ -39,6 +38,16 @@ def scores_table(scores: Sequence[Score]) -> str:
         columns = [name for name in first if all(name in row for row in others)]  # a mean is over all tasks
         rows["mean"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in columns}
     return format_table(rows)
+
+
+def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
+    """Average over train and test languages as T-LASER reports: `same`, `cross` (where there are any), and `all`."""
+    groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
+    for score in scores:
+        learnt, tested = score.task.split("->")
+        groups["same" if learnt == tested else "cross"].append(score.values[value])
+        groups["all"].append(score.values[value])
+    return {name: float(np.mean(values)) for name, values in groups.items() if values}
 
 
 def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:

@@ -10,10 +10,10 @@ from sklearn.metrics import f1_score
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import macro_f1, transfer_means
+from fairseq_lxsr.evaluation.classifier import macro_f1
 from fairseq_lxsr.evaluation.protocols import documents, xnli
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.evaluation.tables import report_scores
+from fairseq_lxsr.evaluation.tables import report_scores, transfer_means
 
 
 def mldoc(learnt, tested):
