@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import toy
-from conftest import ROOT, forked_commands, refused
+from conftest import ROOT, forked_commands, refused, wait_until
 from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr import SentenceEncoder
@@ -100,40 +99,31 @@ def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
 def test_killed_and_resumed(toy_model, tmp_path, sent, status):
-    """Killed after the first window; the second run gives the bytes of an uninterrupted one."""
-    text = tmp_path / "long.txt"
-    text.write_text("".join(f"{line}\n" for line in LINES * 400))  # six windows: seconds are left after the first
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "embed", "--model", toy_model, "--input", text]
+    """Killed while it waits for the rest of the second window; then the bytes of an uninterrupted run."""
+    text, output = tmp_path / "long.txt", tmp_path / "out.npy"
+    text.write_text("".join(f"{line}\n" for line in LINES * 70))
+    words = ["embed", "--model", toy_model, "--input", "-", "--output"]
     process = subprocess.Popen(
-        list(map(str, [*command, "--output", tmp_path / "out.npy"])),
+        list(map(str, [sys.executable, "-m", "fairseq_lxsr.cli.main", *words, output])),
         cwd=ROOT,
+        stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    while process.poll() is None and not (tmp_path / "out.npy.progress").exists():
-        time.sleep(0.001)
+    process.stdin.write(text.read_text())
+    process.stdin.flush()
+    wait_until((tmp_path / "out.npy.progress").exists, process)
     process.send_signal(sent)
-    _, errors = process.communicate(timeout=60)
+    process.wait(60)
+    _, errors = process.communicate()
     assert process.returncode == status, errors
-    assert not (tmp_path / "out.npy").exists()
-    embed(toy_model, "--input", text, "--output", tmp_path / "out.npy", "--resume")
-    embed(toy_model, "--input", text, "--output", tmp_path / "whole.npy")
-    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert not output.exists()
+    for name, *options in ((output, "--resume"), (tmp_path / "whole.npy",)):
+        with open(text) as stream:
+            command = [forked_commands() / "lxsr", *words, name, *options]
+            subprocess.run(command, stdin=stream, check=True, timeout=120)
+    assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["long.txt", "out.npy", "out.npy.json", "whole.npy", "whole.npy.json"]
-
-
-def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
-    before = text.read_bytes()
-    refused(embed(toy_model, "--input", text, "--output", text, check=False), text, "which is read")
-    (tmp_path / "folder").mkdir()
-    refused(embed(toy_model, "--input", text, "--output", tmp_path / "folder", check=False), "exists and is no file")
-    refused(embed(toy_model, "--input", text, "--output", tmp_path, check=False), "written over", text)
-    refused(embed(toy_model, "--input", text, "--output", "/dev/null", check=False), "/dev/null", "is no file")
-    assert text.read_bytes() == before
-    options = ("--input", text, "--output", tmp_path / "o.npy", "--dtype", "int8")
-    embed(toy_model, *options, "--batch-size", 8)
-    done = embed(toy_model, *options, "--batch-size", 16, "--resume", check=False)
-    refused(done, "from a run with batch_size 8, now 16")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +132,23 @@ def test_what_is_there_is_not_replaced(toy_model, text, tmp_path):
         (("--shard", "4/3"), ("--shard", "4/3", "2/4")),
         (("--truncate-dim", 99), ("--truncate-dim 99", "1 to 32")),
         (("--on-long", "error"), ("in.txt, line 302: 'the dog", "pieces; expected at most")),
+        (("--output", "{text}"), ("in.txt", "which is read")),
+        (("--output", "{folder}"), ("exists and is no file",)),
+        (("--output", "{folder}/.."), ("written over", "in.txt")),
+        (("--output", "/dev/null"), ("/dev/null", "is no file")),
     ],
 )
-def test_bad_options(toy_model, text, tmp_path, options, fragments):
-    refused(embed(toy_model, "--input", text, "--output", tmp_path / "o.npy", *options, check=False), *fragments)
-    assert os.listdir(tmp_path) == ["in.txt"]
+def test_what_is_refused(toy_model, text, tmp_path, options, fragments):
+    before, folder = text.read_bytes(), tmp_path / "folder"
+    folder.mkdir()
+    words = [str(word).format(text=text, folder=folder) for word in options]
+    refused(embed(toy_model, "--input", text, "--output", tmp_path / "o.npy", *words, check=False), *fragments)
+    assert text.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["folder", "in.txt"]
+
+
+def test_another_batch_size_of_int8_is_not_gone_on_with(toy_model, text, tmp_path):
+    options = ("--input", text, "--output", tmp_path / "o.npy", "--dtype", "int8")
+    embed(toy_model, *options, "--batch-size", 8)
+    done = embed(toy_model, *options, "--batch-size", 16, "--resume", check=False)
+    refused(done, "from a run with batch_size 8, now 16")

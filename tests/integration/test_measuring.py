@@ -1,18 +1,13 @@
 """`lxsr eval`, `compare`, `mine`, `index`, `search` and `report` on the toy model, as a user runs them."""
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, refused
 from conftest import lxsr_here as lxsr
+from conftest import refused
 from golden_vectors import GOLDEN
 
 from fairseq_lxsr.files.lines import read_lines, read_parallel
@@ -145,25 +140,6 @@ def test_mining(toy_model, toy_work, test_text, tmp_path):
     translations = set(read_parallel(f"{test_text}.en", f"{test_text}.fr"))
     assert sum((source, target) in translations for _, source, target in rows) >= 40
     assert not (tmp_path / "mined.tsv.work").exists()
-
-
-def test_mining_goes_on_after_kill(toy_model, toy_work, test_text, tmp_path):
-    """Killed when the first embeddings are there; the second run gives the bytes of an uninterrupted one."""
-    files = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr")
-    lxsr("mine", "--model", toy_model, *files, "--output", tmp_path / "whole.tsv")
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "mine", "--model", toy_model, *files]
-    command += ["--output", tmp_path / "out.tsv"]
-    process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "2"})
-    work = tmp_path / "out.tsv.work"
-    while process.poll() is None and not (work / "source.npy").exists():
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    if process.returncode == -signal.SIGKILL:
-        assert work.exists()
-        assert not (tmp_path / "out.tsv").exists()
-    lxsr("mine", "--model", toy_model, *files, "--output", tmp_path / "out.tsv")
-    assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
 def test_search(toy_model, test_text, tmp_path):
