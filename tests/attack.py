@@ -40,7 +40,6 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "export sentence-transformers": f"{M} --output out/st",
     "export web": f"{M} --input in/s.en in/t.en --output out/web --title x --example x",
     "export onnx": f"{M} --output out/onnx",
-    "export-model": "--checkpoint in/best.pt --data in/data --output out/model",
     "embed": f"{M} --input in/s.en in/t.en --output out/x.npy --output-dtype int8 --resume --shard 1/2 --batch-size 8",
     "eval bucc": f"{M} --data in/bucc/{{pair}} --lang-pairs fr-en --k 2 --pairs-output out/p.tsv --output out/a.jsonl",
     "eval mldoc": f"{M} --data in/mldoc --langs en,fr --epochs 2 --seeds 1 --output out/a.jsonl",

@@ -25,7 +25,6 @@ VERBS = {
     "user-dir": ("train", "print what fairseq-train --user-dir takes"),
     "recipes": ("train", "list the recipes"),
     "export": ("export", "checkpoint to model folder, and that to other formats"),
-    "export-model": ("export", "the older spelling of export"),
     "embed": ("embed", "embed the sentences of files"),
     "eval": ("evaluate", "score an encoder"),
     "compare": ("evaluate", "compare two files of scores"),

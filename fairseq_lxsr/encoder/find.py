@@ -4,14 +4,13 @@ import os
 import re
 from pathlib import Path
 
-from fairseq_lxsr.encoder.folder import CONFIG_FILE, FILES, read_config
+from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, FILES, read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 
 MODELS = PACKAGE / "pretrained"  # each folder in it is a model
-CARD_FILE = "README.md"  # it has the licences of the training text
 PATIENCE = 3_600  # seconds to wait for another process that fetches the same archive
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ADDRESS = re.compile(

@@ -17,10 +17,11 @@ from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, Tex
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
+CARD_FILE = "README.md"  # has the licences of the training text; not read with the model
 FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 FORMAT_VERSION = 1
 DEFAULT_ARCHITECTURE = "transformer"  # for folders whose config.json does not name one
-TRAINING = {  # fields of config.json that describe_type the training, for the model card
+TRAINING = {  # fields of config.json that describe the training, for the model card
     "lang_pairs": str,
     "pairs": Mapping[str, int],
     "objective": str,

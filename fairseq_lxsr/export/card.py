@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.encoder.folder import CARD_FILE
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
@@ -91,7 +92,6 @@ def _source(row: Any, where: str) -> TextSource:
         raise InputError(f"{where}: {error}") from None
 
 
-CARD_FILE = "README.md"
 SENTENCES, PIECES = 2000, 20  # size of the text on which speed is measured
 
 

@@ -113,7 +113,7 @@ CASES = {
     "export, checkpoint": ("export", "folder", "--checkpoint", "{d}/best.pt", "--output", "{d}/best.pt"),
     "export, around the checkpoint": ("export", "folder", "--checkpoint", "{d}/best.pt", "--output", "{d}"),
     "export, scores": ("export", "card", *M, "--scores", "{model}/README.md"),
-    "export, the older spelling": ("export-model", *M, "--to", "onnx", "--output", "{model}"),
+    "export, onnx": ("export", "onnx", *M, "--output", "{model}"),
     "export, data": ("export", "folder", "--checkpoint", "{d}/best.pt", "--data", "{d}/data", "--output", "{d}/data"),
     "eval xsr, text": ("eval", "xsr", *M, *TEXTS, "--output", "{s}"),
     "eval xsr, model": ("eval", "xsr", *M, *TEXTS, "--output", "{model}/dict.txt"),
