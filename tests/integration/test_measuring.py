@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import toy
 from conftest import lxsr_here as lxsr
 from conftest import refused
 from golden_vectors import GOLDEN
@@ -75,16 +76,12 @@ def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, t
 
 def test_precision_of_the_search_changes_nothing(toy_model, test_text):
     data = ("--data", test_text, "--lang-pairs", "en-fr", "--metric", "nn,csls,margin", "--precision")
-    outputs = [
-        lxsr("eval", "xsr", "--model", toy_model, *data, precision).stdout for precision in ("float32", "bfloat16")
-    ]
-    assert outputs[0] == outputs[1]
+    one, two = (lxsr("eval", "xsr", "--model", toy_model, *data, each).stdout for each in ("float32", "bfloat16"))
+    assert one == two
 
 
 def test_word_vectors_of_two_languages(toy_work, test_text, tmp_path):
     """A dictionary as word vectors: every word and its translation share an axis, so retrieval nearly succeeds."""
-    import toy
-
     pairs = [pair for table in (toy.NUMBERS, toy.COLOURS, toy.NOUNS, toy.VERBS) for pair in table.items()]
     for side, language in enumerate(("en", "fr")):
         lines = []
@@ -96,11 +93,6 @@ def test_word_vectors_of_two_languages(toy_work, test_text, tmp_path):
     done = lxsr("eval", "xsr", *models, "--data", test_text, "--lang-pairs", "en-fr", "--word-weights", "idf")
     row = next(line for line in done.stdout.splitlines() if line.startswith("en->fr"))
     assert values(row)[2] > 50  # P@10; word order is lost, so P@1 is not 100
-    refused(
-        lxsr("eval", "xsr", *models[:2], "--data", test_text, "--lang-pairs", "en-fr", check=False),
-        "'fr'",
-        "only for en",
-    )
 
 
 def test_classification(toy_model, tmp_path):
@@ -161,82 +153,72 @@ def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
     assert "A closer look: en and fr, 200 pairs" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fragments"),
-    [
-        (("xsr", "--source", "{en}"), ("--source and --target", "--data and --lang-pairs")),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en"), ("--lang-pairs en: 'en'; expected SRC-TGT",)),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-de"), ("test.de", "no such file")),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr,fr-en"), ("stands there twice; both directions",)),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "gpu"), ("--device gpu",)),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "cpu:x"), ("--device cpu:x",)),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--device", "cuda:99"), ("--device cuda:99",)),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--batch-size", "0"), ("--batch-size: '0'",)),
-        (("xsr", "--data", "{text}", "--lang-pairs", "en-fr", "--seed", "-1"), ("--seed: '-1'",)),
-        (("tatoeba", "--source", "{en}", "--target", "{empty}"), ("empty file",)),
-        (("tatoeba", "--source", "{en}", "--target", "{short}"), ("200 lines", "aligned")),
-        (("xsim", "--source", "{short}", "--target", "{short}"), ("3 sentence pairs", "at least 4")),
-        (("tatoeba", "--source", "{gap}", "--target", "{gap}"), ("line 2", "zero vector")),
-        (("mldoc", "--data", "{folder}", "--langs", "en"), ("en.train",)),
-        (("mldoc", "--data", "{folder}", "--langs", "en", "--seeds", "0"), ("--seeds: '0'",)),
-        (("xnli", "--data", "{folder}", "--langs", "en"), ("en.test.tsv",)),
-        (("bucc", "--data", "{folder}/{{pair}}", "--lang-pairs", "fr-en"), ("fr-en.training.fr",)),
-    ],
-)
-def test_bad_input_of_eval(toy_model, test_text, tmp_path, arguments, fragments):
-    (tmp_path / "empty").write_text("")
-    (tmp_path / "short").write_text("a\nb\nc\n")
-    (tmp_path / "gap").write_text("one\n\nthree\nfour\n")
-    places = {name: tmp_path / name for name in ("empty", "short", "gap")}
-    places |= {"text": test_text, "en": f"{test_text}.en", "folder": tmp_path}
-    words = [argument.format(**places) for argument in arguments]
-    done = lxsr("eval", words[0], "--model", toy_model, *words[1:], "--output", tmp_path / "out.jsonl", check=False)
-    refused(done, *fragments)
-    assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_bad_input_of_the_others(toy_model, toy_work, test_text, stored, tmp_path):
-    english, french = f"{test_text}.en", f"{test_text}.fr"
-    (tmp_path / "a.jsonl").write_text("{}\n")
-    lxsr("index", "--model", toy_model, "--input", french, "--output", tmp_path / "index")
-    other = tmp_path / "other"
-    shutil.copytree(toy_model, other)
+@pytest.fixture(scope="module")
+def places(toy_model, test_text, stored, tmp_path_factory):
+    """What the refused commands name: files, models and an index."""
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "empty").write_text("")
+    (folder / "short").write_text("a\nb\nc\n")
+    (folder / "gap").write_text("one\n\nthree\nfour\n")
+    (folder / "a.jsonl").write_text("{}\n")
+    other = shutil.copytree(toy_model, folder / "other")
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"text": {"lowercase": not config["text"]["lowercase"]}}))
-    texts = ("--source", english, "--target", french, "--output", "x")
-    missing = tmp_path / "none"
-    for arguments, fragments in (
-        (("compare", tmp_path / "a.jsonl", tmp_path / "a.jsonl"), ("line 1: not a score",)),
-        (("mine", "--model", toy_model, "--source", missing, "--target", french, "--output", "x"), ("no such file",)),
+    lxsr("index", "--model", toy_model, "--input", f"{test_text}.fr", "--output", folder / "index")
+    return {"folder": folder, "text": test_text, "model": toy_model, "stored": stored}
+
+
+XSR = "eval xsr --model {model} --data {text} --lang-pairs"
+MINE = "mine --model {model} --source {text}.en --target {text}.fr"
+
+
+@pytest.mark.parametrize(
+    ("command", "fragments"),
+    [
+        ("eval xsr --model {model} --source {text}.en", ("--source and --target", "--data and --lang-pairs")),
+        (f"{XSR} en", ("--lang-pairs en: 'en'; expected SRC-TGT",)),
+        (f"{XSR} en-de", ("test.de", "no such file")),
+        (f"{XSR} en-fr,fr-en", ("stands there twice; both directions",)),
+        (f"{XSR} en-fr --device gpu", ("--device gpu",)),
+        (f"{XSR} en-fr --device cpu:x", ("--device cpu:x",)),
+        (f"{XSR} en-fr --device cuda:99", ("--device cuda:99",)),
+        (f"{XSR} en-fr --batch-size 0", ("--batch-size: '0'",)),
+        (f"{XSR} en-fr --seed -1", ("--seed: '-1'",)),
+        (f"{XSR} en-fr --model {{model}}", ("LANG=PATH",)),
+        ("eval xsr --model {stored} --data {text} --lang-pairs en-fr", ("set --raw-dim",)),
+        ("eval xsr --model {folder}/none --data {text} --lang-pairs en-fr", ("no such model folder",)),
         (
-            ("mine", "--model", toy_model, "--source", english, "--target", french, "--output", "x", "--k", 0),
-            ("--k: '0'",),
-        ),
-        (
-            ("search", "--index", tmp_path / "index", "--model", other, "x"),
-            ("was made with model", "cannot be compared"),
-        ),
-        (("search", "--index", tmp_path / "index", "\u200b"), ("no text; expected sentences",)),
-        (("index", "--model", toy_model, "--input", french, "--output", "x", "--lists", 100), ("100 lists", "flat")),
-        (
-            ("eval", "xsr", "--source", french, "--target", french, *("--model", f"en={toy_model}") * 2),
+            "eval xsr --source {text}.fr --target {text}.fr --model en={model} --model en={model}",
             ("one for each language",),
         ),
-        (
-            ("mine", "--model", toy_model, *texts, "--kind", "int8", "--precision", "bfloat16"),
-            ("--precision bfloat16 with --kind int8",),
-        ),
-        (("score", "--model", toy_model, *texts[:4], "--columns", "1,2"), ("--columns beside --source",)),
-        (("report", tmp_path / "index", "--data", test_text, "--lang-pairs", "en-fr"), ("no model folder",)),
-        (("search", "--index", tmp_path / "index", "--k", 1), ("sentences to look for, or --input",)),
-        (("search", "--index", missing, "x"), ("not an index",)),
-        (("report", missing), ("no such folder",)),
-        (("report", tmp_path / "index"), ("nothing to report",)),
-        (("eval", "xsr", "--model", stored, "--data", test_text, "--lang-pairs", "en-fr"), ("set --raw-dim",)),
-        (("eval", "xsr", "--model", missing, "--data", test_text, "--lang-pairs", "en-fr"), ("no such model folder",)),
-        (
-            ("eval", "xsr", *("--model", toy_model) * 2, "--data", test_text, "--lang-pairs", "en-fr"),
-            ("LANG=PATH",),
-        ),
-    ):
-        refused(lxsr(*arguments, check=False), *fragments)
+        ("eval xsr --model en={model} --data {text} --lang-pairs en-fr", ("'fr'", "only for en")),
+        ("eval xsr --model {model} --source {folder}/short --target {folder}/short", ("3 usable", "at least 10")),
+        ("eval xsr --model {model} --source {folder}/short --target {folder}/gap", ("short has 3", "gap has 4")),
+        ("eval tatoeba --model {model} --source {text}.en --target {folder}/empty", ("empty file",)),
+        ("eval tatoeba --model {model} --source {text}.en --target {folder}/short", ("200 lines", "aligned")),
+        ("eval tatoeba --model {model} --source {folder}/gap --target {folder}/gap", ("line 2", "zero vector")),
+        ("eval xsim --model {model} --source {folder}/short --target {folder}/short", ("3 sentence pairs", "least 4")),
+        ("eval mldoc --model {model} --data {folder} --langs en", ("en.train",)),
+        ("eval mldoc --model {model} --data {folder} --langs en --seeds 0", ("--seeds: '0'",)),
+        ("eval xnli --model {model} --data {folder} --langs en", ("en.test.tsv",)),
+        ("eval bucc --model {model} --data {folder}/{{pair}} --lang-pairs fr-en", ("fr-en.training.fr",)),
+        ("compare {folder}/a.jsonl {folder}/a.jsonl", ("line 1: not a score",)),
+        ("mine --model {model} --source {folder}/none --target {text}.fr", ("no such file",)),
+        (f"{MINE} --k 0", ("--k: '0'",)),
+        (f"{MINE} --kind int8 --precision bfloat16", ("--precision bfloat16 with --kind int8",)),
+        ("score --model {model} --source {text}.en --target {text}.fr --columns 1,2", ("--columns beside --source",)),
+        ("index --model {model} --input {text}.fr --lists 100", ("100 lists", "flat")),
+        ("search --index {folder}/index --model {folder}/other x", ("was made with model", "cannot be compared")),
+        ("search --index {folder}/index \u200b", ("no text; expected sentences",)),
+        ("search --index {folder}/index --k 1", ("sentences to look for, or --input",)),
+        ("search --index {folder}/none x", ("not an index",)),
+        ("report {folder}/index --data {text} --lang-pairs en-fr", ("no model folder",)),
+        ("report {folder}/none", ("no such folder",)),
+        ("report {folder}/index", ("nothing to report",)),
+    ],
+)
+def test_what_is_refused(places, tmp_path, command, fragments):
+    words = [word.format(**places) for word in command.split(" ")]
+    output = () if words[0] in ("compare", "search", "report") else ("--output", tmp_path / "out")
+    refused(lxsr(*words, *output, check=False), *fragments)
+    assert not (tmp_path / "out").exists()
