@@ -178,9 +178,9 @@ def test_other_text_is_refused(finished, documents, tmp_path):
     assert data == {path: path.read_bytes() for path in data}
 
 
-def test_bad_configurations_are_refused(documents, tmp_path):
-    config = tmp_path / "run.yaml"
-    for options, fragments in (
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
         ({"draw": 0}, ("run.yaml", "draw 0; expected a whole number of at least 1")),
         ({"documents": {"en": "none.txt", "fr": "none.txt"}}, ("none.txt", "no such file")),
         ({"documents": {"en": "none.txt"}}, ("expected two languages",)),
@@ -199,9 +199,11 @@ def test_bad_configurations_are_refused(documents, tmp_path):
         ({"documents": {"en": "", "fr": "b"}}, ("documents: en ''; expected a file name",)),
         ({"seed": -1}, ("seed -1; expected a whole number of at least 0",)),
         ({"documents": {False: "no.txt"}}, ("documents {False: 'no.txt'}", "text in quotes only")),
-    ):
-        write_config(config, documents, **options)
-        refused(lxsr_here("train-context", config, check=False), *fragments)
+    ],
+)
+def test_bad_configurations_are_refused(documents, tmp_path, options, fragments):
+    config = write_config(tmp_path / "run.yaml", documents, **options)
+    refused(lxsr_here("train-context", config, check=False), *fragments)
     assert not (tmp_path / "run" / "stage1").exists()
 
 

@@ -83,16 +83,21 @@ def test_export_keeps_what_was_trained(trained, model):
         assert torch.equal(value, weights[f"encoder.network.{name}"]), name
 
 
-def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_work):
+def generate(trained, data, pair, *options, check=True):
     _, folder, _ = trained
+    return run(
+        "fairseq_cli.generate",
+        *(data, "--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu", "--gen-subset", "valid"),
+        *("--path", folder / "checkpoint_best.pt", "--lang-pairs", pair, *options),
+        check=check,
+    )
+
+
+def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_work):
     words = {"fr": {"le", "chat", "voit", "suit", "chien"}, "en": {"the", "cat", "sees", "follows", "dog"}}
     for source, target in (("en", "fr"), ("fr", "en")):
-        options = ("--path", folder / "checkpoint_best.pt", "--lang-pairs", f"{source}-{target}", "--beam", "3")
-        done = run(
-            "fairseq_cli.generate",
-            *(toy_work / "data-bin", "--user-dir", "fairseq_lxsr", "--task", "xling_translation", *options),
-            *("--gen-subset", "valid", "--remove-bpe", "sentencepiece", "--cpu"),
-        )
+        options = ("--beam", "3", "--remove-bpe", "sentencepiece")
+        done = generate(trained, toy_work / "data-bin", f"{source}-{target}", *options)
         translated = [line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("H-")]
         assert len(translated) == 100
         found = set(" ".join(translated).replace(".", " ").split())
@@ -170,44 +175,31 @@ def three_languages(tmp_path_factory):
 
 
 def test_pivots_choose_the_directions(three_languages, tmp_path):
-    done = train(
-        *(three_languages, tmp_path / "run", "--no-epoch-checkpoints", "--pivots", "en"),
-        **OPTIONS,
-        arch="tlaser_tiny",
-        max_epoch="1",
-    )
+    command, options = (three_languages, tmp_path / "run", "--no-epoch-checkpoints"), OPTIONS | {"arch": "tlaser_tiny"}
+    done = train(*command, "--pivots", "en", **options, max_epoch="1")
     assert "de-en, fr-en; dictionary" in done.stdout
     assert read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["task_state"]["target_languages"] == ["en"]
-    done = train(
-        *(three_languages, tmp_path / "run", "--pivots", "en,de"),
-        **OPTIONS,
-        arch="tlaser_tiny",
-        max_epoch="2",
-        check=False,
-    )
+    done = train(*command, "--pivots", "en,de", **options, max_epoch="2", check=False)
     refused(done, "trained to translate into ['en']", "['de', 'en']", "--save-dir")
 
 
-def test_bad_options_are_refused(three_languages, tmp_path):
-    def attempt(*flags):
-        return train(three_languages, tmp_path / "run", *flags, **OPTIONS, arch="tlaser_tiny", check=False)
-
-    refused(attempt("--pivots", "it"), "--pivots it", "de, en, fr")
-    refused(attempt("--pivots", "en", "--lang-pairs", "en-fr"), "--pivots beside --lang-pairs")
-    refused(attempt("--encoder-attention-heads", "5"), "num_heads 5")
-    refused(attempt("--max-positions", "0"), "--max-positions 0")
-    refused(attempt("--decoder-lang-embed-dim", "0"), "--decoder-lang-embed-dim 0")
+@pytest.mark.parametrize(
+    ("flags", "fragments"),
+    [
+        ("--pivots it", ("--pivots it", "de, en, fr")),
+        ("--pivots en --lang-pairs en-fr", ("--pivots beside --lang-pairs",)),
+        ("--encoder-attention-heads 5", ("num_heads 5",)),
+        ("--max-positions 0", ("--max-positions 0",)),
+        ("--decoder-lang-embed-dim 0", ("--decoder-lang-embed-dim 0",)),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(three_languages, tmp_path, flags, fragments):
+    done = train_here(three_languages, tmp_path / "run", *flags.split(), **OPTIONS, arch="tlaser_tiny")
+    refused(done, *fragments)
 
 
 def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
-    _, folder, _ = trained
-    done = run(
-        "fairseq_cli.generate",
-        *(three_languages, "--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu"),
-        *("--path", folder / "checkpoint_best.pt", "--lang-pairs", "en-de", "--gen-subset", "valid"),
-        check=False,
-    )
-    refused(done, "--lang-pairs en-de", "translates into en, fr")
+    refused(generate(trained, three_languages, "en-de", check=False), "--lang-pairs en-de", "translates into en, fr")
 
 
 def test_long_documents_are_cut_by_tlaser_and_read_whole_by_laser(trained, model):
