@@ -87,8 +87,9 @@ class Study:
         ]
         done = subprocess.run(list(map(str, words)), cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         for pair in self.pairs:
-            shutil.copytree(self.corpus(pair), folder / "corpus" / pair, dirs_exist_ok=True)
-        lxsr("binarise", "--work", folder, "--lang-pairs", ",".join(self.pairs))
+            made_elsewhere = shutil.ignore_patterns("stage.json")  # so that `lxsr prepare` takes it as it is
+            shutil.copytree(self.corpus(pair), folder / "corpus" / pair, ignore=made_elsewhere, dirs_exist_ok=True)
+        lxsr("prepare", "--work", folder, "--lang-pairs", ",".join(self.pairs))
         return done.stdout.replace(f"{self.work}/", "").splitlines()
 
     def runs(self) -> Iterator[tuple[str, Path]]:

@@ -59,16 +59,18 @@ def quadratic(arguments: str) -> Verb:
     return Verb(arguments, 2, 10)
 
 
+PREPARE = (
+    "prepare --work {work} --data {text} --filters length,ratio,letters --vocab-size 4000 --workers 1 "
+    "--valid-size 100 --test-size 9"
+)
 INVERTED = ("ivf", "ivf-pq")  # 4 sqrt(n) lists, and every vector is compared with all of them
 STORED = "--model {work}/vectors"  # so that what reads embeddings does not compute them again
 PAIRS = "--source {text}.en --target {text}.fr"
 BOTH, ENCODED = f"{STORED} {PAIRS}", f"--model {{model}} {PAIRS}"  # some verbs read no stored embeddings
 VERBS = {  # in this order: some read what others have written
-    "clean": Verb(
-        "clean --work {work} --data {text} --filters length,ratio,letters --workers 1 --valid-size 100 --test-size 9"
-    ),
-    "subwords": Verb("subwords --work {work} --vocab-size 4000 --workers 1"),
-    "binarise": Verb("binarise --work {work} --workers 1"),
+    "clean": Verb(f"{PREPARE} --until clean"),
+    "subwords": Verb(f"{PREPARE} --until subwords"),
+    "binarise": Verb(PREPARE),
     "train, first update": Verb(f"{TRAIN} --recipe paper_small --arch lxsr_tiny --max-update 1"),
     "train, first update, lsi": Verb(f"{TRAIN} --recipe best --encoder-embed-dim 16 --batch-size 64 --max-update 1"),
     "train, first update, translation": Verb(f"{TRAIN} --recipe laser_small --arch laser_tiny --max-update 1"),

@@ -186,34 +186,26 @@ def output_path(text: str) -> Path:
 
 
 def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
-    """Declare a field of a dataclass that `check_fields` checks.
-
-        workers: int = limited(2, at_least(1))
-        model_type: str = limited("bpe", ("bpe", "unigram"))
-
-    Args:
-        default: default value of the field.
-        allowed: range of a number, a kind of file name, or the allowed words.
-    """
-    is_range = isinstance(allowed, Range | FileName)
-    return field(default=default, metadata={"range" if is_range else "choices": allowed})
+    """Declare a field of a dataclass that `check_fields` checks: `workers: int = limited(2, at_least(1))`."""
+    return option("", default, allowed)
 
 
-def option(help: str, default: Any = MISSING, allowed: Any = None, **how: Any) -> Any:
+def option(help: str, default: Any = MISSING, allowed: Any = None, only_in_files: bool = False, **how: Any) -> Any:
     """Declare a field of a dataclass that is an option of the command line too, see `cli.options.add_options`.
 
         @dataclass(frozen=True)
         class SearchOptions:
-            k: int = option("neighbours of a query", 5, at_least(1), metavar="N")
+            k: int = option("neighbours of a query", 5, at_least(1))
 
     Args:
         help: what `--help` says; the default is added to it, unless it names one.
         default: default value; without one, the option is required.
-        allowed: as in `limited`.
+        allowed: what `check_fields` allows: range of a number, a kind of file name, or the allowed words.
+        only_in_files: whether YAML files alone have the option.
         how: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that parses.
     """
     kind = {} if allowed is None else {"choices" if isinstance(allowed, Sequence) else "range": allowed}
-    return field(default=default, metadata={"help": help, **kind, "how": how})
+    return field(default=default, metadata={"help": help, **kind, "how": how, "only_in_files": only_in_files})
 
 
 def check_fields(

@@ -29,10 +29,8 @@ HELD_OUT = "--valid-size 5 --test-size 5"
 COMMANDS = {  # the words that lead to a parser of the command line, and what it is given; outputs are in out/
     "corpus list": "--lang-pair en-fr",
     "corpus show": "Tatoeba",
-    "clean": f"--data in/s --work out --filters length --repeats side --exclude in/t.en {HELD_OUT} --workers 1",
-    "subwords": "--work in/work --vocab-size 80 --workers 1",
-    "binarise": "--work in/work --workers 1",
-    "prepare": "in/prepare.yaml",
+    "prepare": f"--data in/s --work out --filters length --repeats side --exclude in/t.en {HELD_OUT} --workers 1 "
+    "--vocab-size 80",
     "recipes": "",
     "user-dir": "",
     "export folder": "--checkpoint in/best.pt --data in/data --output out/model --dtype float16",
@@ -60,13 +58,12 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "report": f"in/run --output out/page.html {M} {TEXTS}",
 }
 NOT_ATTACKED = {"corpus get", "train", "train-context"}  # these need a network or train
-MADE = {"subwords": "in/work/subwords", "binarise": "in/work/data-bin", "export": "in/model/README.md"}  # anew
+MADE = {"export": "in/model/README.md"}  # anew
 SLOW = {"--epochs", "--seeds", "--draws"}  # so many times the work is what a large number asks for
 NUMBERS = ("0", "1", "2", "7", "-1", "1.5", "nan", "inf", "-inf", "1e400", "1e-30", "", "x", "\uff11", "0x10", "1_0")
 LARGE = ("1000000", "2147483647", "2147483648", "9" * 30)
 NAMES = ("", " ", "-", ".", "..", "out", "in", "missing/f", "a\0b", "x" * 300, "é" * 200, "\udcff", "a\nb")
 TEXT = (*NAMES[:5], "en-fr", "fr-en", "en", "{}", "{0}", "{lang", "%s", "--", "all", "nn", "cpu", "cuda:9", "x=in/s.en")
-CONFIG = "{pairs: {en-fr: in/s}, work: out, workers: 1, valid_size: 5, test_size: 5, subwords: {vocab_size: 80}}"
 
 
 def write_inputs(folder: Path) -> Path:
@@ -88,7 +85,6 @@ def write_inputs(folder: Path) -> Path:
     changed = {other: {"errtype": "Entity", "src": line} for (line, _), (other, _) in pairwise(toy.sentences(20))}
     (inputs / "errors.json").write_text(json.dumps(changed))
     (inputs / "sources.json").write_bytes((ROOT / "examples" / "pretrained" / "sources.json").read_bytes())
-    (inputs / "prepare.yaml").write_text(CONFIG)
     for file in ("a.jsonl", "b.jsonl"):
         lxsr_here("eval", "xsr", *f"{M} {TEXTS} --output in/{file}".split(), folder=folder)
     (inputs / "run").mkdir()

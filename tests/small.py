@@ -56,7 +56,7 @@ def _training(arguments: list[str]) -> list[str]:
 
 
 def _verb(arguments: list[str]) -> list[str]:
-    if arguments[0] in ("prepare", "clean", "subwords", "binarise", "train-context"):
+    if arguments[0] in ("prepare", "train-context"):
         arguments = [str(_file(Path(word))) if word.endswith(".yaml") else word for word in arguments]
         return [
             *_with_values(arguments, PREPARING),

@@ -181,7 +181,7 @@ def field_table(path: str) -> str:
             (
                 f"`{one.name}`",
                 "required" if default is MISSING else shown(default),
-                " ".join(meanings.get(one.name, "").split()),
+                " ".join((meanings.get(one.name) or one.metadata.get("help", "")).split()),
             )
         )
     return table(("field", "default", "meaning"), rows)

@@ -46,7 +46,7 @@ from fairseq_lxsr.text.tokenizer import (
     read_dictionary,
 )
 
-SUBWORDS, START = "subwords", "start.pt"  # in the output; the first is what `lxsr binarise` reads
+SUBWORDS, START = "subwords", "start.pt"  # in the output; the first is what `lxsr prepare` takes as it is
 LEAST = 5  # occurrences of a new piece when it is learned
 LONGEST = 16  # characters of a piece, as in SentencePiece
 WORDS, ROUNDS = 50_000, 100  # the most frequent words that pieces are learned from, and at least so many steps of it
@@ -73,7 +73,7 @@ def learn_pieces(model: bytes, words: Counter[str], most: int) -> list[str]:
     file = read_sentencepiece(model)
     if file.kind != BPE:
         raise InputError(
-            "the model's pieces are of another kind than BPE; expected --model-type bpe of `lxsr subwords`"
+            "the model's pieces are of another kind than BPE; expected --model-type bpe of `lxsr prepare`"
         )
     known = {piece.text for piece in file.pieces}
     words = Counter(dict(words.most_common(WORDS)))

@@ -19,11 +19,12 @@ NEW=${PAIRS%%,*}
 WORK=${WORK:-work/add-${NEW#*-}}
 PIECES=${PIECES:-8000} HELD_OUT=${HELD_OUT:-1000} UPDATES=${UPDATES:-1000}
 
-lxsr clean --work "$WORK" --data "$PREFIX" --lang-pairs "$PAIRS" --valid-size "$HELD_OUT" --test-size "$HELD_OUT"
+prepare=(lxsr prepare --work "$WORK" --data "$PREFIX" --lang-pairs "$PAIRS" --valid-size "$HELD_OUT" --test-size "$HELD_OUT")
+"${prepare[@]}" --until clean
 text=$WORK/corpus/$NEW/train
 python examples/add_language/extend.py --checkpoint "$CHECKPOINT" --known "$text.${NEW%-*}" --new "$text.${NEW#*-}" \
     --pieces "$PIECES" --output "$WORK"
-lxsr binarise --work "$WORK" --lang-pairs "$PAIRS"
+"${prepare[@]}" # takes the subwords that were made elsewhere as they are
 
 lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --finetune-from-model "$WORK/start.pt" \
     --max-update "$UPDATES" --disable-validation --save-dir "$WORK/checkpoints" "$@"

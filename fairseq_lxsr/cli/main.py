@@ -17,10 +17,7 @@ SIGNALLED = 128  # plus the number of the signal: exit status of a process that 
 # it imports torch and numpy, which take seconds, when it runs and not when it parses
 VERBS = {
     "corpus": ("corpus", "list and get public training text"),
-    "clean": ("prepare", "read, clean and split text of each language pair"),
-    "subwords": ("prepare", "SentencePiece model and dictionary"),
-    "binarise": ("prepare", "the files that fairseq-train reads"),
-    "prepare": ("prepare", "all of clean, subwords and binarise"),
+    "prepare": ("prepare", "from raw text to what fairseq-train reads"),
     "train": ("train", "train by a recipe"),
     "user-dir": ("train", "print what fairseq-train --user-dir takes"),
     "recipes": ("train", "list the recipes"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.machine import check_device
-from fairseq_lxsr.options import FILE_NAME, WORD_WEIGHTS, at_least
+from fairseq_lxsr.options import FILE_NAME, WORD_WEIGHTS, Range, at_least
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder
@@ -41,15 +41,16 @@ def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
     """Add an option for each field of a dataclass that `option` declares: `--lang-pairs` for `lang_pairs`."""
     hints = get_type_hints(kind)
     for item in fields(kind):
-        if "help" not in item.metadata:
+        if not item.metadata.get("help") or item.metadata["only_in_files"]:
             continue
         how: dict[str, Any] = {"help": item.metadata["help"]}
+        allowed = item.metadata.get("range")
         if hints[item.name] is bool:
-            how["action"] = "store_true"
-        elif "range" in item.metadata:
-            how["type"] = item.metadata["range"]
+            how["action"] = argparse.BooleanOptionalAction if item.default else "store_true"
         elif "choices" in item.metadata:
             how["choices"] = item.metadata["choices"]
+        elif allowed is not None:
+            how |= {"type": allowed, "metavar": "N"} if isinstance(allowed, Range) else {"type": allowed}
         if item.default is MISSING:
             how["required"] = True
         else:
@@ -59,9 +60,10 @@ def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
         parser.add_argument(f"--{item.name.replace('_', '-')}", **how | item.metadata.get("how", {}))
 
 
-def filled(kind: type[Filled], args: argparse.Namespace) -> Filled:
-    """Fill a dataclass of `add_options` from a parsed command line."""
-    return kind(**{item.name: getattr(args, item.name) for item in fields(kind) if item.name in args})  # type: ignore[arg-type]
+def filled(kind: type[Filled], args: argparse.Namespace, **others: Any) -> Filled:
+    """Fill a dataclass of `add_options` from a parsed command line; `others` are fields that are no options of it."""
+    given = {item.name: getattr(args, item.name) for item in fields(kind) if item.name in args}  # type: ignore[arg-type]
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()} | others)
 
 
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
@@ -162,14 +164,14 @@ def model_files(specs: Iterable[str]) -> Iterator[Path]:
     """Yield the files that are read of the models that --model names; a foreign folder stands for all its content."""
     from fairseq_lxsr.embeddings import embedding_files, index_path, is_stored
     from fairseq_lxsr.encoder.find import find_model
-    from fairseq_lxsr.encoder.folder import FILES
+    from fairseq_lxsr.encoder.folder import MODEL_FILES
 
     for spec in specs:
         path = find_model(spec.split("=", 1)[1] if _names_language(spec) else spec)
         if is_stored(path):
             yield from (part for file in embedding_files(path) for part in (file, index_path(file)))
         elif path.is_dir() and _is_ours(path):
-            yield from (path / name for name in FILES)
+            yield from (path / name for name in MODEL_FILES)
         else:
             yield path
 

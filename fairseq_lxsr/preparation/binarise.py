@@ -16,7 +16,7 @@ from tqdm import tqdm
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
-from fairseq_lxsr.preparation.stages import check_untouched, run_stage
+from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import INDEX_MAGIC, read_sources, write_sources
 from fairseq_lxsr.text.tokenizer import (
@@ -61,7 +61,7 @@ def binarise(
     ]
     for path in inputs:
         if not path.is_file():
-            raise InputError(f"{path}: no such file; make the corpus and the subwords first")
+            raise InputError(f"{path}: no such file; expected the text and the subwords that `lxsr prepare` makes")
     inputs += [path for path in (corpus / SOURCES_FILE for corpus in corpora.values()) if path.is_file()]
     check_subwords(subwords)
 
@@ -106,7 +106,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
             (one, other), (here, there) = paths, counts
             raise InputError(
                 f"{one} has {here:,} lines and {other} has {there:,}; expected aligned files of the same number of "
-                "lines: run `lxsr clean` again, or take the text from one place"
+                "lines: take the text from one place"
             )
         if not counts[0] and split != "test":
             raise InputError(f"{paths[0]}: empty file; expected one sentence a line")
@@ -141,14 +141,14 @@ def check_subwords(subwords: Path) -> None:
 
     A dictionary from elsewhere may lack pieces that its text did not have, but all its entries must be known pieces.
     """
-    check_untouched(subwords, SUBWORD_FILES, "lxsr subwords")
     tokenizer = _load_tokenizer(subwords)
     known = {*tokenizer.all_pieces(), *SPECIAL, MASK}
     strangers = [symbol for symbol in tokenizer.symbols if symbol not in known and not symbol.startswith(FILLER)]
     if strangers:
         raise InputError(
-            f"{subwords / DICTIONARY_FILE}: {len(strangers):,} entries, the first {strangers[0]!r}, are no pieces of "
-            f"{subwords / SENTENCEPIECE_FILE}; expected the dictionary of this model: run `lxsr subwords` again"
+            f"{subwords / DICTIONARY_FILE}: {len(strangers):,} entries, the first {strangers[0]!r}, are not pieces of "
+            f"{subwords / SENTENCEPIECE_FILE}; expected the dictionary of this model: remove {subwords}, and "
+            "`lxsr prepare` makes it again"
         )
 
 

@@ -1,4 +1,4 @@
-"""`lxsr prepare CONFIG.yaml`: every option of every stage in one file, checked before anything runs."""
+"""Options of `lxsr prepare`, of the command line and of CONFIG.yaml alike, checked before anything runs."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.options import FILE_NAME, at_least, between, check_fields, limited
-from fairseq_lxsr.preparation.clean import MESSAGE_FILTERS, check_filters
+from fairseq_lxsr.options import FILE_NAME, at_least, between, check_fields, option
+from fairseq_lxsr.preparation.clean import FILTERS, MESSAGE_FILTERS, check_filters
 from fairseq_lxsr.text.languages import split_pair
 
 REPEATS = ("pair", "side", "keep")
@@ -16,27 +16,40 @@ NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 TextName = str | None  # None: the gettext catalogues of this machine
 Sources = Mapping[str, TextName | tuple[str, ...]]
 SOURCE_NAME = re.compile(r"\w[\w.+-]{0,63}")
-MOST_SHARDS = 512  # each shard is an open file in the binarise stage
-MOST_WORKERS = 1024
+MAX_SHARDS = 512  # each shard is an open file in the binarise stage
+MAX_WORKERS = 1024
+
+
+def filters_named(text: str) -> dict[str, dict[str, Any]]:
+    """Parse names of filters with commas between them; their options are those by default."""
+    return {name: {} for name in text.split(",") if name}
 
 
 @dataclass(frozen=True)
 class Cleaning:
     """Options of cleaning, which precedes the split of a corpus.
 
-    Args:
-        filters: options by filter, see `clean.FILTERS`. None depends on the text: program messages are filtered, other
-            text is not.
-        repeats: what counts as a duplicate (compared without case, punctuation as blanks, each digit as 0): a `pair`, a
-            `side`, or nothing (`keep`). None depends on the text: `side` for program messages, `pair` for other text.
-        exclude: text files, usually of evaluation sets; a pair with one of their lines on either side is dropped.
-        keep_dropped: write dropped pairs, with the reason, to `dropped.tsv.gz`.
+    None depends on the text: program messages are filtered, and a side may not be repeated; other text is not filtered,
+    and a pair may not be repeated. Sentences are compared by `clean.comparable`.
     """
 
-    filters: Mapping[str, Mapping[str, Any] | None] | None = None
-    repeats: str | None = limited(None, REPEATS)
-    exclude: tuple[str, ...] = ()
-    keep_dropped: bool = False
+    filters: Mapping[str, Mapping[str, Any] | None] | None = option(
+        f"drop pairs by some of {', '.join(FILTERS)}, in this order; a CONFIG.yaml can set their options (default: "
+        f"{','.join(MESSAGE_FILTERS)} for catalogues, none for own text)",
+        None,
+        type=filters_named,
+        metavar="NAMES",
+    )
+    repeats: str | None = option(
+        "what is dropped as a duplicate: a pair, or a sentence of either side (default: side for catalogues, pair for "
+        "own text)",
+        None,
+        REPEATS,
+    )
+    exclude: tuple[str, ...] = option(
+        "evaluation text; no pair with one of its sentences is used", (), nargs="+", type=FILE_NAME, metavar="FILE"
+    )
+    keep_dropped: bool = option("write dropped pairs and why to dropped.tsv.gz", False)
 
     def __post_init__(self):
         check_fields(self)
@@ -56,28 +69,30 @@ DEFAULT_CLEANING = Cleaning()
 
 @dataclass(frozen=True)
 class SubwordOptions:
-    """Options of splitting text into pieces.
+    """Options of splitting text into pieces."""
 
-    Args:
-        vocab_size: entries of the dictionary, including fairseq's four special symbols and <mask>.
-        lowercase: lower-case all text, here and in encoding.
-        character_coverage: share of characters that have a piece.
-        max_sentences: largest number of lines that SentencePiece learns from, on average, because each line is drawn by
-            itself; the same number of every language where available.
-        model_type: `bpe` or `unigram`.
-        byte_fallback: split characters without a piece into bytes instead of <unk>.
-        normalisation: normalization rule of SentencePiece, stored in its model.
-        split_han: treat every Chinese character as a word.
-    """
-
-    vocab_size: int = limited(16_000, at_least(1, 10_000_000))
-    lowercase: bool = True
-    character_coverage: float = limited(1.0, between(0.98, 1))  # range that SentencePiece accepts
-    max_sentences: int = limited(1_000_000, at_least(1))
-    model_type: str = limited("bpe", MODEL_TYPES)
-    byte_fallback: bool = False
-    normalisation: str = limited("nmt_nfkc", NORMALISATIONS)
-    split_han: bool = False
+    vocab_size: int = option(
+        "entries of the joint dictionary, specials included; the paper: 50000", 16_000, at_least(1, 10_000_000)
+    )
+    lowercase: bool = option(
+        "lower-case all text, here and later when encoding (default: yes; --no-lowercase keeps capitals)", True
+    )
+    character_coverage: float = option(  # the range that SentencePiece accepts
+        "share of characters that get a piece; 0.9995 for scripts of thousands of characters", 1.0, between(0.98, 1)
+    )
+    max_sentences: int = option(
+        "lines that SentencePiece learns from, on average because each is drawn by itself; equally many of each "
+        "language where available",
+        1_000_000,
+        at_least(1),
+        only_in_files=True,
+    )
+    model_type: str = option("kind of SentencePiece model", "bpe", MODEL_TYPES)
+    byte_fallback: bool = option("unknown characters as bytes instead of <unk>", False)
+    normalisation: str = option(
+        "normalization rule of SentencePiece, stored in its model", "nmt_nfkc", NORMALISATIONS, only_in_files=True
+    )
+    split_han: bool = option("treat every Chinese character as a word", False, only_in_files=True)
 
     def __post_init__(self):
         check_fields(self)
@@ -85,30 +100,23 @@ class SubwordOptions:
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """Options of the whole preparation.
+    """Options of the whole preparation."""
 
-    Args:
-        pairs: text of each language pair SRC-TGT, as in `formats.find_source`; null for the gettext catalogues of this
-            machine. Several sources (kinds of text) of a pair are a mapping of their names to text, or to lists of it.
-        work: folder for corpus/SRC-TGT, subwords and data-bin.
-        cleaning: see `Cleaning`.
-        subwords: see `SubwordOptions`.
-        valid_size: number of pairs held out for validation.
-        test_size: number of pairs held out for testing; 0: none, and the data folder has no test split.
-        seed: seed of the draw of held-out pairs.
-        workers: number of processes.
-        shards: number of parts of the training data, see `binarise.binarise`.
-    """
-
-    pairs: Mapping[str, TextName | Sources]
-    work: str = limited("work", FILE_NAME)
+    pairs: Mapping[str, TextName | Sources] = option(
+        "text of each language pair SRC-TGT, as for --data; null for the gettext catalogues of this machine. Several "
+        "sources (kinds of text) of a pair are a mapping of their names to text, or to lists of it",
+        only_in_files=True,
+    )
+    work: str = option("holds corpus/SRC-TGT, subwords and data-bin", "work", FILE_NAME, metavar="FOLDER")
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
-    valid_size: int = limited(1000, at_least(1))
-    test_size: int = limited(2000, at_least(0))
-    seed: int = limited(1, at_least(0))
-    workers: int = limited(2, at_least(1, MOST_WORKERS))
-    shards: int = limited(1, at_least(1, MOST_SHARDS))
+    valid_size: int = option("pairs held out for validation", 1000, at_least(1))
+    test_size: int = option("pairs held out for testing; 0: none", 2000, at_least(0))
+    seed: int = option("of the draw of held-out pairs", 1, at_least(0))
+    workers: int = option("processes", 2, at_least(1, MAX_WORKERS))
+    shards: int = option(
+        "parts of the training data, data-bin/0 to N-1, for corpora larger than the memory", 1, at_least(1, MAX_SHARDS)
+    )
 
     def __post_init__(self):
         check_fields(self)

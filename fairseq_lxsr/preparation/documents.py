@@ -123,7 +123,7 @@ def prepare_documents(
 
 
 def make_documents(
-    folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int, say: Callable[[str], None] = print
+    folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int
 ) -> dict[str, dict[str, int]]:
     """Run the documents stage: write SPLIT.LANG, one sentence per line, and document starts to starts.SPLIT.LANG.npy.
 
@@ -132,7 +132,6 @@ def make_documents(
         sources: file or folder of each language.
         valid_documents: number of documents of each language held out for validation.
         seed: seed of the draw of held-out documents.
-        say: function that prints a message.
 
     Returns:
         Numbers of documents and sentences by split and language.
@@ -154,9 +153,9 @@ def make_documents(
 
     texts = {language: str(source) for language, source in sources.items()}
     options = {"sources": texts, "valid_documents": valid_documents, "seed": seed}
-    report = run_stage(folder, options, inputs, build, say)
+    report = run_stage(folder, options, inputs, build)
     for language, counts in report.items():
-        say(f"{folder}: {language}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        print(f"{folder}: {language}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
     return report
 
 
@@ -186,7 +185,6 @@ def binarise_documents(
     subwords: Path,
     workers: int,
     shards: int = 1,
-    say: Callable[[str], None] = print,
 ) -> None:
     """Write the data folder of the task sent_context: piece ids and document starts.
 
@@ -198,7 +196,6 @@ def binarise_documents(
         workers: number of processes.
         shards: with several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every
             language and about equal numbers of sentences; the first also has the documents for validation.
-        say: function that prints a message.
     """
     texts = [documents / f"{split}.{language}" for language in languages for split in DOCUMENT_SPLITS]
 
@@ -218,8 +215,8 @@ def binarise_documents(
     check_subwords(subwords)
     options = {"languages": list(languages), "shards": shards}
     inputs = [*texts, *map(starts_of, texts), *(subwords / name for name in SUBWORD_FILES)]
-    report = run_stage(folder, options, inputs, build, say)
-    say(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")
+    report = run_stage(folder, options, inputs, build)
+    print(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")
 
 
 def starts_of(text: Path) -> Path:

@@ -13,12 +13,11 @@ from typing import IO
 
 import numpy as np
 
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, print_corpus, sort_reasons
 from fairseq_lxsr.preparation.splits import excluded_keys, sentence_key
-from fairseq_lxsr.preparation.stages import STAGE_FILE, read_manifest, run_stage
+from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import read_sources, write_sources
 
@@ -96,22 +95,6 @@ def _write_without(
             if drops:
                 drops.writelines(f"{LEAK}\t{a}\t{b}\n" for a, b in itertools.compress(block, is_leak))
     return np.concatenate(is_kept)
-
-
-def check_leaks(corpora: Mapping[TextPair, Path]) -> None:
-    """Check that corpora that train one model were cleaned together; corpora made elsewhere are not checked."""
-    manifests = {pair: read_manifest(folder / STAGE_FILE) for pair, folder in corpora.items()}
-    for (pair, own), (other, theirs) in itertools.permutations(manifests.items(), 2):
-        shared = set(pair) & set(other)
-        if not (own and theirs and shared):
-            continue
-        taken_out = {tuple(Path(path).parts[-2:]): value for path, value in own["inputs"].items()}
-        held = {f"{split}.{language}" for split in SPLITS[1:] for language in shared}
-        if any(taken_out.get(("-".join(other), name)) != theirs["files"][name] for name in held):
-            raise InputError(
-                f"{corpora[pair]}: cleaned without {corpora[other]}, so it may train what is held out there; clean the "
-                "pairs together: `lxsr clean --lang-pairs A-B,A-C`, or `lxsr prepare` with a file"
-            )
 
 
 _held: list[frozenset[int]] = []

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.lines import count_lines
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.preparation.binarise import binarise, shard_folders
+from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_folders
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
-from fairseq_lxsr.preparation.clean import TextPair, make_filters
+from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
-from fairseq_lxsr.preparation.leaks import check_leaks, drop_leaks
-from fairseq_lxsr.preparation.stages import STAGE_FILE
+from fairseq_lxsr.preparation.leaks import drop_leaks
+from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import split_pair
 
@@ -38,16 +38,30 @@ class Prepared:
     summary: Path
 
 
-def prepare_corpora(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> Prepared:
+def prepare_corpora(
+    config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS, until: str | None = None
+) -> Prepared | None:
     """Run all stages, and write the manifests of all stages into one file.
+
+    A corpus without a named text, and the subwords, may have been made elsewhere: they are used as they are.
 
     Args:
         config: options of the preparation.
         locale_folders: folders of gettext catalogues.
+        until: last stage, `clean` or `subwords`; None for all.
     """
+    corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     clean(config, locale_folders)
-    subwords(config)
-    binarise_corpora(config)
+    if until == "clean":
+        return None
+    subwords = Path(config.work) / "subwords"
+    if is_made_elsewhere(subwords, SUBWORD_FILES):
+        print(f"{subwords}: made elsewhere, kept")
+    else:
+        train_subwords(subwords, list(corpora.values()), config.subwords)
+    if until == "subwords":
+        return None
+    binarise(Path(config.work) / "data-bin", corpora, subwords, config.workers, config.shards)
     return summarise(config)
 
 
@@ -56,45 +70,27 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
 
     Where two pairs share a language, text that is held out in one is removed from the other's training text.
     """
-    names = {split_pair(pair): text for pair, text in config.pairs.items()}
-    sources = {pair: find_source(text, *pair, locale_folders) for pair, text in names.items()}
-    for pair, source in sources.items():
-        # raises before any work
-        make_filters(config.cleaning.suited(source.is_messages).filters or {}, pair)
+    named = {pair: text for pair, text in config.pairs.items() if not _is_corpus_made_elsewhere(config, pair)}
+    for pair in config.pairs.keys() - named.keys():
+        print(f"{corpus_folder(config, pair)}: made elsewhere, kept")
+    sources = {split_pair(pair): find_source(text, *split_pair(pair), locale_folders) for pair, text in named.items()}
+    for languages, source in sources.items():  # raises before any work
+        make_filters(config.cleaning.suited(source.is_messages).filters or {}, languages)
     shared = shares_a_language(config)
-    folders = {pair: Path(config.work) / ("cleaned" if shared else "corpus") / "-".join(pair) for pair in names}
-    for pair, source in sources.items():
-        make_corpus(
-            folders[pair],
-            pair,
-            source,
-            config.cleaning,
-            config.valid_size,
-            config.test_size,
-            config.seed,
-            config.workers,
-        )
+    parent = Path(config.work) / ("cleaned" if shared else "corpus")
+    folders = {languages: parent / "-".join(languages) for languages in sources}
+    sizes = config.valid_size, config.test_size, config.seed
+    for languages, source in sources.items():
+        make_corpus(folders[languages], languages, source, config.cleaning, *sizes, config.workers)
     if shared:
-        for pair, folder in folders.items():
-            others = {other: folders[other] for other in folders if other != pair}
-            drop_leaks(corpus_folder(config, "-".join(pair)), pair, folder, others, config.workers)
+        for languages, folder in folders.items():
+            others = {other: folders[other] for other in folders if other != languages}
+            drop_leaks(corpus_folder(config, "-".join(languages)), languages, folder, others, config.workers)
 
 
-def subwords(config: PrepareConfig) -> None:
-    """Train one SentencePiece model on the training text of all language pairs."""
-    corpora = corpus_folders(config)
-    for corpus in corpora.values():
-        if not corpus.is_dir():
-            raise InputError(f"{corpus}: no such folder; run `lxsr clean` first")
-    check_leaks(corpora)
-    train_subwords(Path(config.work) / "subwords", list(corpora.values()), config.subwords)
-
-
-def binarise_corpora(config: PrepareConfig) -> None:
-    """Write every split of every language pair as ids."""
-    corpora, work = corpus_folders(config), Path(config.work)
-    check_leaks(corpora)
-    binarise(work / "data-bin", corpora, work / "subwords", config.workers, config.shards)
+def _is_corpus_made_elsewhere(config: PrepareConfig, pair: str) -> bool:
+    text = [f"train.{language}" for language in split_pair(pair)]
+    return config.pairs[pair] is None and is_made_elsewhere(corpus_folder(config, pair), text)
 
 
 def shares_a_language(config: PrepareConfig) -> bool:
@@ -108,22 +104,23 @@ def corpus_folder(config: PrepareConfig, pair: str) -> Path:
     return Path(config.work) / "corpus" / pair
 
 
-def corpus_folders(config: PrepareConfig) -> dict[TextPair, Path]:
-    """Return the corpus folders of all language pairs."""
-    return {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
-
-
 def summarise(config: PrepareConfig) -> Prepared:
     """Write the manifests of all stages into one file."""
     work = Path(config.work)
-    stages = {pair: corpus_folder(config, pair) for pair in config.pairs}
-    stages |= {f"cleaned {pair}": work / "cleaned" / pair for pair in config.pairs if shares_a_language(config)}
+    corpora = {pair: corpus_folder(config, pair) for pair in config.pairs}
+    stages = dict(corpora)
+    if shares_a_language(config):
+        stages |= {f"cleaned {pair}": work / "cleaned" / pair for pair in config.pairs}
     stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
-    manifests = {name: json.loads((folder / STAGE_FILE).read_text(encoding="utf-8")) for name, folder in stages.items()}
+    manifests = {
+        name: json.loads((folder / STAGE_FILE).read_text(encoding="utf-8"))
+        for name, folder in stages.items()
+        if (folder / STAGE_FILE).is_file()  # what was made elsewhere has none
+    }
     with atomic_write(work / SUMMARY_FILE) as stream:
         stream.write(json.dumps(manifests, indent=2) + "\n")
     return Prepared(
-        pairs=sum(manifests[pair]["report"]["pairs"]["train"] for pair in config.pairs),
+        pairs=sum(count_lines(folder / f"train.{split_pair(pair)[0]}") for pair, folder in corpora.items()),
         unknown=max(manifests["data-bin"]["report"]["unknown per cent"].values()),
         data=list(shard_folders(work / "data-bin")),
         summary=work / SUMMARY_FILE,

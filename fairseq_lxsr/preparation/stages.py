@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_folder, refuse_overlap, restore_folder
@@ -20,7 +19,6 @@ def run_stage(
     options: dict[str, Any],
     inputs: Iterable[Path],
     build: Callable[[Path], dict[str, Any]],
-    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Build `folder` unless it was built from the same options and input bytes and its files are unchanged.
 
@@ -29,7 +27,6 @@ def run_stage(
         options: everything except files that the result depends on.
         inputs: files that the result depends on.
         build: fills the given folder and returns a report of plain values.
-        say: function that prints a message.
 
     Returns:
         The report, also when the stage was skipped.
@@ -42,7 +39,7 @@ def run_stage(
     manifest = folder / STAGE_FILE
     done = read_manifest(manifest)
     if done is not None and done["key"] == digest and _untouched(folder, done["files"]):
-        say(f"{folder}: unchanged, kept")
+        print(f"{folder}: unchanged, kept")
         return done["report"]
     with atomic_folder(folder, STAGE_FILE) as work:
         report = build(work)
@@ -52,24 +49,10 @@ def run_stage(
     return report
 
 
-def check_untouched(folder: Path, names: Iterable[str], command: str) -> None:
-    """Check that files of a stage's folder are unchanged; a folder without a manifest is not checked.
-
-    Args:
-        folder: folder of the stage.
-        names: names of the files to check.
-        command: command that builds the folder, for the message.
-    """
-    done = read_manifest(folder / STAGE_FILE)
-    if done is None:
-        return
-    for name in names:
-        path = folder / name
-        if not _untouched(folder, {name: done["files"].get(name, "")}):
-            raise InputError(
-                f"{path}: changed since `{command}` made it; run `{command}` again, or remove {folder / STAGE_FILE} "
-                "where the change is meant"
-            )
+def is_made_elsewhere(folder: Path, names: Iterable[str]) -> bool:
+    """Return whether a folder has these files and was made by no stage, so that it is used as it is."""
+    restore_folder(folder)
+    return not (folder / STAGE_FILE).is_file() and all((folder / name).is_file() for name in names)
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:

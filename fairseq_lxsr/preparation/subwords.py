@@ -40,8 +40,6 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
         Report with the size of the dictionary.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    if not files:
-        raise InputError(f"{', '.join(map(str, corpora))}: no train.LANGUAGE; run `lxsr clean` first")
     text = TextOptions(how.lowercase, how.split_han)
 
     def build(work: Path) -> dict:

@@ -145,15 +145,12 @@ CASES = {
     "prepare, its configuration": ("prepare", "{d}/work/prepare.json"),
     "train-context, its record": ("train-context", "{d}/record.yaml"),
     "train-context, within the documents": ("train-context", "{d}/within.yaml"),
-    "clean, the corpus": ("clean", "--data", "{d}/corpus/en-fr/test", "--work", "{d}"),
 }
 REASONS = ("which is read; choose another name", "by two options", "not a score", "is no file")
 WRITES_NO_FILE_THAT_IS_NAMED = {
-    "binarise",
     "compare",
     "corpus",
     "recipes",
-    "subwords",
     "train",
     "user-dir",
 }

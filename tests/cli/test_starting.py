@@ -58,8 +58,8 @@ def test_every_verb_of_the_table_has_a_parser(verb):
         (["compare", "a", "b", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["eval", "--no-such-option"], "PROTOCOL"),
         (["embed"], "the following arguments are required: --model, --input, --output"),
-        (["clean", "--lang-pairs", "en"], "'en'; expected SRC-TGT"),
-        (["clean", "--lang-pairs", "en-en"], "'en-en'; expected SRC-TGT"),
+        (["prepare", "--lang-pairs", "en"], "'en'; expected SRC-TGT"),
+        (["prepare", "--lang-pairs", "en-en"], "'en-en'; expected SRC-TGT"),
     ],
 )
 def test_a_wrong_command_line_is_refused(arguments, said):

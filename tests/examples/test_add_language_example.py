@@ -59,14 +59,15 @@ def work(tmp_path_factory, extend):
     pairs = [(source, target.lower().translate(CYRILLIC)) for source, target in toy.sentences(1000)]
     toy.write(work / "text", pairs, ("en", "xx"))
     sizes = ("--valid-size", 100, "--test-size", 100)
-    lxsr_here("clean", "--work", work, "--data", work / "text", "--lang-pairs", "en-xx", "--workers", 1, *sizes)
+    prepare = ("prepare", "--work", work, "--data", work / "text", "--lang-pairs", "en-xx", "--workers", 1, *sizes)
+    lxsr_here(*prepare, "--until", "clean")
     corpus = work / "corpus" / "en-xx"
     files = ("--known", corpus / "train.en", "--new", corpus / "train.xx", "--old-text", corpus / "train.en")
     words = ["extend.py", "--checkpoint", old_checkpoint(work), *files, "--pieces", 60, "--output", work]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", list(map(str, words)))
         extend.main()
-    lxsr_here("binarise", "--work", work, "--lang-pairs", "en-xx", "--workers", 1)
+    lxsr_here(*prepare)
     return work
 
 

@@ -115,13 +115,13 @@ def test_catalogues_that_are_not_there(tmp_path):
     (tmp_path / "locale").mkdir()
     done = lxsr_here("prepare", "--work", tmp_path / "work", "--locale-dir", tmp_path / "locale", check=False)
     refused(done, "'fr'", "no gettext catalogues", "--data PREFIX")
-    done = lxsr_here("clean", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
+    done = lxsr_here("prepare", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
     refused(done, "'qq'", "this machine has no gettext catalogues of it")
 
 
 def test_a_line_that_is_no_sentence_is_counted(tmp_path, text):
     rewritten("text.fr", line_17(b"word " * 100_000))(tmp_path)
-    done = lxsr_here("clean", "--work", tmp_path / "work", "--data", text, *SPLITS)
+    done = lxsr_here("prepare", "--work", tmp_path / "work", "--data", text, *SPLITS, "--until", "clean")
     assert "dropped: 1 over 10,000 words" in done.stdout
 
 

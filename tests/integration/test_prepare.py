@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,12 +100,34 @@ def test_an_interrupt_ends_it_in_one_line(tmp_path, stage):
 def test_a_corpus_without_text_is_named(tmp_path):
     corpus = tmp_path / "work" / "corpus" / "en-fr"
     corpus.mkdir(parents=True)
-    subwords = ("subwords", "--work", tmp_path / "work")
-    refused(lxsr_here(*subwords, check=False), f"{corpus}: no train.LANGUAGE; run `lxsr clean` first")
     for language in ("en", "fr"):
         (corpus / f"train.{language}").write_text(" \n" * 9)
-    refused(lxsr_here(*subwords, check=False), f"{corpus}/train.en, {corpus}/train.fr: no text")
+    done = lxsr_here("prepare", "--work", tmp_path / "work", check=False)
+    refused(done, f"{corpus}/train.en, {corpus}/train.fr: no text")
     assert not (tmp_path / "work" / "subwords").exists()
+
+
+def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(400))
+    work, other = tmp_path / "work", tmp_path / "other"
+    sizes = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 80)
+    command = ("prepare", "--data", tmp_path / "text", *sizes, "--work", work)
+    made = []
+    for until in (("--until", "clean"), ("--until", "subwords"), ()):
+        out = lxsr_here(*command, *until).stdout
+        assert out.count("unchanged, kept") == len(made)
+        made.append({path.name for path in work.iterdir()})
+    assert made == [{"corpus"}, {"corpus", "subwords"}, {"corpus", "subwords", "data-bin", "prepare.json"}]
+    for name in ("corpus/en-fr", "subwords"):
+        shutil.copytree(work / name, other / name, ignore=shutil.ignore_patterns("stage.json"))
+    out = lxsr_here("prepare", *sizes, "--work", other).stdout
+    assert out.count("made elsewhere, kept") == 2
+    assert "360 pairs to train on" in out
+    ours, theirs = contents(work / "data-bin"), contents(other / "data-bin")
+    assert ours.pop("stage.json") != theirs.pop("stage.json")
+    assert ours == theirs
+    given = lxsr_here(*command[:-1], other, check=False)
+    refused(given, f"{other / 'corpus' / 'en-fr'}: exists and has no stage.json, so it is not replaced")
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path):

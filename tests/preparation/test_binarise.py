@@ -179,13 +179,8 @@ def test_more_shards_than_pairs_are_refused(prepared, tmp_path, shards):
 
 
 @pytest.mark.parametrize("name", ["dict.txt", "sentencepiece.model", "text.json"])
-def test_subwords_that_were_changed_are_refused(copied, name):
-    path = copied / "subwords" / name
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[::-1]))  # a dictionary of another order would be taken otherwise
-    with pytest.raises(InputError, match=rf"{name}: changed since `lxsr subwords` made it"):
-        build(copied, copied / "out")
-    path.unlink()
+def test_missing_subwords_are_refused(copied, name):
+    (copied / "subwords" / name).unlink()
     with pytest.raises(InputError, match=rf"{name}: no such file"):
         build(copied, copied / "out")
 
@@ -198,7 +193,7 @@ def test_a_dictionary_of_another_model_is_refused(copied):
     dictionary.write_text("".join(f"{line}\n" for line in [*lines[20:], "madeupword0000 0"]), encoding="utf-8")
     build(copied, copied / "out")  # fairseq-preprocess leaves out what its text does not have
     dictionary.write_text("".join(f"{line}\n" for line in [*lines, "stranger 1", "other 1"]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"dict\.txt: 2 entries, the first 'stranger', are no pieces of .*\.model"):
+    with pytest.raises(InputError, match=r"dict\.txt: 2 entries, the first 'stranger', are not pieces of .*\.model"):
         build(copied, copied / "out")
     keep_lines(dictionary, 5)
     with pytest.raises(InputError, match=r"only \d+ of its 200 pieces are in the dictionary"):
