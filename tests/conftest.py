@@ -85,39 +85,53 @@ def run(
     The process is a fork of one that has imported torch and fairseq; `fresh` is for tests of what importing does.
     """
     python = sys.executable if fresh else forked_commands() / "python"
-    done = subprocess.run(
-        [python, "-m", module, *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=forked_environment(**variables),
-        timeout=300,
-    )
-    if check and done.returncode:
-        raise AssertionError(f"{module} {arguments}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return done
+    command, environment = [python, "-m", module, *map(str, arguments)], forked_environment(**variables)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300)
+    return checked(done) if check else done
 
 
 def lxsr(*arguments, **options) -> subprocess.CompletedProcess:
     return run("fairseq_lxsr.cli.main", *arguments, **options)
 
 
+def captured(command: list, function: Callable[[], object], folder: Path, explain) -> subprocess.CompletedProcess:
+    """What a function does in this process as a program: output, errors and status; `explain` returns an error's."""
+    output, errors, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), contextlib.chdir(folder):
+        try:
+            function()
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except Exception as error:
+            status = explain(error)
+    return subprocess.CompletedProcess(command, status, output.getvalue(), errors.getvalue())
+
+
+def print_traceback(error: Exception) -> int:
+    traceback.print_exception(error)
+    return 1
+
+
+def checked(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
+    assert not done.returncode, f"{done.args}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done
+
+
 def lxsr_here(*arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
     """`lxsr` in this process: the same parsing, output and exit status, without the seconds that importing takes."""
     from fairseq_lxsr.cli.main import main
 
-    output, errors, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), contextlib.chdir(folder):
-        try:
-            main(list(map(str, arguments)))
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 1
-        except Exception:
-            traceback.print_exc()
-            status = 1
-    if check and status:
-        raise AssertionError(f"lxsr {arguments}\n{output.getvalue()[-3000:]}\n{errors.getvalue()[-3000:]}")
-    return subprocess.CompletedProcess(["lxsr", *arguments], status, output.getvalue(), errors.getvalue())
+    done = captured(["lxsr", *arguments], lambda: main(list(map(str, arguments))), folder, print_traceback)
+    return checked(done) if check else done
+
+
+def main_here(module: ModuleType, *arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
+    """The main function of a script in this process."""
+    command = [Path(module.__file__).name, *map(str, arguments)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", command)
+        done = captured(command, module.main, folder, print_traceback)
+    return checked(done) if check else done
 
 
 def train(data: Path, save_dir: Path, *flags, check: bool = True, module: str = "fairseq_cli.train", **options):
@@ -138,24 +152,17 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
     named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     words = [word for item in named.items() if item[1] is not None for word in item]
     command = ["fairseq-train", *map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags))]
-    output, errors, status = io.StringIO(), io.StringIO(), 0
-    with (
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(errors),
-        contextlib.chdir(ROOT),
-        logging_to(output),
-        pytest.MonkeyPatch.context() as patch,
-    ):
+
+    def begin():
+        with logging_to(sys.stdout):
+            try:
+                fairseq_cli.train.cli_main()
+            finally:
+                importlib.import_module("fairseq_lxsr.training.task").let_go()  # what the end of a process does
+
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)
-        try:
-            fairseq_cli.train.cli_main()
-        except SystemExit as stop:
-            status = stop.code or 0
-        except Exception as error:
-            status = report(error)
-        finally:
-            importlib.import_module("fairseq_lxsr.training.task").let_go()  # what the end of a process does
-    return subprocess.CompletedProcess(command, status, output.getvalue(), errors.getvalue())
+        return captured(command, begin, ROOT, report)
 
 
 def import_plugin() -> None:
