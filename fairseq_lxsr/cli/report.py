@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, model_files
 from fairseq_lxsr.errors import InputError, error_message
-from fairseq_lxsr.evaluation.protocols.protocol import Files, aligned_files, aligned_options
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedFiles, AlignedText
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import file_path
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from fairseq_lxsr.report import Sample
     from fairseq_lxsr.report.training_log import Curves
 
-MAX_PAIRS = 5000
+SHOWN_PAIRS = 5000
 LOGS, SCORES = "**/*.log", "**/*.jsonl"
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("report", description=__doc__)
     parser.add_argument(
-        "folder", type=file_path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval"
+        "folder", type=file_path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval; its text is corpus/PAIR/test.LANG, where no other is named"
     )
     parser.add_argument("--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html")
     parser.add_argument("--title", help="default: the name of the folder")
     add_any_model_options(parser, "DIR/model")
-    aligned_options(parser, "DIR/corpus/PAIR/test.LANG")
+    add_options(parser, AlignedText)
     parser.set_defaults(run=run)
 
 
@@ -100,7 +100,7 @@ def names_text(args: argparse.Namespace) -> bool:
     return any((args.source, args.target, args.data, args.dataset, args.lang_pairs))
 
 
-def aligned_texts(args: argparse.Namespace) -> list[Files]:
+def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
     """Return the text that was named, or the held-out text beside the model; empty where there is no model."""
     from fairseq_lxsr.encoder.folder import CONFIG_FILE
 
@@ -110,10 +110,10 @@ def aligned_texts(args: argparse.Namespace) -> list[Files]:
                 raise InputError(f"{args.folder} has no model folder, to look at that text with; name one, --model")
             return []
         args.model = [str(args.folder / "model")]
-    return aligned_files(args) if names_text(args) else list(held_out(args.folder))
+    return filled(AlignedText, args).files() if names_text(args) else list(held_out(args.folder))
 
 
-def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Sample"]:
+def closer_looks(args: argparse.Namespace, files: list[AlignedFiles]) -> Iterator["Sample"]:
     """Measure the model on each aligned text."""
     import numpy as np
 
@@ -124,7 +124,7 @@ def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Samp
     for first, second, source, target in files:
         assert encoder is not None
         pairs = list(read_parallel(source, target))
-        rows = [row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:MAX_PAIRS]
+        rows = [row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:SHOWN_PAIRS]
         texts = [
             Text([pairs[row][side] for row in rows], language, path, np.array(rows), len(pairs))
             for side, (language, path) in enumerate(((first, source), (second, target)))
@@ -135,7 +135,7 @@ def closer_looks(args: argparse.Namespace, files: list[Files]) -> Iterator["Samp
             yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages, encoder.fingerprint)
 
 
-def held_out(folder: Path) -> Iterator[Files]:
+def held_out(folder: Path) -> Iterator[AlignedFiles]:
     """Yield the test text of `lxsr prepare`."""
     for pair in sorted((folder / "corpus").glob("*-*")):
         first, second = pair.name.split("-", 1)

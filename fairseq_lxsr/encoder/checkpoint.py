@@ -19,7 +19,10 @@ DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
 SPLIT_PROBABILITY = "split_probability"  # key for that of each piece in training [V]
 ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
 
-ENCODER, NETWORK = "encoder.", "network."  # prefixes of the encoder's weight names; (T-)LASER has the second
+ENCODER_PREFIX, NETWORK_PREFIX = (
+    "encoder.",
+    "network.",
+)  # prefixes of weight names; (T-)LASER has both
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
 
 

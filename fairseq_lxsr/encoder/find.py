@@ -4,16 +4,16 @@ import os
 import re
 from pathlib import Path
 
-from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, FILES, read_config
+from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, MODEL_FILES, read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 
 MODELS = PACKAGE / "pretrained"  # each folder in it is a model
-PATIENCE = 3_600  # seconds to wait for another process that fetches the same archive
+WAIT_SECONDS = 3_600  # seconds to wait for another process that fetches the same archive
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
-ADDRESS = re.compile(
+ARCHIVE_ADDRESS = re.compile(
     r"(?P<url>https?://[^#\s]+/(?P<name>[\w-][\w.-]*)(?P<ending>\.tar\.gz|\.tgz|\.zip)(\?[^#\s]*)?)"
     r"#sha256=(?P<checksum>[0-9a-f]{64})",
     re.IGNORECASE | re.ASCII,
@@ -54,7 +54,7 @@ def _fetched(address: str) -> Path:
     """Return the folder of an archive in the cache, after fetching it where it is missing there."""
     from fairseq_lxsr.files.download import download  # modules for the network are not loaded without need
 
-    parts = ADDRESS.fullmatch(address)
+    parts = ARCHIVE_ADDRESS.fullmatch(address)
     if parts is None:
         raise InputError(
             f"{address}: expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256=64 hexadecimal digits"
@@ -63,7 +63,7 @@ def _fetched(address: str) -> Path:
     folder, archive = cache / parts["name"], cache / f"archive{parts['ending'].lower()}"
     restore_folder(folder)
     if not folder.is_dir():
-        with locked(cache / ".lock", cache, PATIENCE):  # hidden, because an archive has any other name
+        with locked(cache / ".lock", cache, WAIT_SECONDS):  # hidden, because an archive has any other name
             if not folder.is_dir():  # another process may have fetched it meanwhile
                 download(parts["url"], archive, checksum=parts["checksum"])
                 _unpack(archive, folder, parts["url"])
@@ -77,7 +77,7 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
     try:
         with atomic_folder(folder, CONFIG_FILE) as work:
             try:
-                unpack(archive, {name: work / name for name in (*FILES, CARD_FILE)})
+                unpack(archive, {name: work / name for name in (*MODEL_FILES, CARD_FILE)})
                 read_config(work)
             except InputError as error:
                 reason = str(error).removeprefix(f"{archive}: ").replace(f"{work}{os.sep}", "")

@@ -18,8 +18,8 @@ from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, Tex
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
 CARD_FILE = "README.md"  # has the licences of the training text; not read with the model
-FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
-FORMAT_VERSION = 1
+MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
+MODEL_FORMAT = 1
 DEFAULT_ARCHITECTURE = "transformer"  # for folders whose config.json does not name one
 TRAINING = {  # fields of config.json that describe the training, for the model card
     "lang_pairs": str,
@@ -39,7 +39,7 @@ ARRAY_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16} | {
     "I8": np.int8,
 }
 SCALE = ".scale"  # ends the name of the scales of a weight in 8 bits
-AGAIN = "export the model again, or copy the whole folder"
+ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -54,21 +54,21 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         version, files = config["format_version"], dict(config["files"])
-        if version != FORMAT_VERSION:
-            raise InputError(f"format {version!r:.60}; this version reads format {FORMAT_VERSION}")
+        if version != MODEL_FORMAT:
+            raise InputError(f"format {version!r:.60}; this version reads format {MODEL_FORMAT}")
         config.setdefault("architecture", DEFAULT_ARCHITECTURE)
         size_of(config)
         TextOptions(**config["text"])
         check_training(config["training"])
     except InputError as error:
-        raise InputError(f"{path}: {error}; {AGAIN}") from None
+        raise InputError(f"{path}: {error}; {ADVICE}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not the description of a model folder ({error!r:.200}); {AGAIN}") from None
+        raise InputError(f"{path}: not the description of a model folder ({error!r:.200}); {ADVICE}") from None
     for name in (WEIGHTS_FILE, *TEXT_FILES):
         if not (folder / name).is_file():
-            raise InputError(f"{folder / name}: no such file, the model folder is not whole; {AGAIN}")
+            raise InputError(f"{folder / name}: no such file, the model folder is not whole; {ADVICE}")
         if sha256(folder / name) != files.get(name):
-            raise InputError(f"{folder / name}: differs from the file that was exported; {AGAIN}")
+            raise InputError(f"{folder / name}: differs from the file that was exported; {ADVICE}")
     return config
 
 
@@ -96,7 +96,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     entries = size_of(config).vocab_size
     if entries - len(symbols) not in (0, 1):  # training may have added <mask>
-        raise InputError(f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {entries:,}; {AGAIN}")
+        raise InputError(f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {entries:,}; {ADVICE}")
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
 
 
@@ -117,10 +117,10 @@ def read_weights(folder: Path, config: Mapping[str, Any], library: str = "pt") -
         if library == "np":
             weights = {name: _array(**about) for name, about in deserialize(path.read_bytes())}
     except (SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path}: not a file of weights ({first_line(error)}); {AGAIN}") from None
+        raise InputError(f"{path}: not a file of weights ({first_line(error)}); {ADVICE}") from None
     for name in TEXT_FILES:
         if made_with.get(name, files[name]) != files[name]:
-            raise InputError(f"{folder / name}: another one than that of {path}; {AGAIN}")
+            raise InputError(f"{folder / name}: not the file that {path} was stored with; {ADVICE}")
     return _scaled(weights, path)
 
 
@@ -145,7 +145,7 @@ def _scaled(stored: Mapping[str, Any], where: Path) -> dict[str, Any]:
         if codes.ndim != 2 or scales.shape != codes.shape[:1] or _type_of(scales) != "float32":
             raise InputError(
                 f"{where}: {name} in 8 bits, {list(codes.shape)}, has scales {_type_of(scales)} {list(scales.shape)}; "
-                f"expected float32, one for each row; {AGAIN}"
+                f"expected float32, one for each row; {ADVICE}"
             )
         weights[name] = codes * scales[:, None]
     return weights
@@ -183,7 +183,7 @@ def write_folder(
         metadata = {"format": "pt", **made_with}
         (work / WEIGHTS_FILE).write_bytes(_ordered(save(metadata=metadata), metadata))
         config = {
-            "format_version": FORMAT_VERSION,
+            "format_version": MODEL_FORMAT,
             **description,
             "files": {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with},
         }
@@ -203,14 +203,14 @@ def check_weights(weights: Mapping[str, Any], expected: Mapping[str, list[int]],
     """Compare names and shapes of tensors or arrays, and look for integers, NaN and infinity."""
     for name in sorted(weights.keys() ^ expected.keys()):
         what = "has no" if name in expected else "has an unknown"
-        raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {AGAIN}")
+        raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {ADVICE}")
     for name, value in weights.items():
         kind = _type_of(value)
         if kind not in WEIGHT_TYPES or str(getattr(value, "layout", DENSE)) != DENSE:
-            raise InputError(f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {AGAIN}")
+            raise InputError(f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {ADVICE}")
         if list(value.shape) != expected[name]:
             raise InputError(
-                f"{where}: {name} has the sizes {list(value.shape)}; the options ask for {expected[name]}; {AGAIN}"
+                f"{where}: {name} has the sizes {list(value.shape)}; the options ask for {expected[name]}; {ADVICE}"
             )
         if not (np.isfinite(value) if isinstance(value, np.ndarray) else value.isfinite()).all():
             raise InputError(f"{where}: {name} has NaN or infinity in it; take another checkpoint, or train again")

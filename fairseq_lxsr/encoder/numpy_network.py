@@ -17,7 +17,7 @@ from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
 TABLE, ORDER = "embed_tokens.weight", "order"  # names of the weights in a model folder
-PIECES = 1024  # pieces of a batch, whose rows [PIECES, D] fit into the cache of one core
+CACHED_PIECES = 1024  # pieces of a batch, whose rows [CACHED_PIECES, D] fit into the cache of one core
 THREADED = 32  # batches from which several threads embed, and batches of a thread at once
 
 
@@ -46,7 +46,7 @@ class Bag:
         Yields:
             numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
         """
-        threads = usable_threads() if len(ids) > THREADED * PIECES else 1
+        threads = usable_threads() if len(ids) > THREADED * CACHED_PIECES else 1
         batches, local = batches_of_one_length(lengths), threading.local()
         with ThreadPoolExecutor(threads) as pool:
             run = pool.map if threads > 1 else map
@@ -62,7 +62,7 @@ class Bag:
         places = (starts[batch, None] + np.arange(length)).ravel()
         rows = getattr(local, "rows", None)
         if rows is None or len(rows) < len(places):  # new memory for each batch would take half the time
-            rows = local.rows = np.empty((max(PIECES, length), self.config.embed_dim), dtype=np.float32)
+            rows = local.rows = np.empty((max(CACHED_PIECES, length), self.config.embed_dim), dtype=np.float32)
         # ids are those of the table; any other mode would copy the rows twice
         rows = np.take(self.weights[TABLE], ids[places], axis=0, out=rows[: len(places)], mode="clip")
         with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
@@ -82,11 +82,11 @@ class Bag:
 
 
 def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield numbers of sentences of one length, `PIECES` pieces together; those without pieces are left out."""
+    """Yield numbers of sentences of one length, `CACHED_PIECES` pieces together; those without pieces are left out."""
     order = np.argsort(lengths, kind="stable")
     for length in np.unique(lengths[lengths > 0]).tolist():
         first, last = (np.searchsorted(lengths, length, side, sorter=order) for side in ("left", "right"))
-        step = max(1, PIECES // length)
+        step = max(1, CACHED_PIECES // length)
         for start in range(first, last, step):
             yield order[start : min(start + step, last)]
 

@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fairseq_lxsr.encoder.folder import (
-    AGAIN,
+    ADVICE,
     SCALE,
     WEIGHTS_FILE,
     check_weights,
@@ -69,7 +69,7 @@ def build_network(
         untrained: keep the initial random weights (seed 1).
     """
     if size.num_layers > len(weights):
-        raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {AGAIN}")
+        raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {ADVICE}")
     with shapes_only():
         expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
     check_weights(weights, expected, where)

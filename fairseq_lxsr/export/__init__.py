@@ -15,8 +15,6 @@ __all__ = [
     "export_sentence_transformers",
     "export_web",
 ]
-EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders; only such a folder is replaced
-SIGN = '"exported_by": "fairseq-lxsr"'
 _MODULES = {
     "MtebEncoder": "mteb_encoder",
     "export_onnx": "onnx",

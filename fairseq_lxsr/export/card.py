@@ -92,7 +92,7 @@ def _source(row: Any, where: str) -> TextSource:
         raise InputError(f"{where}: {error}") from None
 
 
-SENTENCES, PIECES = 2000, 20  # size of the text on which speed is measured
+TIMED_SENTENCES, TIMED_PIECES = 2000, 20  # size of the text on which speed is measured
 
 
 # options that say nothing where the weight of their loss is 0
@@ -138,12 +138,12 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
         symbols: symbols of the dictionary, for sentences of random pieces.
     """
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
-    drawn = np.random.default_rng(1).choice(len(pieces), (SENTENCES, PIECES))
+    drawn = np.random.default_rng(1).choice(len(pieces), (TIMED_SENTENCES, TIMED_PIECES))
     texts = ["".join(pieces[number] for number in row).replace(WORD_START, " ") for row in drawn]
     encoder.encode(texts[:100])
     start = time.perf_counter()
     encoder.encode(texts)
-    return SENTENCES / (time.perf_counter() - start)
+    return TIMED_SENTENCES / (time.perf_counter() - start)
 
 
 def _metadata(training: dict[str, Any]) -> str:
@@ -231,7 +231,7 @@ def _size(folder: Path, encoder: Any) -> str:
         ("width of an embedding", encoder.embed_dim),
         ("model folder", f"{size / 1e6:.1f} MB"),
         (
-            f"speed, {SENTENCES:,} sentences of {PIECES} random pieces, not met before",
+            f"speed, {TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before",
             f"{speed:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
         ),
         ("model", encoder.fingerprint),

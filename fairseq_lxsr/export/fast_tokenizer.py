@@ -1,4 +1,4 @@
-"""Converts a SentencePiece tokenizer to a Hugging Face tokenizer, for other programs."""
+"""What exports for other programs share: a Hugging Face tokenizer, and how their vectors are compared with ours."""
 
 import base64
 import json
@@ -14,6 +14,9 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, Se
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer
 from fairseq_lxsr.text.words import WORD_START
 
+EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders
+EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'  # only a folder that has it is replaced
+LARGEST_DIFFERENCE = 1e-4  # of a coordinate of a vector, float32
 # texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",

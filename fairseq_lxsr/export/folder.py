@@ -12,8 +12,8 @@ from torch import Tensor
 from fairseq_lxsr.encoder.checkpoint import (
     ARCHITECTURE,
     DICTIONARY_HASH,
-    ENCODER,
-    NETWORK,
+    ENCODER_PREFIX,
+    NETWORK_PREFIX,
     SPLIT_PROBABILITY,
     TOKEN_EMBEDDINGS,
     read_checkpoint,
@@ -129,12 +129,12 @@ def encoder_of(
 ) -> SentenceNetwork:
     """Build the encoder of a checkpoint, after checking that the symbols are those of its dictionary."""
     weights = {
-        name.removeprefix(ENCODER).removeprefix(NETWORK): value
+        name.removeprefix(ENCODER_PREFIX).removeprefix(NETWORK_PREFIX): value
         for name, value in state["model"].items()
-        if name.startswith(ENCODER)
+        if name.startswith(ENCODER_PREFIX)
     }
     cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
-    network = network_of(state, weights, checkpoint)
+    network = network_class(state, weights, checkpoint)
     vocab_size, embed_dim = _embedding_sizes(weights, checkpoint)
     expected = len(symbols) + (task == "xling_sent")  # <mask> is added
     trained = state["task_state"].get(DICTIONARY_HASH)
@@ -169,7 +169,7 @@ def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, chec
     return torch.from_numpy(rows).to(table.dtype)
 
 
-def network_of(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:
+def network_class(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:
     """Return the kind of network from the task's state, or for checkpoints of version 0.1 from the weights."""
     networks, options = all_networks(), state["cfg"]
     name = state["task_state"].get(ARCHITECTURE)

@@ -26,19 +26,26 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.folder import CONFIG_FILE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import EXPORTED_BY, SIGN
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, require_transformer, tokenizer_json
+from fairseq_lxsr.export.fast_tokenizer import (
+    EXPORT_SIGN,
+    EXPORTED_BY,
+    LARGEST_DIFFERENCE,
+    SAMPLE,
+    extended_symbols,
+    require_transformer,
+    tokenizer_json,
+)
 from fairseq_lxsr.export.onnx_static import write_bag
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.text.tokenizer import UNK
 
-MODEL_FILE, CONFIG_FILE = "onnx/model.onnx", "config.json"
+MODEL_FILE = "onnx/model.onnx"
 TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "sentence_embedding", "last_hidden_state"
-TOLERANCE = 1e-4  # largest difference of a coordinate, float32
 LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
 
 
@@ -68,10 +75,10 @@ def export_onnx(
     for library in ("onnx", "onnxruntime", "tokenizers", *(() if encoder.size.is_bag else ("onnxscript",))):
         require(library, "onnx", "this export")
     sentences = [*SAMPLE, *sample]
-    with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=SIGN) as work:
+    with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=EXPORT_SIGN) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
         write_tokenizer(encoder, work)
-        found = run_folder(work, sentences)
+        found = embed_by_onnx(work, sentences)
         expected = encoder.encode(sentences, device="cpu", normalize=normalize)
         agreement = _check(found, expected, sentences, int8)
         written = [MODEL_FILE, *(path.name for path in sorted(work.glob("tokenizer*")))]
@@ -145,7 +152,7 @@ def _name(model: dict[str, Any], number: int) -> str:
     return model["vocab"][number][0] if model["type"] == "Unigram" else list(model["vocab"])[number]
 
 
-def run_folder(folder: Path, sentences: Sequence[str]) -> np.ndarray:
+def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
     """Embed sentences with an exported folder by ONNX Runtime, as a user of the folder would."""
     import onnxruntime
     from tokenizers import Tokenizer
@@ -163,7 +170,7 @@ def _check(found: np.ndarray, expected: np.ndarray, sentences: Sequence[str], in
         worst, bad = int(agreement.argmin()), not agreement.min() >= LEAST_COSINE
     else:
         agreement = np.abs(found - expected).max(axis=1)
-        worst, bad = int(agreement.argmax()), not agreement.max() <= TOLERANCE
+        worst, bad = int(agreement.argmax()), not agreement.max() <= LARGEST_DIFFERENCE
     if bad:
         what = "cosine" if int8 else "difference"
         raise InputError(

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.export.onnx_static import LEAST_NORM
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.modules.pooling import order_weights
 
-LEAST_LENGTH = 1e-12  # lower bound of the length that normalization divides by
 MAX_BATCH = 65_536
 
 
@@ -30,7 +30,7 @@ class _Graph(torch.nn.Module):
         if config.order_coefficients:
             states = states * self._share(known.ne(config.padding_idx))
         if self.normalize:
-            length = embeddings.norm(dim=1, keepdim=True).clamp_min(LEAST_LENGTH)  # [B, 1]
+            length = embeddings.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)  # [B, 1]
             embeddings, states = embeddings / length, states / length[:, None]
         return embeddings, states[:, : input_ids.shape[1]]
 

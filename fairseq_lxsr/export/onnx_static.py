@@ -12,7 +12,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 
 OPSET, IR_VERSION = 18, 9  # ONNX Runtime since 1.17 reads both
-LEAST_LENGTH = np.float32(1e-12)  # lower bound of the length that normalization divides by
+LEAST_NORM = 1e-12  # lower bound of the length that normalization divides by
 
 
 class _Graph:
@@ -81,7 +81,7 @@ def _embed(graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normal
     embeddings = add("Div", add("ReduceSum", states, one, keepdims=0), lengths)
     if normalize:
         norm = add("ReduceL2", embeddings, one, keepdims=1)
-        norm = add("Max", norm, constant("least_norm", LEAST_LENGTH))  # [B, 1]
+        norm = add("Max", norm, constant("least_norm", np.float32(LEAST_NORM)))  # [B, 1]
         embeddings, states = add("Div", embeddings, norm), add("Div", states, add("Unsqueeze", norm, last))
     add("Identity", embeddings, output=names[1])
     add("Identity", states, output=names[2])

@@ -22,8 +22,15 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, ST_MODULE, TEXT_FILES, WEIGHTS_FILE, write_folder
 from fairseq_lxsr.encoder.numpy_network import TABLE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import EXPORTED_BY, SIGN
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, extended_symbols, fast_tokenizer, tokenizer_json
+from fairseq_lxsr.export.fast_tokenizer import (
+    EXPORT_SIGN,
+    EXPORTED_BY,
+    LARGEST_DIFFERENCE,
+    SAMPLE,
+    extended_symbols,
+    fast_tokenizer,
+    tokenizer_json,
+)
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import is_missing, require
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK
@@ -31,11 +38,10 @@ from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK
 if TYPE_CHECKING:
     from fairseq_lxsr.modules import TransformerSentenceEncoder
 
-MARKER = "modules.json"  # every folder of sentence-transformers has it
+MODULES_FILE = "modules.json"  # every folder of sentence-transformers has it
 OUR_MODULE = "fairseq_lxsr.export.st_module.SentenceModule"
 STATIC = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding"
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}  # all else is as by default
-TOLERANCE = 1e-4
 LAYER_NAMES = {  # BERT's and ours
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",
@@ -65,13 +71,13 @@ def export_sentence_transformers(
     own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
     if not is_bag:
         require("sentence_transformers", "st", "this export")
-    with atomic_folder(output, MARKER, sign=SIGN) as work:
+    with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
         if is_bag:
             (write_module if own else write_static)(encoder, work)
         else:
             _quiet()
             (as_module if own else as_bert)(encoder).save(str(work))
-        _sign(work / MARKER)
+        _sign(work / MODULES_FILE)
         return None if is_missing("sentence_transformers") else _compare(encoder, work, [*SAMPLE, *sample])
 
 
@@ -86,7 +92,7 @@ def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str]) -
     _quiet()
     found = load_folder(folder, "cpu").encode(sentences, batch_size=8, show_progress_bar=False)
     differences = np.abs(found - encoder.encode(sentences, device="cpu")).max(axis=1)
-    if not differences.max() <= TOLERANCE:
+    if not differences.max() <= LARGEST_DIFFERENCE:
         worst = sentences[int(differences.argmax())]
         raise InputError(
             f"sentence-transformers gives another vector for {worst!r:.60} (by {differences.max():.2g}); this "
@@ -146,7 +152,7 @@ def write_static(encoder: SentenceEncoder, folder: Path) -> None:
 def _write_settings(folder: Path, path: str, kind: str) -> None:
     """Write the two files that name the only module of a folder, and its similarity."""
     modules = [{"idx": 0, "name": "0", "path": path, "type": kind}]
-    for name, content in (("config_sentence_transformers.json", SETTINGS), (MARKER, modules)):
+    for name, content in (("config_sentence_transformers.json", SETTINGS), (MODULES_FILE, modules)):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

@@ -28,11 +28,11 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sen
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
 PAGE_FILE = "index.html"
-SIGN = '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
-PARTS = Path(__file__).parent / "web"
+PAGE_SIGN = '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
+PAGE_PARTS = Path(__file__).parent / "web"
 UNKNOWN_PENALTY = 10  # SentencePiece's, below the lowest score of a piece
 READ = {NORMAL, 2, 3, 5}  # types of pieces: with unknown, control and unused ones; not user-defined ones and bytes
-KINDS = {UNIGRAM: "unigram", BPE: "bpe"}
+ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
 
 
 def export_web(
@@ -73,7 +73,7 @@ def export_web(
         "lengths": _base64(np.linalg.norm(rows.astype(np.float32), axis=1)),
         "sentences": [single_line(sentences[row]) for row in kept.tolist()],
     }
-    with atomic_folder(output, PAGE_FILE, sign=SIGN) as work:
+    with atomic_folder(output, PAGE_FILE, sign=PAGE_SIGN) as work:
         (work / PAGE_FILE).write_text(_page(content, single_line(title), single_line(example)), encoding="utf-8")
     return len(kept)
 
@@ -81,7 +81,7 @@ def export_web(
 def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
     """Collect what the page needs to make the pieces of a sentence and their rows."""
     file = read_sentencepiece(tokenizer.serialized_model())
-    if file.kind not in KINDS or not file.plain or {piece.type for piece in file.pieces} - READ:
+    if file.kind not in ALGORITHMS or not file.plain or {piece.type for piece in file.pieces} - READ:
         raise InputError(
             "this SentencePiece model cannot be written for a page: its pieces are made otherwise than by "
             "`lxsr prepare`, or have bytes"
@@ -91,7 +91,7 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
     scores = [file.pieces[number].score for number in numbers]
     texts = [file.pieces[number].text for number in numbers]
     return {
-        "kind": KINDS[file.kind],
+        "kind": ALGORITHMS[file.kind],
         "pieces": texts,
         "scores": scores,
         "rows": [int(ids[number]) for number in numbers],
@@ -123,9 +123,9 @@ def _base64(array: np.ndarray) -> str:
 
 
 def _page(content: dict[str, Any], title: str, example: str) -> str:
-    script, style = ((PARTS / name).read_text(encoding="utf-8") for name in ("search.js", "page.css"))
-    return Template((PARTS / "page.html").read_text(encoding="utf-8")).substitute(
-        sign=SIGN,
+    script, style = ((PAGE_PARTS / name).read_text(encoding="utf-8") for name in ("search.js", "page.css"))
+    return Template((PAGE_PARTS / "page.html").read_text(encoding="utf-8")).substitute(
+        sign=PAGE_SIGN,
         title=escape(title),
         example=escape(example, quote=True),
         script=script,

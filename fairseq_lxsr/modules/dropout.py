@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from fairseq_lxsr.modules.cpu import on_cpu
 
 LEVELS = 2**16  # a drop is decided by 16 random bits
-SMALLEST = torch.iinfo(torch.int64).min
+LEAST_INT64 = torch.iinfo(torch.int64).min
 
 
 class Dropout(nn.Module):
@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         dropped = round(self.p * LEVELS)
         if not on_cpu(x) or not 0 < dropped < LEVELS:
             return F.dropout(x, self.p)
-        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(SMALLEST, None)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(LEAST_INT64, None)
         kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
         return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
 

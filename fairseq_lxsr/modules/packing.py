@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PIECES = 2048  # pieces of a batch; the states of so many fit into the processor's cache, and more are not faster
+BATCH_PIECES = 2048  # pieces of a batch; the states of so many fit into the processor's cache, and more are not faster
 NARROW = 64  # pieces; attention over rows of a multiple of 32 takes half the time of rows of, for example, 12
 
 # numbers of the sentences, and the arrays that the network takes
@@ -13,7 +13,7 @@ Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedRows:
     """Rows of one width, each with several sentences one after the other.
 
     Args:
@@ -30,7 +30,7 @@ class Rows:
     row: np.ndarray
     place: np.ndarray
 
-    def batches(self, rows: int, sentences: int) -> Iterator["Rows"]:
+    def batches(self, rows: int, sentences: int) -> Iterator["PackedRows"]:
         """Split into parts of at most `rows` rows and `sentences` sentences; a single row may hold more sentences."""
         ends = np.searchsorted(self.row, np.arange(self.count), side="right")
         start, first = 0, 0
@@ -38,7 +38,7 @@ class Rows:
             stop = min(start + rows, int(np.searchsorted(ends, first + sentences, side="right")), self.count)
             stop = max(stop, start + 1)
             here = slice(first, int(ends[stop - 1]))
-            yield Rows(self.width, stop - start, self.sentences[here], self.row[here] - start, self.place[here])
+            yield PackedRows(self.width, stop - start, self.sentences[here], self.row[here] - start, self.place[here])
             start, first = stop, here.stop
 
 
@@ -62,7 +62,7 @@ def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Itera
         start += size
 
 
-def pack(lengths: np.ndarray) -> list[Rows]:
+def pack(lengths: np.ndarray) -> list[PackedRows]:
     """Pack by best-fit-decreasing bin packing over the lengths that occur, not over the sentences.
 
     Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence;
@@ -114,30 +114,30 @@ def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
     return pattern
 
 
-def _joined(width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Rows:
+def _joined(width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> PackedRows:
     sentences, row, place = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(row, kind="stable")
-    return Rows(width, count, sentences[order], row[order], place[order])
+    return PackedRows(width, count, sentences[order], row[order], place[order])
 
 
 def row_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int) -> Batches:
     """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`."""
     for rows in pack(lengths):
-        for batch in rows.batches(max(1, PIECES // rows.width), batch_size):
+        for batch in rows.batches(max(1, BATCH_PIECES // rows.width), batch_size):
             here = batch.sentences
             yield here, row_inputs(batch, ids, starts[here], lengths[here], padding)
 
 
 def padded_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int) -> Batches:
     """Make batches of sentences of similar length, padded to the longest."""
-    for here in batches_by_length(lengths, PIECES, batch_size):
+    for here in batches_by_length(lengths, BATCH_PIECES, batch_size):
         is_token = np.arange(lengths[here].max()) < lengths[here, None]
         place = np.where(is_token, starts[here, None] + np.arange(is_token.shape[1]), 0)
         yield here, (np.where(is_token, ids[place], padding),)
 
 
 def row_inputs(
-    rows: Rows, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padding: int
+    rows: PackedRows, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padding: int
 ) -> tuple[np.ndarray, ...]:
     """Build the arrays that `forward_rows` takes for the sentences ids[start : start + length]."""
     first = lengths.cumsum() - lengths

@@ -20,8 +20,8 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
-# a CPU computes rows of similar length together, in groups of GROUP, where a batch has more positions for each piece
-PADDED, GROUP = 1.5, 32
+MUCH_PADDING = 1.5  # positions for each piece, above which a CPU computes rows of similar length together
+GROUP_ROWS = 32  # that it computes together
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:
@@ -218,7 +218,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             return False
         # numpy reads the tensors of a CPU where they are
         pieces = sum(np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches)
-        return sum(tokens.numel() for tokens in batches) > PADDED * pieces
+        return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
         """Compute `forward` in groups of rows of similar length.
@@ -232,7 +232,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         places = np.arange(1, tokens.shape[1] + 1)
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)  # [R]
         order = np.argsort(ends, kind="stable")
-        parts = [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
+        parts = [order[start : start + GROUP_ROWS] for start in range(0, len(order), GROUP_ROWS)]
         groups = [tokens[torch.from_numpy(rows), : max(1, ends[rows[-1]])] for rows in parts]
         return torch.cat([pooled for pooled, _ in self(*groups)])[torch.from_numpy(np.argsort(order))]
 

@@ -43,7 +43,7 @@ def named(model: str) -> str:
     return f"{'trained' if fingerprint == model else 'untrained'} ({fingerprint})"
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], digits: int = 1) -> str:
+def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], digits: int = 1) -> str:
     """Format a table that the keyboard can reach and scroll.
 
     Args:
@@ -82,7 +82,8 @@ def drawing(chart: Chart) -> str:
         f'<div class="chart" data-label="{escape(chart.title)}. {escape(chart.summary)}"></div>'
         f'<script type="application/json">{figure}</script>\n'
         f"<figcaption>{escape(chart.summary)}</figcaption>\n"
-        f"<details><summary>{escape(caption)}</summary>{table(caption, chart.head, chart.rows, chart.digits)}</details>"
+        f"<details><summary>{escape(caption)}</summary>"
+        f"{html_table(caption, chart.head, chart.rows, chart.digits)}</details>"
         "</figure>"
     )
 

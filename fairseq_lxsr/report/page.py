@@ -13,7 +13,7 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.report.charts import drawing, named, table
+from fairseq_lxsr.report.charts import drawing, html_table, named
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
@@ -171,7 +171,7 @@ def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, floa
     percent, others = ([name for name in names if (name in NOT_PERCENT) == apart] for apart in (False, True))
     captions = ((percent, f"{caption} (percent)", 1), (others, f"{caption}: {', '.join(others)}", 4))
     return "".join(
-        table(title, (kind, *columns), [(name, *map(row.get, columns)) for name, row in rows.items()], digits)
+        html_table(title, (kind, *columns), [(name, *map(row.get, columns)) for name, row in rows.items()], digits)
         for columns, title, digits in captions
         if columns
     )
@@ -196,4 +196,4 @@ def _errors(sample: Sample) -> str:
     first, second = sample.languages
     names = ("sentence", "nearest neighbour", "cosine", "translation", "its cosine", "its rank")
     rows = [(e.query, e.found, e.found_cosine, e.wanted, e.wanted_cosine, e.rank) for e in sample.errors]
-    return table(f"Errors, {first} → {second}: those furthest from right first", names, rows, digits=2)
+    return html_table(f"Errors, {first} → {second}: those furthest from right first", names, rows, digits=2)

@@ -13,7 +13,7 @@ from fairseq_lxsr.files.records import parse_json
 
 VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?(?:[0-9.]+(?:e-?[0-9]+)?|inf|nan))(?=[,\s|]|$)")
 VALID_PREFIX = "valid_"
-LIMIT = 2**53  # limit of the number of updates
+MOST_UPDATES = 2**53  # limit of the number of updates
 
 
 @dataclass
@@ -33,7 +33,7 @@ def read_log(path: Path, name: str = "") -> Curves | None:
         update = values.get("num_updates")
         if update is None:
             continue
-        if not 0 <= update < LIMIT or update != int(update):
+        if not 0 <= update < MOST_UPDATES or update != int(update):
             raise InputError(f"{path}, line {number}: num_updates {update}; expected a whole number, as fairseq-train")
         for value_name, value in values.items():
             found.setdefault(value_name, {})[int(update)] = value

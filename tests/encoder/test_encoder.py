@@ -147,7 +147,7 @@ def test_bfloat16_is_near(encoder):
 
 def test_a_small_budget_of_pieces_changes_nothing(encoder, monkeypatch):
     reference = encoder.encode(SENTENCES)
-    monkeypatch.setattr("fairseq_lxsr.modules.packing.PIECES", 1)
+    monkeypatch.setattr("fairseq_lxsr.modules.packing.BATCH_PIECES", 1)
     np.testing.assert_allclose(encoder.encode(SENTENCES), reference, atol=1e-5)
 
 

@@ -16,7 +16,7 @@ from conftest import lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder import find as pretrained
-from fairseq_lxsr.encoder.folder import FILES
+from fairseq_lxsr.encoder.folder import MODEL_FILES
 from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import MtebEncoder
@@ -90,7 +90,7 @@ def test_a_model_of_the_package_is_whole_and_small(name):
     )
     assert (vectors[2:] @ vectors[:2].T).argmax(axis=1).tolist() == [0, 1]
     files = [path for path in (pretrained.MODELS / name).iterdir() if path.is_file()]
-    assert {path.name for path in files} == {*FILES, pretrained.CARD_FILE}
+    assert {path.name for path in files} == {*MODEL_FILES, pretrained.CARD_FILE}
     assert sum(path.stat().st_size for path in files) < 25e6
     card = (pretrained.MODELS / name / pretrained.CARD_FILE).read_text(encoding="utf-8")
     for fragment in ("| source | licence | attribution | pairs |", f"model:{encoder.fingerprint}", "Signatures:"):

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import FILES, read_config
+from fairseq_lxsr.encoder.folder import MODEL_FILES, read_config
 from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
@@ -57,7 +57,7 @@ def set_hashes(folder: Path) -> None:
     """So that what is wrong is not found by them."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    config["files"] = {name: sha256(folder / name) for name in FILES if name != "config.json"}
+    config["files"] = {name: sha256(folder / name) for name in MODEL_FILES if name != "config.json"}
     path.write_text(json.dumps(config))
 
 
@@ -302,7 +302,7 @@ def other_pieces(folder):
 def test_text_files_of_another_model(folder, change, name):
     change(folder)
     set_hashes(folder)
-    with pytest.raises(InputError, match=f"{name}: another one than that of .*model.safetensors"):
+    with pytest.raises(InputError, match=f"{name}: not the file that .*model.safetensors was stored with"):
         SentenceEncoder.from_pretrained(folder)
 
 

@@ -14,8 +14,7 @@ from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import export_onnx
-from fairseq_lxsr.export import onnx as onnx_folder
+from fairseq_lxsr.export import export_onnx, onnx
 
 pytest.importorskip("onnxruntime")
 SENTENCES = [side for pair in toy.sentences(60, seed=9) for side in pair] + [
@@ -57,9 +56,9 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
 def test_nothing_but_empty_sentences_and_the_longest(toy_model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
     export_onnx(encoder, tmp_path / "onnx")
-    assert not onnx_folder.run_folder(tmp_path / "onnx", ["", " "]).any()
+    assert not onnx.embed_by_onnx(tmp_path / "onnx", ["", " "]).any()
     longest = ["the dog " * 1000]
-    np.testing.assert_allclose(onnx_folder.run_folder(tmp_path / "onnx", longest), encoder.encode(longest), atol=1e-5)
+    np.testing.assert_allclose(onnx.embed_by_onnx(tmp_path / "onnx", longest), encoder.encode(longest), atol=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 0.5])
@@ -104,11 +103,11 @@ def test_int8_and_normalised(toy_model, tmp_path):
 
 def test_vectors_that_differ_are_not_exported(toy_model, tmp_path, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
-    real = onnx_folder.run_folder
-    monkeypatch.setattr(onnx_folder, "run_folder", lambda *arguments: real(*arguments) + 0.01)
+    real = onnx.embed_by_onnx
+    monkeypatch.setattr(onnx, "embed_by_onnx", lambda *arguments: real(*arguments) + 0.01)
     with pytest.raises(InputError, match=r"gives another embedding for .*difference"):
         export_onnx(encoder, tmp_path / "onnx")
-    monkeypatch.setattr(onnx_folder, "run_folder", lambda *arguments: real(*arguments)[:, ::-1])
+    monkeypatch.setattr(onnx, "embed_by_onnx", lambda *arguments: real(*arguments)[:, ::-1])
     with pytest.raises(InputError, match=r"gives another embedding for .*cosine.*to int8"):
         export_onnx(encoder, tmp_path / "onnx", int8=True)
     assert not (tmp_path / "onnx").exists()
