@@ -1,9 +1,7 @@
 """examples/add_language: new pieces, a checkpoint with their vectors, and training that keeps the old ones."""
 
 import argparse
-import importlib.util
 import io
-import sys
 from collections import Counter
 
 import numpy as np
@@ -12,7 +10,7 @@ import sentencepiece
 import small_model
 import torch
 import toy
-from conftest import ROOT, lxsr_here, refused, train_here
+from conftest import ROOT, load_script, lxsr_here, main_here, refused, train_here
 from safetensors.torch import load_file
 
 from fairseq_lxsr import SentenceEncoder
@@ -28,10 +26,7 @@ WIDTH = 16
 
 @pytest.fixture(scope="module")
 def extend():
-    spec = importlib.util.spec_from_file_location("extend", ROOT / "examples" / "add_language" / "extend.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return load_script(ROOT / "examples" / "add_language" / "extend.py")
 
 
 def old_checkpoint(folder, num_layers=0):
@@ -63,10 +58,7 @@ def work(tmp_path_factory, extend):
     lxsr_here(*prepare, "--until", "clean")
     corpus = work / "corpus" / "en-xx"
     files = ("--known", corpus / "train.en", "--new", corpus / "train.xx", "--old-text", corpus / "train.en")
-    words = ["extend.py", "--checkpoint", old_checkpoint(work), *files, "--pieces", 60, "--output", work]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", list(map(str, words)))
-        extend.main()
+    main_here(extend, "--checkpoint", old_checkpoint(work), *files, "--pieces", 60, "--output", work)
     lxsr_here(*prepare)
     return work
 

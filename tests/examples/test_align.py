@@ -1,6 +1,5 @@
 """examples/align: the way through vecalign and Bertalign, by stand-ins of both, and the scores of document pairs."""
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -9,12 +8,12 @@ import numpy as np
 import pytest
 import small_model
 import toy
+from conftest import ROOT, checked, load_script, main_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.vectors import normalise_rows
 
-ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "examples" / "align"
 MEASURE = """
 from ast import literal_eval
@@ -105,11 +104,9 @@ class Bertalign:
 }
 
 
-def module(name: str):
-    spec = importlib.util.spec_from_file_location(f"align_{name}", FOLDER / f"{name}.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+def script(name: str, *words, **options):
+    """Run a script of the example in this process."""
+    return main_here(load_script(FOLDER / f"{name}.py"), *words, **options)
 
 
 @pytest.fixture
@@ -145,49 +142,48 @@ def documents(tmp_path) -> dict[str, list[str]]:
     return texts
 
 
-def align(monkeypatch, folder: Path, tool: str) -> list[list[str]]:
+def align(folder: Path, tool: str):
+    """Returns: the alignments of both documents, and what the script printed last."""
     model = small_model.write_folder(folder / "model", gated=True, num_layers=0)
     if tool == "bertalign":
         export_sentence_transformers(SentenceEncoder.from_pretrained(model), model := folder / "st")
-    paths = {side: [str(folder / f"{name}.{side}") for name in "ab"] for side in ("en", "back")}
-    words = [tool, "--model", model, "--source", *paths["en"], "--target", *paths["back"], "--output", folder / "found"]
-    monkeypatch.setattr(sys, "argv", ["align.py", *map(str, words), "--gold", *[str(folder / "gold")] * 2])
-    module("align").main()
-    return [(folder / "found" / f"{name}.en.align").read_text().splitlines() for name in "ab"]
+    texts = ("--source", "a.en", "b.en", "--target", "a.back", "b.back", "--gold", "gold", "gold")
+    done = script("align", tool, "--model", model, *texts, "--output", "found", folder=folder)
+    found = [(folder / "found" / f"{name}.en.align").read_text().splitlines() for name in "ab"]
+    return *found, done.stdout.splitlines()[-1]
 
 
-def test_vecalign_reads_our_embeddings(tool, documents, tmp_path, monkeypatch, capsys):
+def test_vecalign_reads_our_embeddings(tool, documents, tmp_path):
     tool("vecalign", VECALIGN)
-    first, second = align(monkeypatch, tmp_path, "vecalign")
-    assert first == [f"[{row}]:[{4 - row}]:0.500000" for row in range(5)]
-    assert second == [f"[{row}]:[{4 - row}]:0.500000" for row in range(5)]
-    assert capsys.readouterr().out.splitlines()[-1] == "[False, False]"
+    expected = [f"[{row}]:[{4 - row}]:0.500000" for row in range(5)]
+    assert align(tmp_path, "vecalign") == (expected, expected, "[False, False]")
 
 
-def test_bertalign_gets_our_model_and_asks_no_server(tool, documents, tmp_path, monkeypatch):
+def test_bertalign_gets_our_model_and_asks_no_server(tool, documents, tmp_path):
     tool("bertalign", BERTALIGN)
-    first, second = align(monkeypatch, tmp_path, "bertalign")
+    first, second, _ = align(tmp_path, "bertalign")
     assert first == [f"[{row}]:[{4 - row}]" for row in range(5)]
     assert second == [f"[{row}]:[{4 - row}]" for row in (0, 2, 3, 4)]  # by line numbers of the file
 
 
-def test_what_is_missing_is_told(monkeypatch, capsys):
-    loaded = module("align")
-    for tool, found, texts, message in (
+@pytest.mark.parametrize(
+    ("tool", "found", "texts", "message"),
+    [
         ("vecalign", None, "--source a b --target c", "vecalign is not installed"),
         ("vecalign", "vecalign", "--source a b --target c", "different numbers of files"),
         ("vecalign", "vecalign", "--source x/a y/a --target b c", "two of --source have the same file name"),
         ("bertalign", "bertalign", "--source a b --target c", "m has no modules.json"),
-    ):
-        monkeypatch.setattr(sys, "argv", f"align.py {tool} --model m {texts} --output found".split())
-        monkeypatch.setattr(loaded, "find_spec", lambda name, found=found: found)
-        with pytest.raises(SystemExit):
-            loaded.main()
-        assert message in capsys.readouterr().err
+    ],
+)
+def test_what_is_missing_is_told(monkeypatch, tool, found, texts, message):
+    loaded = load_script(FOLDER / "align.py")
+    monkeypatch.setattr(loaded, "find_spec", lambda name: found)
+    done = main_here(loaded, tool, "--model", "m", *texts.split(), "--output", "found", check=False)
+    refused(done, message)
 
 
 def test_scores_of_document_pairs_by_hand():
-    pairs = module("document_pairs")
+    pairs = load_script(FOLDER / "document_pairs.py")
     source = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
     target = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
     # cosines: 1 .8 0 / 0 .6 1 / .6 .96 .8; documents of two and one sentence, of one and two
@@ -197,7 +193,7 @@ def test_scores_of_document_pairs_by_hand():
 
 
 def test_mean_margin_counts_each_mined_pair_once():
-    pairs = module("document_pairs")
+    pairs = load_script(FOLDER / "document_pairs.py")
     vectors = normalise_rows(np.random.default_rng(1).standard_normal((12, 8)).astype(np.float32))
     found = pairs.mean_margin(vectors, vectors, [5, 4, 3], [5, 7])
     mined = pairs.mine(vectors, vectors)
@@ -210,85 +206,68 @@ def test_mean_margin_counts_each_mined_pair_once():
     )
 
 
+@pytest.fixture
+def model(tmp_path):
+    return small_model.write_folder(tmp_path / "model", gated=True, num_layers=0)
+
+
 @pytest.mark.parametrize("score", ["bimax", "margin", "mean"])
-def test_shuffled_documents_find_themselves(score, tmp_path, monkeypatch, capsys):
-    folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=0)
+def test_shuffled_documents_find_themselves(score, tmp_path, model):
     lines = [source for source, _ in toy.sentences(60)]
     texts = ["\n".join(lines[start : start + 3]) for start in range(0, 60, 3)]
     order = np.random.default_rng(1).permutation(20)
     for name, some in (("a", texts), ("b", [texts[row] for row in order])):
         (tmp_path / name).write_text("\n\n\n".join(some) + "\n")
-    words = f"x --model {folder} --source {tmp_path}/a --target {tmp_path}/b --score {score}"
-    monkeypatch.setattr(sys, "argv", words.split())
-    module("document_pairs").main()
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    words = ("document_pairs", "--model", model, "--score", score, "--source", "a", "--target")
+    rows = [line.split("\t") for line in script(*words, "b", folder=tmp_path).stdout.splitlines()]
     assert sorted(int(source) for _, source, _ in rows) == list(range(1, 21))
     assert all(order[int(target) - 1] + 1 == int(source) for _, source, target in rows)
-    monkeypatch.setattr(sys, "argv", [*words.replace(f"{tmp_path}/b", f"{tmp_path}/a").split(), "--aligned"])
-    module("document_pairs").main()
-    assert capsys.readouterr().out == f"{score}: source to target 100.0%, target to source 100.0%, one to one 100.0%\n"
+    found = script(*words, "a", "--aligned", folder=tmp_path).stdout
+    assert found == f"{score}: source to target 100.0%, target to source 100.0%, one to one 100.0%\n"
 
 
-def test_small_documents_keep_aligned_groups_together(tmp_path, monkeypatch, capsys):
-    for name, text in (
-        ("a", "0\n1\n2\n3\n4\n"),
-        ("b", "A\nB\nC\nD\n"),
-        ("g", "[0, 1]:[0]\n[2]:[]\n[3]:[1, 2]\n[4]:[3]\n"),
-    ):
+@pytest.mark.parametrize(
+    ("text", "missing", "said", "lines"),
+    [("a line\n", "-none", "model-none", 1), ("\n\n", "", "no text", 3)],  # with the usage
+)
+def test_documents_that_cannot_be_scored(tmp_path, model, text, missing, said, lines):
+    (tmp_path / "a").write_text(text)
+    words = ("--model", f"{model}{missing}", "--source", "a", "--target", "a")
+    done = script("document_pairs", *words, check=False, folder=tmp_path)
+    refused(done, said)
+    assert len(done.stderr.splitlines()) == lines
+
+
+def test_small_documents_keep_aligned_groups_together(tmp_path):
+    texts = {"a": "0\n1\n2\n3\n4\n", "b": "A\nB\nC\nD\n", "g": "[0, 1]:[0]\n[2]:[]\n[3]:[1, 2]\n[4]:[3]\n"}
+    for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    words = "x --source a a --target b b --gold g g --groups 2 --output small"
-    monkeypatch.setattr(sys, "argv", words.split())
-    module("make_documents").main()
-    assert Path("small.source").read_text() == "0\n1\n3\n\n0\n1\n3\n"
-    assert Path("small.target").read_text() == "A\nB\nC\n\nA\nB\nC\n"
-    assert capsys.readouterr().out == "small.source, small.target: 2 documents\n"
+    words = "--source a a --target b b --gold g g --groups 2 --output small"
+    done = script("make_documents", *words.split(), folder=tmp_path)
+    assert (tmp_path / "small.source").read_text() == "0\n1\n3\n\n0\n1\n3\n"
+    assert (tmp_path / "small.target").read_text() == "A\nB\nC\n\nA\nB\nC\n"
+    assert done.stdout == "small.source, small.target: 2 documents\n"
 
 
-def make_documents(monkeypatch, folder: Path, gold: str, groups: int = 1) -> None:
+def make_documents(folder: Path, gold: str, groups: int = 1):
     for name, text in (("a", "0\n\n2\n3\n"), ("b", "A\nB\n \n"), ("g", gold)):
         (folder / name).write_text(text)
-    monkeypatch.chdir(folder)
-    words = f"x --source a --target b --gold g --groups {groups} --output small"
-    monkeypatch.setattr(sys, "argv", words.split())
-    module("make_documents").main()
+    words = f"--source a --target b --gold g --groups {groups} --output small"
+    return script("make_documents", *words.split(), check=False, folder=folder)
 
 
-def test_empty_lines_end_no_document(tmp_path, monkeypatch):
-    make_documents(monkeypatch, tmp_path, "[0, 1, 2]:[0]\n[1]:[1]\n[3]:[1, 2]\n[3]:[2]\n")
-    assert Path("small.source").read_text() == "0\n2\n\n3\n"
-    assert Path("small.target").read_text() == "A\n\nB\n"
+def test_empty_lines_end_no_document(tmp_path):
+    checked(make_documents(tmp_path, "[0, 1, 2]:[0]\n[1]:[1]\n[3]:[1, 2]\n[3]:[2]\n"))
+    assert (tmp_path / "small.source").read_text() == "0\n2\n\n3\n"
+    assert (tmp_path / "small.target").read_text() == "A\n\nB\n"
 
 
 @pytest.mark.parametrize("line", ["0:[0]", "[0]", "[0]:[3]", "[-1]:[0]", "", "[0:[0]"])
-def test_rows_that_are_not_of_the_text_are_refused(line, tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit) as ended:
-        make_documents(monkeypatch, tmp_path, f"[0]:[0]\n{line}\n")
-    assert ended.value.code == 2
+def test_rows_that_are_not_of_the_text_are_refused(line, tmp_path):
+    done = make_documents(tmp_path, f"[0]:[0]\n{line}\n")
     message = f"make_documents.py: error: g, line 2: {line!r}; expected rows of 4 and 3 lines, as [0, 1]:[0]\n"
-    assert capsys.readouterr().err == message
+    assert (done.returncode, done.stderr) == (2, message)
 
 
-def test_documents_of_no_groups_are_refused(tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit):
-        make_documents(monkeypatch, tmp_path, "[0]:[0]\n", groups=0)
-    assert "--groups 0; expected 1 or more" in capsys.readouterr().err
-
-
-def test_a_missing_model_is_one_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a").write_text("a line\n")
-    monkeypatch.setattr(sys, "argv", f"x --model {tmp_path}/m --source {tmp_path}/a --target {tmp_path}/a".split())
-    with pytest.raises(SystemExit) as ended:
-        module("document_pairs").main()
-    assert ended.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_documents_without_text_are_refused(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a").write_text("\n\n")
-    folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=0)
-    assert SentenceEncoder.from_pretrained(folder)
-    monkeypatch.setattr(sys, "argv", f"x --model {folder} --source {tmp_path}/a --target {tmp_path}/a".split())
-    with pytest.raises(SystemExit):
-        module("document_pairs").main()
-    assert "no text" in capsys.readouterr().err
+def test_documents_of_no_groups_are_refused(tmp_path):
+    refused(make_documents(tmp_path, "[0]:[0]\n", groups=0), "--groups 0; expected 1 or more")

@@ -4,33 +4,31 @@ import importlib.util
 import json
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import small_model
 import toy
+from conftest import ROOT, load_script, main_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 
-FOLDER = Path(__file__).parent.parent.parent / "examples" / "cleaning"
+FOLDER = ROOT / "examples" / "cleaning"
+WRONG_RATES = ("0.25", "-0.1", "nan")  # four faults at a rate each leave no true pair
 
 
-def module(name: str):
-    spec = importlib.util.spec_from_file_location(f"cleaning_{name}", FOLDER / f"{name}.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+def script(name: str, folder: Path, words: str, **options):
+    """Run a script of the example in this process."""
+    return main_here(load_script(FOLDER / f"{name}.py"), *words.split(), folder=folder, **options)
 
 
 @pytest.fixture
-def dirty(tmp_path, monkeypatch):
+def dirty(tmp_path):
     for side in ("en", "fr", "de"):
         (tmp_path / side).write_text("".join(f"{side} {n} a b\n" for n in range(400)))
-    words = "make_dirty --source en --target fr --other de --output dirty --rate 0.15"
-    monkeypatch.setattr(sys, "argv", words.split())
-    monkeypatch.chdir(tmp_path)
-    module("make_dirty").main()
+    script("make_dirty", tmp_path, "--source en --target fr --other de --output dirty --rate 0.15")
     rows = [line.split("\t") for line in (tmp_path / "dirty.tsv").read_text().splitlines()]
     return rows, (tmp_path / "dirty.labels").read_text().splitlines()
 
@@ -50,47 +48,37 @@ def test_faults_are_what_their_label_says(dirty):
     assert all(35 < count < 85 for label, count in counts.items() if label != "true"), counts
 
 
-def test_precision_and_recall(dirty, monkeypatch, capsys):
+def test_precision_and_recall(dirty, tmp_path):
     rows, labels = dirty
     kept = [row for row, label in zip(rows, labels, strict=True) if label in ("true", "shifted")][1:]
-    Path("kept.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in kept))
-    monkeypatch.setattr(sys, "argv", ["measure", "--dirty", "dirty", "kept.tsv"])
-    module("measure").main()
+    (tmp_path / "kept.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in kept))
+    done = script("measure", tmp_path, "--dirty dirty kept.tsv")
     true = labels.count("true")
     first = int(labels[0] == "true")  # the pair that was left out
-    cells = capsys.readouterr().out.splitlines()[2].split(" | ")
+    cells = done.stdout.splitlines()[2].split(" | ")
     assert cells[2] == f"{100 * (true - first) / len(kept):.1f}"
     assert cells[3] == f"{100 * (true - first) / true:.1f}"
 
 
-def refused(monkeypatch, capsys, name: str, words: str) -> str:
-    """Returns: the one line of an example that ends with status 2."""
-    monkeypatch.setattr(sys, "argv", [name, *words.split()])
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        module(name).main()
-    assert ended.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
-    return line
+def test_pairs_in_another_order_are_refused(dirty, tmp_path):
+    lines = (tmp_path / "dirty.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "kept.tsv").write_text("".join(lines[1::-1]))
+    measured = partial(script, "measure", tmp_path, "--dirty dirty kept.tsv", check=False)
+    refused(measured(), "measure.py: error: kept.tsv, line 2: 'en 0 a b")
+    (tmp_path / "dirty.labels").write_text("true\n")
+    refused(measured(), "dirty.tsv has 400 lines and dirty.labels has 1")
 
 
-def test_pairs_in_another_order_are_refused(dirty, monkeypatch, capsys):
-    lines = Path("dirty.tsv").read_text().splitlines(keepends=True)
-    Path("kept.tsv").write_text("".join(lines[1::-1]))
-    line = refused(monkeypatch, capsys, "measure", "--dirty dirty kept.tsv")
-    assert line.startswith("measure.py: error: kept.tsv, line 2: 'en 0 a b")
-    Path("dirty.labels").write_text("true\n")
-    assert "dirty.tsv has 400 lines and dirty.labels has 1" in refused(
-        monkeypatch, capsys, "measure", "--dirty dirty kept.tsv"
-    )
-
-
-@pytest.mark.parametrize("rate", ["0.25", "-0.1", "nan"])
-def test_rates_that_leave_no_true_pair_are_refused(rate, dirty, monkeypatch, capsys):
-    words = f"--source en --target fr --other de --output dirty --rate {rate}"
-    assert f"--rate {rate}; expected from 0 to less than 0.25" in refused(monkeypatch, capsys, "make_dirty", words)
-    words = "--source no --target fr --other de --output dirty"
-    assert "make_dirty.py: error: no: " in refused(monkeypatch, capsys, "make_dirty", words)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *((f"--source en --rate {rate}", f"--rate {rate}; expected from 0 to less than 0.25") for rate in WRONG_RATES),
+        ("--source no", "make_dirty.py: error: no: "),
+    ],
+)
+def test_rates_that_leave_no_true_pair_are_refused(words, said, dirty, tmp_path):
+    words += " --target fr --other de --output dirty"
+    refused(script("make_dirty", tmp_path, words, check=False), said)
 
 
 def test_filter_of_opuscleaner_runs_a_command_of_ours():
@@ -105,7 +93,7 @@ def test_filter_of_opusfilter(tmp_path, monkeypatch):
     if importlib.util.find_spec("opusfilter") is None:
         base = type("FilterABC", (), {"__init__": lambda self, name=None, workdir="", **options: None})
         monkeypatch.setitem(sys.modules, "opusfilter", types.SimpleNamespace(FilterABC=base, CLEAN_HIGH="clean_high"))
-    kind = module("lxsr_opusfilter")
+    kind = load_script(FOLDER / "lxsr_opusfilter.py")
     monkeypatch.setattr(kind, "CHUNK", 7)
     folder = small_model.write_folder(tmp_path / "model")
     pairs = list(toy.sentences(20))

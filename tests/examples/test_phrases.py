@@ -1,19 +1,15 @@
 """examples/phrases: words are linked, and runs of words whose links agree are cut out."""
 
-import importlib.util
 from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, load_script
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("phrases", ROOT / "examples" / "phrases" / "phrases.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return load_script(ROOT / "examples" / "phrases" / "phrases.py")
 
 
 def test_words_are_linked_where_each_is_the_nearest_of_the_other(example):

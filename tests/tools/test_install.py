@@ -1,6 +1,5 @@
 """tools/install.py: what it says on a machine that lacks something. The whole installation is tried by CI itself."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -8,28 +7,25 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import random_model
 import toy
-from conftest import lxsr_here
+from conftest import ROOT, load_script, lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.train import FAIRSEQ, INSTALL
 from fairseq_lxsr.export import st_folder
 
-ROOT = Path(__file__).parent.parent.parent
 FORMS = ("web", "sentence-transformers", "onnx")
 SMALL = ("numpy", "sentencepiece", "safetensors", "tqdm")  # all that `pip install fairseq-lxsr` brings
 
 
 @pytest.fixture
 def install():
-    spec = importlib.util.spec_from_file_location("install", ROOT / "tools" / "install.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "tools" / "install.py")
 
 
 def stopped(check, capsys) -> str:
@@ -40,47 +36,49 @@ def stopped(check, capsys) -> str:
     return line
 
 
-def free_disk(install, monkeypatch, gigabytes: float) -> None:
-    usage = type("usage", (), {"free": int(gigabytes * 10**9)})
+@pytest.fixture
+def machine(install, monkeypatch):
+    """An installation on a machine with room, whatever this one has."""
+    usage = SimpleNamespace(free=50 * 10**9)
     monkeypatch.setattr(install.shutil, "disk_usage", lambda path: usage)
+    install.usage = usage
+    return install
 
 
-def test_this_machine_will_do(install, monkeypatch):
-    free_disk(install, monkeypatch, 50)  # that of this machine may be full now, with everything installed
-    install.check_python()
-    install.check_machine()
+def test_this_machine_will_do(machine):
+    machine.check_python()
+    machine.check_machine()
 
 
 def test_python_too_old(install, monkeypatch, capsys):
     monkeypatch.setattr(install.sys, "version_info", (3, 9, 18))
-    assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in stopped(
-        install.check_python, capsys
-    )
+    said = stopped(install.check_python, capsys)
+    assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in said
 
 
-def test_no_compiler(install, monkeypatch, capsys):
-    monkeypatch.setattr(install.shutil, "which", lambda name: None)
-    assert "no C++ compiler found" in stopped(install.check_machine, capsys)
-
-
-def test_a_compiler_may_have_arguments(install, monkeypatch, capsys):
-    free_disk(install, monkeypatch, 50)
-    monkeypatch.setattr(install.shutil, "which", lambda name: {"ccache": "/usr/bin/ccache"}.get(name))
+def test_a_compiler_may_have_arguments(machine, monkeypatch, capsys):
+    monkeypatch.setattr(machine.shutil, "which", lambda name: {"ccache": "/usr/bin/ccache"}.get(name))
     monkeypatch.setenv("CXX", "ccache g++")
-    install.check_machine()
+    machine.check_machine()
     monkeypatch.setenv("CXX", "g++-99 -m64")
-    assert "no C++ compiler found (looked for g++-99);" in stopped(install.check_machine, capsys)
+    assert "no C++ compiler found (looked for g++-99);" in stopped(machine.check_machine, capsys)
 
 
-def test_no_disk(install, monkeypatch, capsys):
-    free_disk(install, monkeypatch, 0.5)
-    assert "0.5 GB free" in stopped(install.check_machine, capsys)
-
-
-def test_no_headers(install, monkeypatch, capsys):
-    monkeypatch.setattr(install.shutil, "which", lambda name: name)
-    monkeypatch.setattr(install.os.path, "exists", lambda path: False)
-    assert "Python.h is missing; install the headers" in stopped(install.check_machine, capsys)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda install, patch: patch.setattr(install.shutil, "which", lambda name: None), "no C++ compiler found"),
+        (lambda install, patch: patch.setattr(install.usage, "free", 5 * 10**8), "0.5 GB free"),
+        (
+            lambda install, patch: patch.setattr(install.os.path, "exists", lambda path: False),
+            "Python.h is missing; install the headers",
+        ),
+    ],
+)
+def test_what_the_machine_lacks(machine, monkeypatch, capsys, change, said):
+    monkeypatch.setattr(machine.shutil, "which", lambda name: name)
+    change(machine, monkeypatch)
+    assert said in stopped(machine.check_machine, capsys)
 
 
 def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, capsys):
@@ -116,21 +114,8 @@ def test_dependencies_are_those_of_pyproject(install):
     assert {re.match(r"[\w.-]+", name)[0] for name in install.dependencies()} == set(SMALL)
     assert {"accelerate", "sentence-transformers>=6", "torch>=2.6"} == set(install.dependencies("st"))
     everything = install.dependencies("dev")
-    for extra in (
-        "torch",
-        "faiss",
-        "train",
-        "st",
-        "onnx",
-        "prepare",
-        "documents",
-        "zst",
-        "parquet",
-        "mteb",
-        "ray",
-        "report",
-        "docs",
-    ):
+    extras = "torch faiss train st onnx prepare documents zst parquet mteb ray report docs"
+    for extra in extras.split():
         assert set(install.dependencies(extra)) <= set(everything)
     assert not any("fairseq-lxsr" in requirement for requirement in everything)
 

@@ -1,25 +1,14 @@
 """tools/site_hooks.py: the tables of the documentation have every option, and links work on the site."""
 
-import importlib.util
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import ROOT, load_script
 from mkdocs.exceptions import PluginError
 
-ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-
-
-def load_hooks():
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "tools" / "site_hooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hooks = load_hooks()
+hooks = load_script(ROOT / "tools" / "site_hooks.py")
 CONFIGS = [(kind, name) for kind, configs in hooks.registries().items() for name in configs]
 PAGE = SimpleNamespace(file=SimpleNamespace(src_uri="training.md"))
 
