@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.shapes import shapes_only
+from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.model import LxsrModel
 from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary

@@ -155,7 +155,7 @@ def first_vectors(encoder: SentenceEncoder, tokenizer: Tokenizer, pairs: Iterabl
     ids, lengths = tokenizer.encode_flat(new)
     row = np.repeat(np.arange(len(lengths)), lengths)  # sentence of each piece
     root = np.sqrt(np.maximum(lengths, 1))
-    rest = torch.from_numpy(encoder.encode(known) * (root / encoder.embed_dim**0.5)[:, None].astype(np.float32))
+    rest = torch.from_numpy(encoder.encode(known) * (root / encoder.size.embed_dim**0.5)[:, None].astype(np.float32))
     weights = torch.from_numpy((1 / root[row]).astype(np.float32))
     places, is_new = torch.from_numpy(np.stack((row, ids))), torch.from_numpy(ids >= old)
     table = torch.from_numpy(encoder.table[:old])

@@ -41,8 +41,8 @@ class Embedded:
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
         self.encoder, self.sentences, self.dtype = encoder, sentences, dtype
         with naming(file), open(file, "wb") as stream:
-            reserve(stream, len(sentences) * encoder.embed_dim * np.dtype(np.float32).itemsize)
-        self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.embed_dim))
+            reserve(stream, len(sentences) * encoder.output_dim * np.dtype(np.float32).itemsize)
+        self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.output_dim))
         self.known = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:

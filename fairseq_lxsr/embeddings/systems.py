@@ -30,7 +30,7 @@ class ModelFolder:
 
     @property
     def width(self) -> int:
-        return self.encoder.embed_dim
+        return self.encoder.output_dim
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         return self.encoder.encode(text, counts=counts, **self.options)

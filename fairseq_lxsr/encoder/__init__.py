@@ -106,8 +106,8 @@ class SentenceEncoder:
         return {name: value.detach().float().cpu().numpy() for name, value in self.model.state_dict().items()}
 
     @property
-    def embed_dim(self) -> int:
-        """D, the width of an embedding."""
+    def output_dim(self) -> int:
+        """Width D of an embedding, in units; `size.embed_dim` is that of the token embeddings."""
         return self.size.output_dim
 
     @property
@@ -222,8 +222,8 @@ class SentenceEncoder:
             raise InputError(f"batch_size {batch_size}; expected 1 or more")
         if dtype not in COMPUTE_DTYPES:
             raise InputError(f"dtype {dtype!r}; expected one of {', '.join(COMPUTE_DTYPES)}")
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.embed_dim:
-            raise InputError(f"truncate_dim {truncate_dim}; expected 1 to {self.embed_dim}")
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.output_dim:
+            raise InputError(f"truncate_dim {truncate_dim}; expected 1 to {self.output_dim}")
         if on_long not in ON_LONG:
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
@@ -234,7 +234,7 @@ class SentenceEncoder:
         offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
         part_lengths = np.minimum(longest, lengths[owner] - offset)
         vectors = self._encode_pieces(ids, starts[owner] + offset, part_lengths, *options)
-        embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
+        embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
         share = part_lengths / np.maximum(1, lengths)[owner]
         np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
         return embeddings
@@ -254,7 +254,7 @@ class SentenceEncoder:
             batches = self._bag.embed(ids, starts, lengths)
         else:
             batches = self._copies().embed(ids, starts, lengths, batch_size, device, dtype)
-        embeddings = np.zeros((len(lengths), self.embed_dim), dtype=np.float32)
+        embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
         with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
             for sentences, vectors in batches:
                 embeddings[sentences] = vectors

@@ -30,8 +30,8 @@ from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, all_networks
 from fairseq_lxsr.modules.cpu import warn_if_slow
+from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.modules.packed_linear import pack_linears
-from fairseq_lxsr.modules.shapes import shapes_only
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 

@@ -228,7 +228,7 @@ def _size(folder: Path, encoder: Any) -> str:
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file() and path.name != CARD_FILE)
     rows = [
         ("parameters", f"{encoder.parameters / 1e6:.1f} M"),
-        ("width of an embedding", encoder.embed_dim),
+        ("width of an embedding", encoder.output_dim),
         ("model folder", f"{size / 1e6:.1f} MB"),
         (
             f"speed, {TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before",

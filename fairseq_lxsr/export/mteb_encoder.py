@@ -59,7 +59,7 @@ class MtebEncoder:
             {
                 "name": self.name,
                 "revision": self.encoder.fingerprint,
-                "embed_dim": self.encoder.embed_dim,
+                "embed_dim": self.encoder.output_dim,
                 "max_tokens": self.encoder.size.max_positions,
                 "n_parameters": self.encoder.parameters,
                 "similarity_fn_name": "cosine",

@@ -96,7 +96,7 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
         "transformers.js_config": {"dtype": "fp32"},  # its name for model.onnx; its default in browsers differs
         "hidden_size": config.embed_dim,
         "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
-        "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.embed_dim]},
+        "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.output_dim]},
         "padding": config.padding_idx,
         "max_positions": config.max_positions,
         "normalize": normalize,

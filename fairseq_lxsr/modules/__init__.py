@@ -4,13 +4,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.modules.heads import ReconstructionHead
     from fairseq_lxsr.modules.laser import LaserConfig, LaserSentenceEncoder
     from fairseq_lxsr.modules.network import SentenceNetwork, all_networks
     from fairseq_lxsr.modules.pooling import max_pool, mean_max_pool, mean_pool
     from fairseq_lxsr.modules.sizes import TransformerConfig
     from fairseq_lxsr.modules.tlaser import TLaserConfig, TLaserSentenceEncoder
-    from fairseq_lxsr.modules.transformer import TransformerSentenceEncoder
+    from fairseq_lxsr.modules.transformer import ReconstructionHead, TransformerSentenceEncoder
 
 __all__ = [
     "LaserConfig",
@@ -27,13 +26,12 @@ __all__ = [
     "mean_pool",
 ]
 _MODULES = {  # that define the names
-    "heads": ("ReconstructionHead",),
     "laser": ("LaserConfig", "LaserSentenceEncoder"),
     "network": ("SentenceNetwork", "all_networks"),
     "pooling": ("max_pool", "mean_max_pool", "mean_pool"),
     "sizes": ("TransformerConfig",),
     "tlaser": ("TLaserConfig", "TLaserSentenceEncoder"),
-    "transformer": ("TransformerSentenceEncoder",),
+    "transformer": ("ReconstructionHead", "TransformerSentenceEncoder"),
 }
 
 

@@ -16,11 +16,11 @@ from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.pooling import max_pool
 from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
-from fairseq_lxsr.modules.special import with_bos, with_eos
 from fairseq_lxsr.options import limited
 
 Module = TypeVar("Module", bound=nn.Module)
 INIT = 0.1  # all weights of LASER start uniform in +-0.1
+BOS_IDX, EOS_IDX = 0, 2  # the same in every fairseq dictionary
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,17 @@ class LaserConfig(EncoderSize):
     def max_positions(self) -> None:
         """No limit."""
         return None
+
+
+def with_bos(tokens: Tensor) -> Tensor:
+    """Put BOS before each sentence: ids [B, T] -> [B, 1 + T]."""
+    return F.pad(tokens, (1, 0), value=BOS_IDX)
+
+
+def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
+    """Put EOS after the last piece of each sentence: ids [B, T], padding at the end -> [B, T + 1]."""
+    lengths = tokens.ne(padding_idx).sum(dim=1, keepdim=True)  # [B, 1]
+    return F.pad(tokens, (0, 1), value=padding_idx).scatter(1, lengths, EOS_IDX)
 
 
 def uniform_(module: Module) -> Module:

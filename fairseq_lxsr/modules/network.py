@@ -1,13 +1,16 @@
-"""The contract of every encoder network, and the registry of all networks."""
+"""The contract of every encoder network, the registry of all networks, and networks without memory."""
 
+import contextlib
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fairseq_lxsr.modules.packing import Batches, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
@@ -78,3 +81,23 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         importlib.import_module(module.name)
     return {network.name: network for network in SentenceNetwork.__subclasses__()}
+
+
+class _NoValues(TorchFunctionMode):
+    """Tensors without memory need no values; for some, torch would load its compiler, which takes seconds."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Call any function as it is, but random numbers, and products with a plain number."""
+        given, name = kwargs or {}, func.__name__
+        if name == "randn":
+            return torch.empty(*args, **given)
+        if name.endswith(("normal_", "uniform_")) or (name == "mul" and not isinstance(args[1], Tensor)):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Build networks on torch's device without memory inside the block."""
+    with torch.device("meta"), _NoValues():
+        yield

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.dropout import Dropout
+from fairseq_lxsr.modules.laser import with_eos
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS, PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
-from fairseq_lxsr.modules.special import with_eos
 from fairseq_lxsr.modules.transformer import attention_kernel
 from fairseq_lxsr.options import limited
 

@@ -17,7 +17,7 @@ from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.packing import Batches, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
-from fairseq_lxsr.modules.sizes import TransformerConfig
+from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
 MUCH_PADDING = 1.5  # positions for each piece, above which a CPU computes rows of similar length together
@@ -331,3 +331,17 @@ class TransformerSentenceEncoder(SentenceNetwork):
         weights = cosine_weights(position, length, self.config.order_coefficients)  # [k + 1, P]
         sums = [F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row) for row in weights]
         return self._weigh(torch.stack(sums))
+
+
+class ReconstructionHead(nn.Module):
+    """Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias (Mao et al. 2021, section 3.1)."""
+
+    def __init__(self, input_dim: int, embed_dim: int, num_embeddings: int, layer_norm_eps: float = LAYER_NORM_EPS):
+        super().__init__()
+        self.dense = nn.Linear(input_dim, embed_dim)
+        self.layer_norm = nn.LayerNorm(embed_dim, layer_norm_eps)
+        self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
+
+    def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
+        """Map states [R, E] to logits [R, V]; embeddings: [V, D] of the tokens."""
+        return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

@@ -26,7 +26,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
-from fairseq_lxsr.modules.shapes import shapes_only
+from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.text.data_folder import keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 from fairseq_lxsr.training import mends as _loading  # noqa: F401  ends loading threads at exit

@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from fairseq_lxsr.modules import all_networks
-from fairseq_lxsr.modules.shapes import shapes_only
+from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.recipes import names, read_recipe, train_command
 from fairseq_lxsr.training.checks import OF_TASK
 from fairseq_lxsr.training.laser.criterion import CONSTRAINT_OPTIONS

@@ -13,7 +13,7 @@ SIZES = {"en": 40, "fr": 30, "de": 20}
 class Directions:
     """An encoder whose sentences are numbers: n points in direction n, of a few dimensions."""
 
-    embed_dim = 8
+    output_dim = 8
 
     def __init__(self):
         self.seen = []

@@ -229,7 +229,7 @@ def test_any_value_in_any_place_of_a_checkpoint_is_exported_or_refused(tmp_path)
         torch.save(other, path)
         try:
             folder = export_checkpoint(path, tmp_path / "model")
-            assert SentenceEncoder.from_pretrained(folder, "cpu").embed_dim == 16
+            assert SentenceEncoder.from_pretrained(folder, "cpu").output_dim == 16
         except InputError as error:
             message, refusals = str(error), refusals + 1
         else:

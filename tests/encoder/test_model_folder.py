@@ -41,7 +41,7 @@ def folder(plain, tmp_path):
 
 def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
     small_model.write_folder(tmp_path / "model").rename(tmp_path / ".model.machine.7.x.old")
-    assert SentenceEncoder.from_pretrained(tmp_path / "model").embed_dim == 16
+    assert SentenceEncoder.from_pretrained(tmp_path / "model").output_dim == 16
 
 
 def test_the_same_model_has_the_same_bytes_each_time(tmp_path):
@@ -246,7 +246,7 @@ def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, name, pa
             (folder / "config.json").write_text(json.dumps(changed(config, place, value)))
             try:
                 encoder = SentenceEncoder.from_pretrained(folder, "cpu")
-                assert encoder.encode(["one dog"]).shape == (1, encoder.embed_dim)
+                assert encoder.encode(["one dog"]).shape == (1, encoder.output_dim)
             except InputError as error:
                 said.append(str(error))
     assert len(said) > 40
@@ -316,7 +316,7 @@ def test_text_files_of_another_model(folder, change, name):
 def test_text_files_of_another_model_in_an_older_folder(folder, change, message):
     """The weights do not say what they go with."""
     change_weights(folder, lambda weights: None, forget=True)
-    assert SentenceEncoder.from_pretrained(folder).embed_dim
+    assert SentenceEncoder.from_pretrained(folder).output_dim
     change(folder)
     set_hashes(folder)
     with pytest.raises(InputError, match=message):

@@ -96,7 +96,7 @@ def test_threads_change_nothing(folder, monkeypatch):
 
 def test_other_precisions_and_the_network_come_from_the_same_weights(folder):
     encoder = SentenceEncoder.from_pretrained(folder)
-    assert (encoder.device, encoder.embed_dim) == ("cpu", 32)
+    assert (encoder.device, encoder.output_dim) == ("cpu", 32)
     near = encoder.encode(SENTENCES, dtype="bfloat16", normalize=True)
     assert difference(near, encoder.encode(SENTENCES, normalize=True)) < 0.01
     assert np.shares_memory(

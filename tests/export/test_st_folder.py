@@ -105,7 +105,7 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
     export_sentence_transformers(encoder, tmp_path / "st")
     model = SentenceTransformer(str(tmp_path / "st"), device="cpu", local_files_only=True, trust_remote_code=True)
     np.testing.assert_allclose(model.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
-    np.testing.assert_array_equal(model.encode(["", " "]), np.zeros((2, encoder.embed_dim)))
+    np.testing.assert_array_equal(model.encode(["", " "]), np.zeros((2, encoder.output_dim)))
     pairs = Dataset.from_dict(dict(zip(("anchor", "positive"), zip(*toy.sentences(40), strict=True), strict=True)))
     how = Arguments(
         str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=16, learning_rate=0.01, logging_steps=1
