@@ -12,7 +12,7 @@ import numpy as np
 from machine import machine
 
 from fairseq_lxsr.evaluation.classifier import train_classifiers
-from fairseq_lxsr.evaluation.protocols.documents import PRESETS
+from fairseq_lxsr.evaluation.protocols.documents import DOCUMENT_CLASSIFIERS
 
 CLASSES = 4
 PARTS = {"train": 1, "dev": 1, "test": 4}  # times --documents
@@ -43,7 +43,7 @@ def main() -> None:
         "sizes": {name: len(labels) for name, (_, labels) in parts.items()},
         "width": args.width,
     }
-    for protocol, presets in PRESETS.items():
+    for protocol, presets in DOCUMENT_CLASSIFIERS.items():
         for name, config in presets.items():
             seconds, accuracy = [], 0.0
             for _ in range(args.repeats):

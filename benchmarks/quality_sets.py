@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_lxsr.evaluation.classifier import train_classifiers
-from fairseq_lxsr.evaluation.protocols.documents import PRESETS
+from fairseq_lxsr.evaluation.protocols.documents import DOCUMENT_CLASSIFIERS
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import RULES, change, nearer, preferred
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search.reranker import Reranker
@@ -225,7 +225,7 @@ def classification(encode: Encode, folder: Path, languages: Sequence[str]) -> di
     scale = SPREAD / x.std()
     classes, y = np.unique(labels, return_inverse=True)
     is_dev = np.arange(len(y)) % 10 == 9
-    preset = PRESETS["mldoc"]["mlp"]
+    preset = DOCUMENT_CLASSIFIERS["mldoc"]["mlp"]
     model = train_classifiers(preset, scale * x[~is_dev], y[~is_dev], scale * x[is_dev], y[is_dev], len(classes))
     found = {}
     for language in languages:

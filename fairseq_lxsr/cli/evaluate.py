@@ -1,48 +1,60 @@
-"""`lxsr eval`: score an encoder by one of the field's protocols."""
+"""`lxsr eval`: score an encoder by one of the field's protocols. `lxsr compare`: compare two files of scores."""
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files
-from fairseq_lxsr.evaluation.protocols import all_protocols
+from fairseq_lxsr.cli.main import Parser
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, model_files
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols import PROTOCOLS, protocol_class
 from fairseq_lxsr.files.write import refuse_overlap
-from fairseq_lxsr.options import FILE_NAME
+from fairseq_lxsr.options import BOOTSTRAP_DRAWS, FILE_NAME, at_least
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.protocols import Plan
-    from fairseq_lxsr.evaluation.score import Score
-import sys
+    from collections.abc import Sequence
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.options import BOOTSTRAP_DRAWS, at_least
+    from fairseq_lxsr.evaluation.score import Score
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("eval", description=__doc__)
-    protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL")
-    for protocol in all_protocols():
-        help_text = protocol.help
-        child = protocols.add_parser(
-            protocol.name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}."
-        )
-        add_any_model_options(child)
-        protocol.add_options(child)
-        child.add_argument(
+    _add_eval_parser(verbs)
+    _add_compare_parser(verbs)
+
+
+def _add_eval_parser(verbs) -> None:
+    parser = verbs.add_parser("eval", description="Score an encoder by one of the field's protocols.")
+    protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL", parser_class=ProtocolParser)
+    for name, (_, _, help_text) in PROTOCOLS.items():
+        child = protocols.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        child.set_defaults(run=run, protocol=name)
+
+
+class ProtocolParser(Parser):
+    """The parser of one protocol: its options come with its module, which brings numpy, when it parses."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        self.add_all_options()
+        return super().parse_known_args(args, namespace)
+
+    def add_all_options(self) -> None:
+        add_any_model_options(self)
+        add_options(self, protocol_class(self.get_default("protocol")))
+        self.add_argument(
             "--output", type=FILE_NAME, metavar="FILE.jsonl", help="add the scores to this file, one JSON a line"
         )
-        child.add_argument("--published", action="store_true", help="show scores from papers as well")
-        child.set_defaults(run=run, protocol=protocol)
-    add_compare(verbs)
 
 
 def run(args: argparse.Namespace) -> None:
     """Append scores to the file as they are measured; print the table and the signatures, even of partial results."""
-    from fairseq_lxsr.evaluation.score import append_scores
-    from fairseq_lxsr.evaluation.tables import published_table, report_scores
+    from fairseq_lxsr.evaluation.score import append_scores, check_scores_file
+    from fairseq_lxsr.evaluation.tables import report_scores
 
-    plan = args.protocol.prepare(args)
-    encoder = load_encoder(args, plan)
+    plan = filled(protocol_class(args.protocol), args).plan()
+    refuse_overlap([args.output, *plan.outputs], [*plan.texts, *model_files(args.model)])
+    if args.output:
+        check_scores_file(args.output)  # it is written hours later
+    encoder = load_any(args)
     scores: list[Score] = []
     try:
         for some in plan.measure(encoder):
@@ -52,25 +64,18 @@ def run(args: argparse.Namespace) -> None:
     finally:
         if scores:
             print(report_scores(scores))
-    if args.published:
-        name = args.protocol.name
-        print("\n" + (published_table([name]) or f"No published scores of {name} are known here."))
 
 
-def load_encoder(args: argparse.Namespace, plan: "Plan") -> "Encoder":
-    """Load the encoder after checking that the scores can be written, which happens hours later."""
-    from fairseq_lxsr.evaluation.score import check_scores_file
-
-    refuse_overlap([args.output, *plan.outputs], [*plan.texts, *model_files(args.model)])
-    if args.output:
-        check_scores_file(args.output)
-    return load_any(args)
-
-
-def add_compare(verbs) -> None:
+def _add_compare_parser(verbs) -> None:
     parser = verbs.add_parser("compare", description="Two files of scores, value by value, with confidence intervals.")
     parser.add_argument("first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`")
-    parser.add_argument("second", type=FILE_NAME, metavar="B.jsonl", help="another; differences are B - A")
+    parser.add_argument(
+        "second",
+        type=FILE_NAME,
+        nargs="?",
+        metavar="B.jsonl",
+        help="another; differences are B - A (with --published it may be left out)",
+    )
     parser.add_argument(
         "--draws",
         type=at_least(100),
@@ -83,11 +88,42 @@ def add_compare(verbs) -> None:
 
 
 def run_compare(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.evaluation.compare import SEED, compare, latest
     from fairseq_lxsr.evaluation.score import read_scores
     from fairseq_lxsr.evaluation.tables import published_table
 
-    first, second = read_scores(args.first), read_scores(args.second)
+    if not (args.second or args.published):
+        raise InputError(f"compare {args.first}: one file of scores; expected two, or --published beside it")
+    files = [read_scores(name) for name in (args.first, args.second) if name]
+    protocols = _compare(files[0], files[1], args) if args.second else _show(files[0])
+    if args.published:
+        missing = f"No published scores of {', '.join(dict.fromkeys(protocols))} are known here."
+        print(f"\n{published_table(protocols) or missing}")
+
+
+def _show(scores: "Sequence[Score]") -> list[str]:
+    """Print the values of one file; return the protocols."""
+    from fairseq_lxsr.evaluation.compare import latest
+    from fairseq_lxsr.evaluation.tables import NOT_PERCENT
+
+    taken = latest(scores).values()
+    values = {
+        " ".join(filter(None, (score.protocol, score.task, name, score.settings.get("metric")))): value
+        for score in taken
+        for name, value in score.values.items()
+        if name not in NOT_PERCENT
+    }
+    width = max(map(len, values), default=0)
+    print(f"{'':{width}}{'A':>8}")
+    for name, value in values.items():
+        print(f"{name:{width}}{value:8.1f}")
+    print(f"A: model {' '.join(dict.fromkeys(str(score.settings.get('model')) for score in taken))}")
+    return [score.protocol for score in taken]
+
+
+def _compare(first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace) -> list[str]:
+    """Print what both files have, side by side; return the protocols."""
+    from fairseq_lxsr.evaluation.compare import SEED, compare, latest
+
     results, notes = compare(first, second, args.draws)
     for note in notes:
         print(f"lxsr: {note}", file=sys.stderr)
@@ -105,5 +141,4 @@ def run_compare(args: argparse.Namespace) -> None:
     )
     print("A: model {}, B: model {}".format(*models))
     print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}")
-    if args.published:
-        print("\n" + published_table([result.protocol for result in results]))
+    return [result.protocol for result in results]

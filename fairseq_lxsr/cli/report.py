@@ -27,7 +27,11 @@ LOGS, SCORES = "**/*.log", "**/*.jsonl"
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("report", description=__doc__)
     parser.add_argument(
-        "folder", type=file_path, metavar="DIR", help="with *.log of fairseq-train and *.jsonl of lxsr eval; its text is corpus/PAIR/test.LANG, where no other is named"
+        "folder",
+        type=file_path,
+        metavar="DIR",
+        help="with *.log of fairseq-train and *.jsonl of lxsr eval; the text is DIR/corpus/PAIR/test.LANG, or what "
+        "--source or --data names",
     )
     parser.add_argument("--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html")
     parser.add_argument("--title", help="default: the name of the folder")

@@ -80,13 +80,13 @@ class Classifiers:
     def predict(self, features: FloatArray) -> IntArray:
         """Predict the classes of features [N, F] with the classifier of every seed, [S, N]."""
         blocks = [
-            forward(self.layers, prepare(features[start : start + PREDICT_ROWS], self.normalise)).argmax(2)
+            forward(self.layers, as_features(features[start : start + PREDICT_ROWS], self.normalise)).argmax(2)
             for start in range(0, len(features), PREDICT_ROWS)
         ]
         return torch.cat(blocks, dim=1).numpy()
 
 
-def prepare(features: FloatArray, normalise: bool) -> Tensor:
+def as_features(features: FloatArray, normalise: bool) -> Tensor:
     """Convert features to float32 [N, F], of length one where `normalise` is set."""
     rows = torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
     return F.normalize(rows) if normalise else rows
@@ -111,7 +111,6 @@ def train_classifiers(
     dev_features: FloatArray,
     dev_labels: IntArray,
     classes: int,
-    show_progress: bool = False,
 ) -> Classifiers:
     """Train a classifier for every seed; each seed keeps the strength of L2 that is best on dev.
 
@@ -122,18 +121,17 @@ def train_classifiers(
         dev_features: development features [M, F].
         dev_labels: development labels [M], 0 to classes - 1.
         classes: number of classes.
-        show_progress: show a progress bar.
     """
     check_training_set(features, labels, dev_features, dev_labels)
-    x, y = prepare(features, config.normalise), torch.from_numpy(labels)
-    dev_x, dev_y = prepare(dev_features, config.normalise), torch.from_numpy(dev_labels)
+    x, y = as_features(features, config.normalise), torch.from_numpy(labels)
+    dev_x, dev_y = as_features(dev_features, config.normalise), torch.from_numpy(dev_labels)
     generators = [np.random.Generator(np.random.SFC64(seed)) for seed in range(1, config.seeds + 1)]
     layers = start_layers(config, x.shape[1], classes)
     optimizer = torch.optim.Adam([p for layer in layers for p in layer], lr=config.learning_rate, fused=True)
     l2 = torch.tensor(config.l2).repeat(config.seeds)  # model s has seed s // len(l2) and strength s % len(l2)
     best = torch.full((len(l2),), -1.0)
     kept = [tuple(p.detach().clone() for p in layer) for layer in layers]
-    for _ in tqdm(range(config.epochs), desc="classifier", unit=" epochs", disable=None if show_progress else True):
+    for _ in tqdm(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
         for batch, target, masks in batches(config, x, y, generators):
             logits = forward(layers, batch, masks)
             losses = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum") / target.shape[1]
@@ -219,7 +217,7 @@ def check_training_set(features: NDArray, labels: NDArray, dev_features: NDArray
 
 
 @dataclass(frozen=True)
-class Part:
+class LabelledFeatures:
     """Features [N, F] and N labels of one part; `name` is the file, for messages, and `text` a hash, for signatures."""
 
     features: FloatArray
@@ -229,21 +227,20 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Language:
+class LanguageParts:
     """Parts of a language: test to test it, train and dev to learn from it."""
 
-    test: Part | None = None
-    train: Part | None = None
-    dev: Part | None = None
+    test: LabelledFeatures | None = None
+    train: LabelledFeatures | None = None
+    dev: LabelledFeatures | None = None
 
 
 def transfer_scores(
     protocol: str,
-    languages: Mapping[str, Language],
+    languages: Mapping[str, LanguageParts],
     train_languages: Sequence[str],
-    config: "ClassifierConfig",
+    config: ClassifierConfig,
     fingerprint: str,
-    show_progress: bool = False,
 ) -> list[Score]:
     """Score every pair of train and test language: accuracy, its standard deviation over seeds, macro F1.
 
@@ -253,9 +250,7 @@ def transfer_scores(
         train_languages: languages to learn from.
         config: options of the classifier.
         fingerprint: fingerprint of the encoder.
-        show_progress: show a progress bar.
     """
-
     scores = []
     for learnt in train_languages:
         train, dev = languages[learnt].train, languages[learnt].dev
@@ -277,7 +272,6 @@ def transfer_scores(
             dev.features,
             class_numbers(dev, classes),
             len(classes),
-            show_progress,
         )
         for tested, test in tests.items():
             predicted = model.predict(test.features)  # [S, N]
@@ -293,7 +287,7 @@ def transfer_scores(
     return scores
 
 
-def class_numbers(part: Part, classes: Sequence[str]) -> IntArray:
+def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
     """Convert labels to class numbers [N]."""
     number = {label: index for index, label in enumerate(classes)}
     for row, label in enumerate(part.labels, start=1):

@@ -11,7 +11,7 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score
 from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
 SEED = 12345  # as in sacrebleu
-BLOCK, BLOCK_NUMBERS = 100, 10**7  # draws of a block, and the largest count of numbers in a block
+BLOCK_DRAWS, BLOCK_NUMBERS = 100, 10**7  # draws that are computed together, and the largest count of numbers
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def paired_bootstrap(
     units = one.shape[1]
     generator = np.random.default_rng(seed)
     differences = []
-    block = max(1, min(BLOCK, BLOCK_NUMBERS // units))
+    block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
     for start in range(0, draws, block):
         drawn = generator.multinomial(units, np.full(units, 1 / units), size=min(block, draws - start))  # [b, U]
         differences.append(second.percent(two @ drawn.T) - first.percent(one @ drawn.T))

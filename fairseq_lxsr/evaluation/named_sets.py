@@ -1,4 +1,4 @@
-"""Named test sets of `lxsr eval`: where the published archives keep each language, and how the languages are called."""
+"""Where test text is: files of a template, and the named test sets with the languages of their archives."""
 
 import json
 import re
@@ -10,7 +10,18 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 
-REGISTRY_FILE = Path(__file__).with_name("datasets.json")
+DATASETS_FILE = Path(__file__).with_name("datasets.json")
+TEXT_SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
+
+
+def find_file(template: str, language: str = "", pair: str = "") -> Path:
+    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed."""
+    name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
+    base = name.replace("{lang}", language).replace("{pair}", pair)
+    for suffix in TEXT_SUFFIXES:
+        if Path(base + suffix).is_file():
+            return Path(base + suffix)
+    raise InputError(f"{base}: no such file, nor with {', '.join(TEXT_SUFFIXES[1:])}; check --data and the languages")
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ class Dataset:
 @cache
 def datasets() -> dict[str, Dataset]:
     """Return all named test sets by name."""
-    read = json.loads(REGISTRY_FILE.read_text(encoding="utf-8"))
+    read = json.loads(DATASETS_FILE.read_text(encoding="utf-8"))
     found = {}
     for row in read["datasets"]:
         codes = row.pop("codes")

@@ -17,9 +17,9 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write, check_replaceable
 
-LIMIT = 2**53  # limit of numbers in a score
-SMALLEST = 1e-12  # denominator, so that nothing is divided by 0
-PATIENCE = 60  # seconds to wait for another process that adds scores
+LARGEST_NUMBER = 2**53  # limit of numbers in a score
+SMALLEST_DENOMINATOR = 1e-12  # denominator, so that nothing is divided by 0
+SCORES_LOCK_SECONDS = 60  # seconds to wait for another process that adds scores
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Outcomes:
     def percent(self, sums: np.ndarray) -> np.ndarray:
         """Compute the value from sums of the parts over some units, [P, ...]."""
         if not self.correlation:
-            return 100 * sums[0] / np.maximum(sums[1], SMALLEST)
+            return 100 * sums[0] / np.maximum(sums[1], SMALLEST_DENOMINATOR)
         n, x, y, xx, yy, xy = sums
         spread = (n * xx - x * x) * (n * yy - y * y)
-        return 100 * (n * xy - x * y) / np.sqrt(np.maximum(spread, SMALLEST))
+        return 100 * (n * xy - x * y) / np.sqrt(np.maximum(spread, SMALLEST_DENOMINATOR))
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     """Append one JSON line per score; the file is replaced atomically, by one process after the other."""
     path = Path(path)
     check_scores_file(path)
-    with locked(path.with_name(f".{path.name}.lock"), path, PATIENCE):
+    with locked(path.with_name(f".{path.name}.lock"), path, SCORES_LOCK_SECONDS):
         lines = list(read_lines(path, max_words=None)) if path.exists() else []
         lines += [json.dumps(score.as_dict(), ensure_ascii=False, allow_nan=False) for score in scores]
         with atomic_write(path) as stream:
@@ -209,5 +209,8 @@ def _outcomes(name: str, read: Any) -> Outcomes:
 
 def _check_numbers(name: str, values: Any) -> None:
     # the comparison is also false for NaN
-    if not (isinstance(values, list) and all(type(value) in (int, float) and abs(value) < LIMIT for value in values)):
+    if not (
+        isinstance(values, list)
+        and all(type(value) in (int, float) and abs(value) < LARGEST_NUMBER for value in values)
+    ):
         raise TypeError(f"{name} {values!r:.40}")

@@ -84,7 +84,7 @@ def signatures(scores: Sequence[Score]) -> str:
     return "\n".join(lines)
 
 
-FILE = Path(__file__).with_name("published.json")
+PUBLISHED_FILE = Path(__file__).with_name("published.json")
 CAUTION = "Published, on other training data and other test text: an orientation, not a comparison"
 
 
@@ -101,7 +101,8 @@ class Published:
 
 def published(protocol: str) -> list[Published]:
     """Return all published values of a protocol."""
-    return [Published(**row) for row in json.loads(FILE.read_text(encoding="utf-8")) if row["protocol"] == protocol]
+    rows = json.loads(PUBLISHED_FILE.read_text(encoding="utf-8"))
+    return [Published(**row) for row in rows if row["protocol"] == protocol]
 
 
 def published_table(protocols: Sequence[str]) -> str:

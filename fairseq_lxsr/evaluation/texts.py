@@ -15,8 +15,6 @@ from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import check_directions, csls_neighbours, margin_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
-
 
 def check_pair(source: FloatArray, target: FloatArray) -> None:
     """Check that two sides can come from one model, and that no row is zero or not finite."""
@@ -26,16 +24,6 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
         raise InputError(
             f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected the same model on both sides"
         )
-
-
-def find_file(template: str, language: str = "", pair: str = "") -> Path:
-    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed."""
-    name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
-    base = name.replace("{lang}", language).replace("{pair}", pair)
-    for suffix in SUFFIXES:
-        if Path(base + suffix).is_file():
-            return Path(base + suffix)
-    raise InputError(f"{base}: no such file, nor with {', '.join(SUFFIXES[1:])}; check --data and the languages")
 
 
 def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
@@ -74,7 +62,7 @@ def check_aligned(source: Text, target: Text) -> None:
 CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
 
 
-def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, **search) -> IntArray:
+def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -> IntArray:
     """Return the `count` best candidates of every query [Q, count].
 
     `nn` ranks by cosine; `csls` by CSLS with neighbourhoods of 10, over all candidates (Conneau et al. 2018); `margin`
@@ -86,7 +74,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
     if len(candidates) < count:
         raise InputError(f"{len(candidates)} candidates; expected at least {count}, the number to be found: add text")
     if metric == "nn":
-        return nearest_neighbours(queries, candidates, count, **search)[1]
+        return nearest_neighbours(queries, candidates, count, show_progress=True)[1]
     needed = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
     if min(len(queries), len(candidates)) < needed:
         raise InputError(
@@ -94,14 +82,14 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str, *
             f"{needed} of each, to take the mean of that many neighbours: add text"
         )
     if metric == "csls":
-        return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, **search)[1]
+        return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, show_progress=True)[1]
     depth = min(MARGIN_DEPTH, len(candidates))
-    return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, **search)[1][:, :count]
+    return margin_neighbours(queries, candidates, MARGIN_NEIGHBOURS, depth=depth, show_progress=True)[1][:, :count]
 
 
 @dataclass(frozen=True)
-class Again:
-    """Ranks by cosine, and the nearest again by a `Reranker`.
+class TextReranker:
+    """Ranks by cosine, and the nearest again by a `Reranker`, which reads the sentences.
 
     Args:
         reranker: scores the nearest again.
@@ -113,7 +101,7 @@ class Again:
     queries: Sequence[str]
     candidates: Sequence[str]
 
-    def rank(self, queries: FloatArray, candidates: FloatArray, rows: IntArray, count: int, **search) -> IntArray:
+    def rank(self, queries: FloatArray, candidates: FloatArray, rows: IntArray, count: int) -> IntArray:
         """Return the rows of the `count` best candidates of every query [Q, count].
 
         Args:
@@ -121,17 +109,15 @@ class Again:
             candidates: embeddings of the candidates [M, D], in any order.
             rows: their rows in the text of the candidates [M].
             count: number of candidates to find.
-            **search (Any): options of `nearest_neighbours`.
         """
         self.reranker.check_depth(count)
         check_pair(queries, candidates)
         depth = min(self.reranker.depth, len(candidates))
-        cosines, found = nearest_neighbours(queries, candidates, depth, **search)
-        _, best = self.reranker.best(self.queries, self._read, cosines, rows[found])
+        cosines, found = nearest_neighbours(queries, candidates, depth, show_progress=True)
+        _, best = self.reranker.best(
+            self.queries, lambda ids: [self.candidates[row] for row in ids], cosines, rows[found]
+        )
         return best[:, :count]
-
-    def _read(self, rows: IntArray) -> list[str]:
-        return [self.candidates[row] for row in rows]
 
 
 def identities(lines: Sequence[str]) -> IntArray:

@@ -6,7 +6,7 @@ import numpy as np
 from quality_sets import contrast, distractors, minimal_pairs, retrieval
 
 from fairseq_lxsr.embeddings import Text
-from fairseq_lxsr.evaluation.protocols.minimal_pairs import evaluate
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import score_minimal_pairs
 from fairseq_lxsr.search.reranker import Reranker
 
 ENGLISH = ["The dog is in the garden.", "It was found in 1984.", "She can see 12 dogs.", "A dog of a man."]
@@ -39,7 +39,7 @@ def test_the_protocol_has_the_same_values():
         def embed(self, text):
             return bag(text.lines).astype(np.float32)
 
-    score, _ = evaluate(Text(sets["toy"]["fr"], "fr"), Text(ENGLISH, "en", "toy.en"), Bag())
+    score, _ = score_minimal_pairs(Text(sets["toy"]["fr"], "fr"), Text(ENGLISH, "en", "toy.en"), Bag())
     assert {name: round(value, 2) for name, value in score.values.items()} == found
     assert found.keys() == {"swap", "negation", "number"}
 

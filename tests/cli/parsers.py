@@ -3,11 +3,14 @@
 import argparse
 from collections.abc import Iterator
 
+from fairseq_lxsr.cli.evaluate import ProtocolParser
 from fairseq_lxsr.cli.main import VERBS, make_parser
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """The parsers below this one that parse options: of verbs, protocols and actions."""
+    if isinstance(parser, ProtocolParser):
+        parser.add_all_options()  # which a user's command line does as it is parsed
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not below:
         yield parser

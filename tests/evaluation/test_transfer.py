@@ -17,14 +17,14 @@ from fairseq_lxsr.evaluation.tables import report_scores, transfer_means
 
 
 def mldoc(learnt, tested):
-    return documents.read_languages(str(GOLDEN / "mldoc"), learnt, tested)
+    return documents.read_documents_of(str(GOLDEN / "mldoc"), learnt, tested)
 
 
 @pytest.mark.parametrize(("protocol", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")])
 def test_golden_documents(protocol, classifier):
-    config = replace(documents.PRESETS[protocol][classifier], epochs=150, seeds=2, learning_rate=0.05)
+    config = replace(documents.DOCUMENT_CLASSIFIERS[protocol][classifier], epochs=150, seeds=2, learning_rate=0.05)
     config = replace(config, dropout=0, input_dropout=0, l2=config.l2[:2])
-    scores = documents.evaluate(protocol, mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
+    scores = documents.score_documents(protocol, mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
     assert {score.task: score.values["accuracy"] for score in scores} == {
         "en->en": 100,
         "en->fr": 75,
@@ -40,9 +40,9 @@ def test_golden_documents(protocol, classifier):
 
 
 def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
-    config = replace(documents.PRESETS["mldoc"]["linear"], epochs=2, seeds=1)
-    both = documents.evaluate("mldoc", mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
-    one = documents.evaluate("mldoc", mldoc(["en"], ["fr"]), ["en"], Vectors(), config)
+    config = replace(documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], epochs=2, seeds=1)
+    both = documents.score_documents("mldoc", mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
+    one = documents.score_documents("mldoc", mldoc(["en"], ["fr"]), ["en"], Vectors(), config)
     assert [score.task for score in one] == ["en->fr"]
     assert one[0].comparable == next(score for score in both if score.task == "en->fr").comparable
     assert one[0].comparable != both[0].comparable
@@ -69,13 +69,13 @@ def test_documents_without_copyright_are_another_text(tmp_path):
     for name in ("en.train", "en.dev", "en.test"):
         (tmp_path / name).write_text("a\tx(c) Reuters Limited 1996.\nb\ty\n")
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})  # and none of what was to be stripped
-    config = replace(documents.PRESETS["mldoc"]["linear"], epochs=2, seeds=1, ties="last")
-    texts = documents.read_languages(str(tmp_path), ["en"], ["en"])
-    [score] = documents.evaluate("mldoc", texts, ["en"], vectors, config, strip_copyright=True)
+    config = replace(documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], epochs=2, seeds=1, ties="last")
+    texts = documents.read_documents_of(str(tmp_path), ["en"], ["en"])
+    [score] = documents.score_documents("mldoc", texts, ["en"], vectors, config, strip_copyright=True)
     assert score.signature.startswith("mldoc|copyright:stripped|classes:2|")
     assert "|seeds:1|ties:last|" in score.signature
     vectors.vectors["x(c) Reuters Limited 1996."] = [1.0, 0.0]
-    [plain] = documents.evaluate("mldoc", texts, ["en"], vectors, replace(config, ties="first"))
+    [plain] = documents.score_documents("mldoc", texts, ["en"], vectors, replace(config, ties="first"))
     assert "copyright" not in plain.signature
     assert "ties" not in plain.signature
     assert plain.settings["text"] != score.settings["text"]
@@ -83,9 +83,9 @@ def test_documents_without_copyright_are_another_text(tmp_path):
 
 @pytest.mark.parametrize("preset", ["laser", "wang"])
 def test_golden_xnli(preset):
-    config = replace(xnli.PRESETS[preset], epochs=40, batch_size=8)
-    texts = xnli.read_languages(str(GOLDEN / "xnli"), "en", ["en", "fr"])
-    scores = xnli.evaluate(texts, "en", Vectors(), preset, config)
+    config = replace(xnli.NLI_CLASSIFIERS[preset], epochs=40, batch_size=8)
+    texts = xnli.read_nli_languages(str(GOLDEN / "xnli"), "en", ["en", "fr"])
+    scores = xnli.score_nli(texts, "en", Vectors(), preset, config)
     assert {score.task: score.values["accuracy"] for score in scores} == {
         "en->en": 100,
         "en->fr": pytest.approx(100 * 11 / 12),
@@ -104,15 +104,15 @@ def test_published_xnli_files(tmp_path):
     rows = "fr\tneutral\t1\tun\tdeux\nen\tentailment\t1\tone\ttwo\nfr\t-\t2\tx\ty\nfr\tcontradiction\t3\ta\tb\n"
     (tmp_path / "xnli.test.tsv").write_text(header + rows)
     (tmp_path / "multinli.train.en.tsv").write_text("premise\thypo\tlabel\nit rains\tit is dry\tcontradictory\n")
-    pairs = xnli.read_pairs(str(tmp_path), "fr", "test")
+    pairs = xnli.read_nli_pairs(str(tmp_path), "fr", "test")
     assert (list(pairs.premises.lines), list(pairs.hypotheses.lines)) == (["un", "a"], ["deux", "b"])
     assert pairs.labels == ["neutral", "contradiction"]
     assert pairs.premises.rows.tolist() == [1, 4]
-    assert xnli.read_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
+    assert xnli.read_nli_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
     with pytest.raises(InputError, match="nothing in it for de"):
-        xnli.read_pairs(str(tmp_path), "de", "test")
+        xnli.read_nli_pairs(str(tmp_path), "de", "test")
     with pytest.raises(InputError, match=r"neither en\.dev\.tsv nor xnli\.dev\.tsv"):
-        xnli.read_pairs(str(tmp_path), "en", "dev")
+        xnli.read_nli_pairs(str(tmp_path), "en", "dev")
 
 
 def test_macro_f1_is_that_of_scikit_learn():
@@ -143,9 +143,9 @@ def test_a_language_that_is_not_tested_needs_no_test(tmp_path):
     for name in ("en.train", "en.dev", "fr.test"):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
-    config = documents.PRESETS["mldoc"]["linear"]
-    texts = documents.read_languages(str(tmp_path), ["en"], ["fr"])
-    scores = documents.evaluate("mldoc", texts, ["en"], vectors, config)
+    config = documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"]
+    texts = documents.read_documents_of(str(tmp_path), ["en"], ["fr"])
+    scores = documents.score_documents("mldoc", texts, ["en"], vectors, config)
     assert [score.task for score in scores] == ["en->fr"]
 
 
@@ -174,8 +174,8 @@ def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
         (tmp_path / name).write_text(content)
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
     with pytest.raises(InputError, match=message):
-        texts = documents.read_languages(str(tmp_path), ["en"], ["en"])
-        documents.evaluate("mldoc", texts, ["en"], vectors, documents.PRESETS["mldoc"]["linear"])
+        texts = documents.read_documents_of(str(tmp_path), ["en"], ["en"])
+        documents.score_documents("mldoc", texts, ["en"], vectors, documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"])
 
 
 @pytest.mark.parametrize("protocol", ["mldoc", "titles", "xnli"])

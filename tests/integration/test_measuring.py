@@ -49,10 +49,9 @@ def test_what_was_measured_before_an_error_is_kept(toy_model, test_text, tmp_pat
 
 def test_two_models_are_compared(toy_model, test_text, tmp_path):
     data = ("--data", test_text, "--lang-pairs", "en-fr")
-    done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl", "--published")
+    done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl")
     assert re.search(r"en->fr( +\d+\.\d){9}\n", done.stdout)
     assert done.stdout.count("\nxsr|") == 3
-    assert "an orientation, not a comparison" in done.stdout
     lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "a.jsonl", "--untrained")
     compared = lxsr("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--draws", 200)
     line = next(line for line in compared.stdout.splitlines() if line.startswith("xsr en->fr P@1 nn-cosine"))
@@ -60,6 +59,10 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
     assert second - first == pytest.approx(difference, abs=0.11)
     assert 0 < low <= difference <= high
     assert "-untrained, B: model" in compared.stdout
+    beside = lxsr("compare", tmp_path / "b.jsonl", "--published").stdout
+    assert re.search(rf"xsr en->fr P@1 nn-cosine +{second}\n", beside)
+    assert "an orientation, not a comparison: xsr, P@1" in beside
+    refused(lxsr("compare", tmp_path / "b.jsonl", check=False), "b.jsonl: one file of scores; expected two, or")
 
 
 def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, test_text, tmp_path):
@@ -72,12 +75,6 @@ def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, t
         assert one["values"] == two["values"]
         assert one["settings"]["text"] == two["settings"]["text"]
         assert one["settings"]["model"] != two["settings"]["model"]
-
-
-def test_precision_of_the_search_changes_nothing(toy_model, test_text):
-    data = ("--data", test_text, "--lang-pairs", "en-fr", "--metric", "nn,csls,margin", "--precision")
-    one, two = (lxsr("eval", "xsr", "--model", toy_model, *data, each).stdout for each in ("float32", "bfloat16"))
-    assert one == two
 
 
 def test_word_vectors_of_two_languages(toy_work, test_text, tmp_path):

@@ -13,7 +13,8 @@ from fairseq_lxsr.cluster import mine_shards
 from fairseq_lxsr.embeddings import LibraryModel, ModelFolder, Text
 from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols import similarity_search, xsr
+from fairseq_lxsr.evaluation.protocols.similarity_search import Tatoeba
+from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval, select
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, bitext, mine_files, open_index
 from fairseq_lxsr.search import reranker as reranking
 from fairseq_lxsr.search.reranker import Reranker
@@ -104,14 +105,14 @@ def test_protocols_rank_again(encoder, order):
     """MaxSim alone finds a sentence among others of equal cosine, at any place."""
     pairs = list(zip(ENGLISH[:40], ENGLISH[:40], strict=True))[::order]
     alike = SimpleEncoder(encoder)
-    texts = xsr.select(pairs)
-    [score, _] = xsr.evaluate(texts, alike, ["nn"], Reranker(alike, 40))
+    texts = select(pairs)
+    [score, _] = SentenceRetrieval(rerank=40).scores(texts, alike)
     assert score.settings["metric"] == "cosine+1*ordered-maxsim-of-40"
     assert score.values["P@1"] == 100
     source, target = (Text([pair[side] for pair in pairs]) for side in (0, 1))
-    for errors in similarity_search.evaluate("tatoeba", source, target, alike, Reranker(alike, 40)):
+    for errors in Tatoeba(rerank=40).scores(source, target, alike):
         assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1*ordered-maxsim-of-40")
-    assert similarity_search.evaluate("tatoeba", source, target, alike)[0].values["error"] > 90
+    assert Tatoeba().scores(source, target, alike)[0].values["error"] > 90
 
 
 class SimpleEncoder(ModelFolder):
@@ -138,11 +139,11 @@ def test_what_cannot_be_ranked_again_is_refused(encoder, tmp_path):
             Reranker(*arguments)
     with pytest.raises(InputError, match="'' has no pieces"):
         Reranker(encoder, 1).scores([""], read, np.ones((1, 1)), np.array([[0]]))
-    texts = xsr.select(zip(ENGLISH, FRENCH, strict=False))
+    texts = select(zip(ENGLISH, FRENCH, strict=False))
     with pytest.raises(InputError, match="metric nn, csls; expected nn"):
-        xsr.evaluate(texts, encoder, ["nn", "csls"], Reranker(encoder, 10))
+        SentenceRetrieval(metric=("nn", "csls"), rerank=10).scores(texts, encoder)
     with pytest.raises(InputError, match="rerank 9; expected 10 or more"):
-        xsr.evaluate(texts, encoder, ["nn"], Reranker(encoder, 9))
+        SentenceRetrieval(rerank=9).scores(texts, encoder)
 
 
 def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):

@@ -1,15 +1,45 @@
-"""Protocols of `lxsr eval`, one module each; a new file here is a new protocol."""
+"""Protocols of `lxsr eval`: a module and a row of the table each."""
 
 import importlib
-import pkgutil
+from typing import TYPE_CHECKING
 
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
+if TYPE_CHECKING:
+    from fairseq_lxsr.evaluation.protocols.protocol import Protocol
 
-__all__ = ["Plan", "Protocol", "all_protocols"]
+# for each protocol: its module, its class and its help; only the module of the protocol that is run is imported,
+# which brings numpy, and for some torch
+PROTOCOLS = {
+    "bucc": ("bucc", "Bucc", "mining of hidden translations, F1, in the forms that are reported"),
+    "minimal-pairs": (
+        "minimal_pairs",
+        "MinimalPairs",
+        "English with nouns swapped, negated or with another number: is the true one nearer",
+    ),
+    "mldoc": ("documents", "MLDoc", "document classification across languages"),
+    "mteb-bitext": (
+        "mteb_bitext",
+        "MtebBitext",
+        "bitext mining as mteb: weighted F1 and accuracy, from the first language to the second",
+    ),
+    "sts": (
+        "sts",
+        "Similarity",
+        "similarity of two sentences as people rate it: Spearman and Pearson correlation of the cosine",
+    ),
+    "tatoeba": ("similarity_search", "Tatoeba", "similarity search by cosine, error rate both ways"),
+    "titles": ("documents", "Titles", "title classification across languages"),
+    "xnli": ("xnli", "Xnli", "natural language inference across languages"),
+    "xsim": ("similarity_search", "Xsim", "similarity search by margin, error rate both ways"),
+    "xsim++": (
+        "xsim_plus_plus",
+        "XsimPlusPlus",
+        "xsim among changed sentences, error rate by type, from the first language to the second",
+    ),
+    "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval, P@1, P@5, P@10 both ways"),
+}
 
 
-def all_protocols() -> list[Protocol]:
-    """Every protocol there is, by name."""
-    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
-    found = [protocol for module in modules for protocol in getattr(module, "PROTOCOLS", ())]
-    return sorted(found, key=lambda protocol: protocol.name)
+def protocol_class(name: str) -> "type[Protocol]":
+    """Import a protocol of the table."""
+    module, kind, _ = PROTOCOLS[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), kind)

@@ -10,38 +10,30 @@
 The values have other names in each form, and the signature says which it is.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, product, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols import mteb_bitext
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, language_pairs, search_options, search_settings
-from fairseq_lxsr.evaluation.score import LIMIT, Outcomes, Score, as_units, from_hits, text_hash
-from fairseq_lxsr.evaluation.texts import find_file, rows_of
+from fairseq_lxsr.evaluation.named_sets import find_file
+from fairseq_lxsr.evaluation.protocols.mteb_bitext import nearest, weighted_scores
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
+from fairseq_lxsr.evaluation.score import LARGEST_NUMBER, Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.texts import rows_of
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.options import BUCC_FORMS, BUCC_PARTS, FILE_NAME, MARGINS, RETRIEVALS, at_least
+from fairseq_lxsr.options import BUCC_FORMS, BUCC_PARTS, FILE_NAME, MARGINS, RETRIEVALS, at_least, option
 from fairseq_lxsr.text.languages import split_pair
 from fairseq_lxsr.vectors import MinedPairs, mine
 
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.score import Score
-    from fairseq_lxsr.vectors import MinedPairs
-
-
 Gold = set[tuple[int, int]]  # pairs of a source row and a target row
 CURVE_POINTS = 200
-LARGEST = LIMIT / 2  # stands for a score of infinity, which no file of scores holds
+LARGEST_THRESHOLD = LARGEST_NUMBER / 2  # stands for a score of infinity, which no file of scores holds
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
 
     Pairs of equal score are kept or dropped together, those of minus infinity are dropped.
     """
-    mined = mined.above(-LARGEST)
+    mined = mined.above(-LARGEST_THRESHOLD)
     if not len(mined):
         raise InputError("no pair was mined, so no threshold can be learnt; give more text")
     found = correct(mined, gold).cumsum()
@@ -129,7 +121,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     following = np.append(mined.scores[1:], -np.inf)
     f1[mined.scores == following] = -1
     best = int(f1.argmax())
-    last = min(float(mined.scores[best]), LARGEST)
+    last = min(float(mined.scores[best]), LARGEST_THRESHOLD)
     return (last + float(following[best])) / 2 if np.isfinite(following[best]) else last
 
 
@@ -179,7 +171,7 @@ def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Mining:
+class BuccMining:
     """How a part is mined.
 
     Args:
@@ -195,21 +187,15 @@ class Mining:
     retrieval: str = "max"
     unify: bool = False
 
-    def mine(self, part: MiningSet, encoder: Encoder, **search: Any) -> MinedPairs:
-        """Mine one part.
-
-        Args:
-            part: its text.
-            encoder: encoder of the sentences.
-            **search (Any): options of `nearest_neighbours`.
-        """
+    def mine(self, part: MiningSet, encoder: Encoder) -> MinedPairs:
+        """Mine one part."""
         how = self.k, self.margin, self.retrieval
         if not self.unify:
-            return mine(embed(encoder, part.source), embed(encoder, part.target), *how, **search)
+            return mine(embed(encoder, part.source), embed(encoder, part.target), *how, show_progress=True)
         (source, source_rows, source_once), (target, target_rows, target_once) = map(
             unified, (part.source, part.target)
         )
-        mined = mine(embed(encoder, source), embed(encoder, target), *how, **search)
+        mined = mine(embed(encoder, source), embed(encoder, target), *how, show_progress=True)
         kept = source_once[mined.source] & target_once[mined.target]
         return MinedPairs(mined.scores[kept], source_rows[mined.source[kept]], target_rows[mined.target[kept]])
 
@@ -226,83 +212,50 @@ class Mining:
         }
 
 
-DEFAULT = Mining()
+DEFAULT_MINING = BuccMining()
 
 
-def evaluate(
-    train: MiningSet, test: MiningSet, encoder: Encoder, mining: Mining = DEFAULT, **search: Any
+def score_mined(
+    part: MiningSet, encoder: Encoder, mining: BuccMining = DEFAULT_MINING, train: MiningSet | None = None
 ) -> tuple[Score, MinedPairs]:
-    """Measure F1 on the test part at the threshold of largest F1 on the training part (`learned`).
-
-    Args:
-        train: text and gold of the training part.
-        test: text and gold of the part that is measured.
-        encoder: encoder of the sentences.
-        mining: how both are mined.
-        **search (Any): options of `nearest_neighbours`.
-
-    Returns:
-        The score (F1, precision, recall, F1 of the training part, the threshold), and the mined test pairs.
-    """
-    mined_train, mined_test = (mining.mine(part, encoder, **search) for part in (train, test))
-    threshold = best_threshold(mined_train, train.gold)
-    kept = mined_test.above(threshold)
-    outcomes = f1_outcomes(kept, test.gold, len(test.source))
-    values = {name: out.value for name, out in outcomes.items()}
-    values |= {
-        "train F1": f1_outcomes(mined_train.above(threshold), train.gold, len(train.source))["F1"].value,
-        "threshold": threshold,
-    }
-    settings = {
-        **mining.settings(test),
-        "form": "learned",
-        "part": test.part,
-        "threshold-from": train.part,
-        "text": text_hash(*(lines for part in (train, test) for lines in _signed(part))),
-        "model": encoder.fingerprint,
-    }
-    curve = threshold_curve(mined_test, test.gold)
-    return Score("bucc", _task(test), values, settings, outcomes, curve=curve), kept
-
-
-def evaluate_oracle(
-    part: MiningSet, encoder: Encoder, mining: Mining = DEFAULT, **search: Any
-) -> tuple[Score, MinedPairs]:
-    """Measure the largest F1 of any threshold on a part.
+    """Measure F1 on a part at the threshold of largest F1 on a training part (`learned`), or on itself (`oracle`).
 
     Args:
         part: text and gold of the part that is measured.
         encoder: encoder of the sentences.
         mining: how it is mined.
-        **search (Any): options of `nearest_neighbours`.
+        train: text and gold of the training part; None chooses the threshold on the part that is measured.
 
     Returns:
-        The score (F1, precision, recall and the threshold, named as those of the oracle), and the mined pairs.
+        The score, and the pairs at or above the threshold. Its values are F1, precision, recall, F1 of the training
+        part and the threshold; without a training part they are named as those of the oracle.
     """
-    mined = mining.mine(part, encoder, **search)
-    threshold = best_threshold(mined, part.gold)
+    mined = mining.mine(part, encoder)
+    mined_train = mining.mine(train, encoder) if train else mined
+    threshold = best_threshold(mined_train, (train or part).gold)
     kept = mined.above(threshold)
-    outcomes = {f"oracle {name}": out for name, out in f1_outcomes(kept, part.gold, len(part.source)).items()}
-    settings = {
-        **mining.settings(part),
-        "form": "oracle",
-        "part": part.part,
-        "text": text_hash(*_signed(part)),
-        "model": encoder.fingerprint,
-    }
-    values = {name: out.value for name, out in outcomes.items()} | {"threshold": threshold}
-    curve = threshold_curve(mined, part.gold)
-    return Score("bucc", _task(part), values, settings, outcomes, curve=curve), kept
+    outcomes = f1_outcomes(kept, part.gold, len(part.source))
+    settings = {**mining.settings(part), "form": "learned" if train else "oracle", "part": part.part}
+    learned = {}
+    if train:
+        settings["threshold-from"] = train.part
+        of_train = f1_outcomes(mined_train.above(threshold), train.gold, len(train.source))
+        learned["train F1"] = of_train["F1"].value
+    else:
+        outcomes = {f"oracle {name}": out for name, out in outcomes.items()}
+    settings["text"] = text_hash(*(lines for one in (train, part) if one for lines in _signed(one)))
+    settings["model"] = encoder.fingerprint
+    values = {name: out.value for name, out in outcomes.items()} | learned | {"threshold": threshold}
+    return Score("bucc", _task(part), values, settings, outcomes, curve=threshold_curve(mined, part.gold)), kept
 
 
-def evaluate_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2", **search) -> Score:
+def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
     """Measure the search for the translations of the gold's source sentences, as mteb.
 
     Args:
         part: its text; mteb has the training part.
         encoder: encoder of the sentences.
         form: `mteb-v2` searches among the target sentences of the gold, `mteb-v1` among all.
-        **search (Any): options of `nearest_neighbours`.
 
     Returns:
         The score (weighted F1, accuracy, weighted precision and recall, see `mteb_bitext.weighted_scores`).
@@ -311,8 +264,8 @@ def evaluate_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2", **se
     everything = form == "mteb-v1"
     candidates = part.target if everything else rows_of(part.target, target_rows)
     gold = np.array(target_rows) if everything else np.arange(len(target_rows))
-    found = mteb_bitext.find(embed(encoder, rows_of(part.source, source_rows)), embed(encoder, candidates), **search)
-    scores = mteb_bitext.weighted_scores(gold, found)
+    found = nearest(embed(encoder, rows_of(part.source, source_rows)), embed(encoder, candidates))
+    scores = weighted_scores(gold, found)
     hits = {name if name == "accuracy" else f"weighted {name}": outcomes for name, outcomes in scores.items()}
     settings = {
         "metric": "nn-cosine",
@@ -331,104 +284,75 @@ def _task(part: MiningSet) -> str:
     return f"{part.source.language}-{part.target.language}"
 
 
-OF_MINING = ("k", "margin", "retrieval", "unify", "pairs_output")  # options that mteb's forms have no use for
-
-
-class Bucc(Protocol):
-    """`evaluation.bucc` on the files of BUCC."""
-
-    name, help = "bucc", "mining of hidden translations, F1, in the forms that are reported"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--data",
-            required=True,
-            type=FILE_NAME,
-            metavar="TEMPLATE",
-            help="for example bucc2018/{pair}/{pair}: .training.fr and so on",
-        )
-        parser.add_argument("--lang-pairs", required=True, metavar="PAIRS", help="for example fr-en,de-en")
-        parser.add_argument(
-            "--form",
-            choices=BUCC_FORMS,
-            default="learned",
-            help="learned: the threshold of --learn-part is applied to --part, as in the shared task; oracle: the "
-            "threshold is chosen on --part itself, an upper bound; mteb-v2, mteb-v1: weighted F1 of the nearest "
-            "neighbours of the gold's sentences, without a threshold, as mteb's BUCC.v2 and BUCC (default: learned)",
-        )
-        parser.add_argument(
-            "--part", choices=BUCC_PARTS, help="that is measured (default: test; training where nothing is learned)"
-        )
-        parser.add_argument("--learn-part", choices=BUCC_PARTS, help="of --form learned (default: training)")
-        parser.add_argument("--k", type=at_least(1), metavar="N", help="size of the neighbourhoods (default: 4)")
-        parser.add_argument("--margin", choices=MARGINS, help="default: ratio")
-        parser.add_argument("--retrieval", choices=RETRIEVALS, help="default: max")
-        parser.add_argument(
-            "--unify",
-            action="store_true",
-            help="mine each distinct sentence once and count no pair of a repeated one, as LASER's code",
-        )
-        parser.add_argument(
-            "--pairs-output", type=FILE_NAME, metavar="FILE.tsv", help="write the mined pairs of a single language pair"
-        )
-        search_options(parser)
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.protocols import bucc
-
-        pairs = ["-".join(pair) for pair in language_pairs(args.lang_pairs)]
-        if args.pairs_output and len(pairs) > 1:
-            raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
-        parts = parts_of(args)
-        texts = chain.from_iterable(starmap(partial(bucc.find_files, args.data), product(pairs, parts)))
-
-        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            for pair in pairs:
-                sets = [bucc.read_set(args.data, pair, part) for part in parts]
-                yield [self.score(sets, encoder, args)]
-
-        return Plan(measure, list(texts), [args.pairs_output] if args.pairs_output else [])
-
-    def score(self, sets: "list[MiningSet]", encoder: "Encoder", args: argparse.Namespace) -> "Score":
-        """Measure one language pair in the form that was asked for."""
-        from fairseq_lxsr.evaluation.protocols import bucc
-
-        *learned, measured = sets
-        search = search_settings(args)
-        if args.form.startswith("mteb"):
-            return bucc.evaluate_mteb(measured, encoder, args.form, **search)
-        given = {name: getattr(args, name) for name in ("k", "margin", "retrieval", "unify")}
-        mining = bucc.Mining(**{name: value for name, value in given.items() if value is not None})
-        if learned:
-            score, mined = bucc.evaluate(learned[0], measured, encoder, mining, **search)
-        else:
-            score, mined = bucc.evaluate_oracle(measured, encoder, mining, **search)
-        if args.pairs_output:
-            write_pairs(args.pairs_output, measured, mined)
-        return score
-
-
-def parts_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The parts that a form reads; the last is measured."""
-    if args.form.startswith("mteb"):
-        for name in OF_MINING:
-            if getattr(args, name):
-                raise InputError(f"--{name.replace('_', '-')} with --form {args.form}, which mines nothing")
-    if args.form != "learned":
-        if args.learn_part:
-            raise InputError(f"--learn-part with --form {args.form}, which learns nothing; expected --form learned")
-        return (args.part or "training",)
-    parts = (args.learn_part or "training", args.part or "test")
-    if parts[0] == parts[1]:
-        raise InputError(f"--learn-part and --part are both {parts[0]}; expected two, or --form oracle")
-    return parts
-
-
-def write_pairs(path: str, test: "MiningSet", mined: "MinedPairs") -> None:
+def write_mined_ids(path: str, part: MiningSet, mined: MinedPairs) -> None:
     """Write the mined pairs with the ids of their sentences, best first."""
     with atomic_write(path) as stream:
         for score, i, j in zip(mined.scores.tolist(), mined.source.tolist(), mined.target.tolist(), strict=True):
-            stream.write(f"{score:.6f}\t{test.source_ids[i]}\t{test.target_ids[j]}\n")
+            stream.write(f"{score:.6f}\t{part.source_ids[i]}\t{part.target_ids[j]}\n")
 
 
-PROTOCOLS = (Bucc(),)
+@dataclass(frozen=True, kw_only=True)
+class Bucc(Protocol):
+    """Mining on the files of BUCC, in any of the forms."""
+
+    data: str = option(
+        "for example bucc2018/{pair}/{pair}: .training.fr and so on", allowed=FILE_NAME, metavar="TEMPLATE"
+    )
+    lang_pairs: str = option("for example fr-en,de-en", metavar="PAIRS")
+    form: str = option(
+        "learned: the threshold of --learn-part is applied to --part, as in the shared task; oracle: the threshold is "
+        "chosen on --part itself, an upper bound; mteb-v2, mteb-v1: weighted F1 of the nearest neighbours of the "
+        "gold's sentences, without a threshold, as mteb's BUCC.v2 and BUCC (default: learned)",
+        "learned",
+        BUCC_FORMS,
+    )
+    part: str | None = option("that is measured (default: test; training where nothing is learned)", None, BUCC_PARTS)
+    learn_part: str | None = option("of --form learned (default: training)", None, BUCC_PARTS)
+    # None where they are not given, because the forms of mteb have no use for them
+    k: int | None = option("size of the neighbourhoods (default: 4)", None, at_least(1), metavar="N")
+    margin: str | None = option("default: ratio", None, MARGINS)
+    retrieval: str | None = option("default: max", None, RETRIEVALS)
+    unify: bool = option("mine each distinct sentence once and count no pair of a repeated one, as LASER's code", False)
+    pairs_output: str | None = option(
+        "write the mined pairs of a single language pair", None, FILE_NAME, metavar="FILE.tsv"
+    )
+
+    def plan(self) -> Plan:
+        pairs = ["-".join(pair) for pair in parse_lang_pairs(self.lang_pairs)]
+        if self.pairs_output and len(pairs) > 1:
+            raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
+        parts = self.parts()
+
+        def measure(encoder: Encoder) -> Iterator[list[Score]]:
+            for pair in pairs:
+                yield [self.score([read_set(self.data, pair, part) for part in parts], encoder)]
+
+        texts = [path for pair in pairs for part in parts for path in find_files(self.data, pair, part)]
+        return Plan(measure, texts, [self.pairs_output] if self.pairs_output else [])
+
+    def parts(self) -> tuple[str, ...]:
+        """Return the parts that the form reads; the last is measured."""
+        if self.form.startswith("mteb"):
+            for name in ("k", "margin", "retrieval", "unify", "pairs_output"):
+                if getattr(self, name):
+                    raise InputError(f"--{name.replace('_', '-')} with --form {self.form}, which mines nothing")
+        if self.form != "learned":
+            if self.learn_part:
+                raise InputError(f"--learn-part with --form {self.form}, which learns nothing; expected --form learned")
+            return (self.part or "training",)
+        parts = (self.learn_part or "training", self.part or "test")
+        if parts[0] == parts[1]:
+            raise InputError(f"--learn-part and --part are both {parts[0]}; expected two, or --form oracle")
+        return parts
+
+    def score(self, sets: Sequence[MiningSet], encoder: Encoder) -> Score:
+        """Measure the last part of one language pair."""
+        *train, measured = sets
+        if self.form.startswith("mteb"):
+            return score_as_mteb(measured, encoder, self.form)
+        given: dict[str, Any] = {"k": self.k, "margin": self.margin, "retrieval": self.retrieval, "unify": self.unify}
+        mining = BuccMining(**{name: value for name, value in given.items() if value is not None})
+        score, mined = score_mined(measured, encoder, mining, *train)
+        if self.pairs_output:
+            write_mined_ids(self.pairs_output, measured, mined)
+        return score

@@ -3,36 +3,29 @@
 A language has the files train (train.1000), dev (or val) and test, with lines `label<TAB>text`.
 """
 
-import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, Language, Part, transfer_scores
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, classifier_options, languages, with_options
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, LanguageParts, transfer_scores
+from fairseq_lxsr.evaluation.named_sets import TEXT_SUFFIXES
+from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGES, ClassifierOptions, Plan, Protocol
 from fairseq_lxsr.evaluation.score import Score, text_hash
-from fairseq_lxsr.evaluation.texts import SUFFIXES
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME
+from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME, option
 
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.score import Score
-
-
-PARTS = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
+PART_FILES = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
 HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
 # Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2 chosen on dev
-PRESETS = {
+DOCUMENT_CLASSIFIERS = {
     "mldoc": {
         "mlp": ClassifierConfig(),
         "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0),
@@ -54,9 +47,9 @@ class Labelled:
 
 def read_part(data: str, language: str, part: str) -> Labelled | None:
     """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where there is none."""
-    for name in PARTS[part]:
+    for name in PART_FILES[part]:
         for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
-            for suffix in SUFFIXES:
+            for suffix in TEXT_SUFFIXES:
                 path = Path(data) / f"{pattern}{suffix}"
                 if path.is_file():
                     return _read_labelled(path, language)
@@ -87,12 +80,12 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
         parts["train"], parts["dev"] = _rows(whole, ~held_out), _rows(whole, held_out)
     missing = [part for part, found in parts.items() if found is None or not found.labels]
     if missing:
-        names = " or ".join(f"{language}.{name}" for name in PARTS[missing[0]])
+        names = " or ".join(f"{language}.{name}" for name in PART_FILES[missing[0]])
         raise InputError(f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages")
     return {part: found for part, found in parts.items() if found is not None}
 
 
-def read_languages(
+def read_documents_of(
     data: str, train_languages: Sequence[str], test_languages: Sequence[str]
 ) -> dict[str, dict[str, Labelled]]:
     """Read the parts of every language, by language, see `read_language`."""
@@ -122,105 +115,71 @@ def without_copyright(found: Labelled) -> Labelled:
     return replace(found, text=replace(found.text, lines=lines))
 
 
-def evaluate(
+def score_documents(
     protocol: str,
     texts: Mapping[str, Mapping[str, Labelled]],
     train_languages: Sequence[str],
     encoder: Encoder,
     config: ClassifierConfig,
-    show_progress: bool = False,
     strip_copyright: bool = False,
 ) -> list[Score]:
     """Measure accuracy for every pair of a train language and a test language.
 
     Args:
         protocol: name of the protocol.
-        texts: parts by language, see `read_languages`; a language with a test part is tested.
+        texts: parts by language, see `read_documents_of`; a language with a test part is tested.
         train_languages: languages to learn from.
         encoder: encoder of the documents.
         config: options of the classifier.
-        show_progress: show a progress bar.
         strip_copyright: read the documents through `without_copyright`.
     """
     read = without_copyright if strip_copyright else lambda found: found
     languages = {
-        language: Language(**{part: _embed(encoder, read(found)) for part, found in parts.items()})
+        language: LanguageParts(**{part: _embed(encoder, read(found)) for part, found in parts.items()})
         for language, parts in texts.items()
     }
-    scores = transfer_scores(protocol, languages, train_languages, config, encoder.fingerprint, show_progress)
+    scores = transfer_scores(protocol, languages, train_languages, config, encoder.fingerprint)
     signed = {"copyright": "stripped"} if strip_copyright else {}
     return [replace(score, settings=signed | score.settings) for score in scores]
 
 
-def _embed(encoder: Encoder, found: Labelled) -> Part:
-    return Part(embed(encoder, found.text), found.labels, found.text.file, text_hash(found.text.lines, found.labels))
+def _embed(encoder: Encoder, found: Labelled) -> LabelledFeatures:
+    text = text_hash(found.text.lines, found.labels)
+    return LabelledFeatures(embed(encoder, found.text), found.labels, found.text.file, text)
 
 
-class DocumentClassification(Protocol):
-    """`evaluation.documents` on labelled text in several languages."""
+@dataclass(frozen=True, kw_only=True)
+class Titles(ClassifierOptions, Protocol):
+    """Classification of titles, labelled in several languages."""
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--data",
-            required=True,
-            type=FILE_NAME,
-            metavar="FOLDER",
-            help="LANG.train, LANG.dev, LANG.test (.tsv, .gz)",
-        )
-        parser.add_argument(
-            "--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr"
-        )
-        parser.add_argument(
-            "--train-langs", type=languages, metavar="LANGS", help="learnt in (default: all of --langs; en for en to X)"
-        )
-        parser.add_argument("--classifier", choices=CLASSIFIERS, default="mlp", help="default: mlp")
-        classifier_options(parser)
+    data: str = option("LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER")
+    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGES, metavar="LANGS")
+    train_langs: tuple[str, ...] | None = option(
+        "learnt in (default: all of --langs; en for en to X)", None, type=LANGUAGES, metavar="LANGS"
+    )
+    classifier: str = option("default: mlp", "mlp", CLASSIFIERS)
 
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.protocols import documents
+    name = "titles"
+    strip_copyright = False
 
-        config = with_options(documents.PRESETS[self.name][args.classifier], args)
-        learnt = args.train_langs or args.langs
-        texts = documents.read_languages(args.data, learnt, args.langs)
-
-        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            options = {"show_progress": True, **self.text_options(args)}
-            yield documents.evaluate(self.name, texts, learnt, encoder, config, **options)
-
-        return Plan(measure, [found.text.file for parts in texts.values() for found in parts.values()])
-
-    def text_options(self, args: argparse.Namespace) -> dict[str, bool]:
-        """Options of `documents.evaluate` that change the text."""
-        return {}
-
-
-class MLDoc(DocumentClassification):
-    """See `evaluation.documents`."""
-
-    name, help = "mldoc", "document classification across languages"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        super().add_options(parser)
-        parser.add_argument(
-            "--strip-copyright",
-            action="store_true",
-            help="read the documents without Reuters' copyright line, as LASER's code; embeddings made elsewhere are "
-            "used as they are",
+    def plan(self) -> Plan:
+        config = self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
+        learnt = self.train_langs or self.langs
+        texts = read_documents_of(self.data, learnt, self.langs)
+        return Plan(
+            lambda encoder: [score_documents(self.name, texts, learnt, encoder, config, self.strip_copyright)],
+            [found.text.file for parts in texts.values() for found in parts.values()],
         )
 
-    def text_options(self, args: argparse.Namespace) -> dict[str, bool]:
-        return {"strip_copyright": args.strip_copyright}
 
+@dataclass(frozen=True, kw_only=True)
+class MLDoc(Titles):
+    """Classification of documents, labelled in several languages."""
 
-MLDOC = MLDoc()
+    strip_copyright: bool = option(
+        "read the documents without Reuters' copyright line, as LASER's code; embeddings made elsewhere are used as "
+        "they are",
+        False,
+    )
 
-
-class Titles(DocumentClassification):
-    """See `evaluation.documents`."""
-
-    name, help = "titles", "title classification across languages"
-
-
-TITLES = Titles()
-
-PROTOCOLS = (MLDOC, TITLES)
+    name = "mldoc"

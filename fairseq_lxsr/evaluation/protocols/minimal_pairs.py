@@ -4,30 +4,22 @@ Three rules change the English: two nouns change places (`swap`), a statement is
 another (`number`). A bag of words cannot tell a swap. The rules are ours; they need no other data than aligned text.
 """
 
-import argparse
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, aligned_options, language_pairs
-from fairseq_lxsr.evaluation.protocols.similarity_search import AlignedProtocol
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, Plan
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import check_aligned, rows_of
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.options import FILE_NAME
+from fairseq_lxsr.options import FILE_NAME, option
 from fairseq_lxsr.vectors import normalise_rows
 from fairseq_lxsr.vectors.rows import FloatArray
-
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder, Text
-    from fairseq_lxsr.evaluation.score import Score
-
 
 AUXILIARY = re.compile(r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)")
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
@@ -111,7 +103,7 @@ def preferred(difference: FloatArray) -> Outcomes:
     return Outcomes(as_units(np.where(np.abs(difference) < TIE, 0.5, difference > 0)))
 
 
-def evaluate(foreign: Text, english: Text, encoder: Encoder) -> tuple[Score, dict[str, Changed]]:
+def score_minimal_pairs(foreign: Text, english: Text, encoder: Encoder) -> tuple[Score, dict[str, Changed]]:
     """Measure each rule on aligned text.
 
     Embeddings made elsewhere need those of the changed sentences, under the name of the English file and the rule.
@@ -146,44 +138,33 @@ def _text(english: Text, rule: str, changed: Changed) -> Text:
 ENGLISH = ("en", "eng", "eng_Latn")
 
 
+@dataclass(frozen=True, kw_only=True)
 class MinimalPairs(AlignedProtocol):
-    """`evaluation.minimal_pairs` on aligned files of English and another language."""
+    """Accuracy by rule on aligned files of English and another language."""
 
-    name, help = "minimal-pairs", "English with nouns swapped, negated or with another number: is the true one nearer"
+    pairs_output: str | None = option(
+        "write rule, translation, English and changed English", None, FILE_NAME, metavar="FILE.tsv"
+    )
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        aligned_options(parser)
-        parser.add_argument(
-            "--pairs-output",
-            type=FILE_NAME,
-            metavar="FILE.tsv",
-            help="write rule, translation, English and changed English",
-        )
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        for pair in language_pairs(args.lang_pairs) if args.lang_pairs else ():
+    def plan(self) -> Plan:
+        pairs = self.pairs()
+        for pair in pairs if self.lang_pairs else ():
             if not set(pair) & set(ENGLISH):
                 raise InputError(f"--lang-pairs {'-'.join(pair)}: no English; the rules need {' or '.join(ENGLISH)}")
-        plan = super().prepare(args)
-        if not args.pairs_output:
-            return plan
-        if len(plan.texts) > 2:
-            raise InputError(f"--pairs-output with {len(plan.texts) // 2} language pairs; expected one")
-        return Plan(plan.measure, plan.texts, [args.pairs_output])
+        if not self.pairs_output:
+            return super().plan()
+        if len(pairs) > 1:
+            raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
+        return replace(super().plan(), outputs=[self.pairs_output])
 
-    def scores(self, source: "Text", target: "Text", encoder: "Encoder", args: argparse.Namespace) -> "list[Score]":
-        from fairseq_lxsr.evaluation.protocols import minimal_pairs
-
+    def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
         # without languages the source is English
         english, foreign = (target, source) if source.language and source.language not in ENGLISH else (source, target)
-        score, pairs = minimal_pairs.evaluate(foreign, english, encoder)
-        if args.pairs_output:
-            with atomic_write(args.pairs_output) as stream:
+        score, pairs = score_minimal_pairs(foreign, english, encoder)
+        if self.pairs_output:
+            with atomic_write(self.pairs_output) as stream:
                 for rule, found in pairs.items():
                     for row, changed in zip(found.rows, found.sentences, strict=True):
                         columns = (rule, foreign.lines[row], english.lines[row], changed)
                         stream.write("\t".join(column.replace("\t", " ") for column in columns) + "\n")
         return [score]
-
-
-PROTOCOLS = (MinimalPairs(),)

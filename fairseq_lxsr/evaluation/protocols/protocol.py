@@ -1,26 +1,24 @@
-"""What every protocol of `lxsr eval` is."""
+"""What every protocol of `lxsr eval` is, and the options that several protocols share."""
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.score import Score
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.named_sets import datasets
-from fairseq_lxsr.options import FILE_NAME, SEARCH_PRECISIONS, TIES, at_least
+from fairseq_lxsr.evaluation.named_sets import datasets, find_file
+from fairseq_lxsr.options import FILE_NAME, SEARCH_PRECISIONS, TIES, at_least, check_fields, option
 from fairseq_lxsr.text.languages import split_pairs
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
+    from fairseq_lxsr.embeddings import Encoder, Text
+    from fairseq_lxsr.evaluation.classifier import ClassifierConfig
     from fairseq_lxsr.evaluation.score import Score
     from fairseq_lxsr.search.reranker import Reranker
+
+AlignedFiles = tuple[str, str, str, str]  # two languages, two paths
 
 
 @dataclass(frozen=True)
@@ -38,53 +36,170 @@ class Plan:
     outputs: Sequence[str | Path] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """One way to score an encoder; sub-classes set `name`, as `lxsr eval NAME`, and `help`, one line.
+    """One way to score an encoder: a frozen dataclass whose fields are its options, declared by `options.option`.
 
-    A module of a protocol imports numpy, torch and what they bring inside `prepare` and not at its top: the command
-    line imports every one of them to show its help.
+    plan = Xsim(source="test.fr", target="test.en").plan()
+    for scores in plan.measure(ModelFolder(SentenceEncoder.from_pretrained("model"))):
+        append_scores("scores.jsonl", scores)
     """
 
-    name = ""
-    help = ""
+    def __post_init__(self):
+        check_fields(self, spell=lambda name: f"--{name.replace('_', '-')}")
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of this protocol."""
-        raise NotImplementedError
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
+    def plan(self) -> Plan:
         """Check the options and find the text, before the encoder is loaded.
 
-        Raises: InputError for options that do not go together and for text that is not there.
+        Raises:
+            InputError: for options that do not go together, and for text that is not there.
         """
         raise NotImplementedError
 
 
-Files = tuple[str, str, str, str]  # two languages, two paths
-MEMORY_MB = 128
+@dataclass(frozen=True, kw_only=True)
+class AlignedText:
+    """Options that name aligned files: sentences of two languages, line by line."""
 
-
-def aligned_options(parser: argparse.ArgumentParser, default: str = "") -> None:
-    parser.add_argument(
-        "--source",
-        type=FILE_NAME,
-        metavar="FILE",
-        help="sentences, one a line, for a single pair" + (f" (default: {default})" if default else ""),
-    )
-    parser.add_argument("--target", type=FILE_NAME, metavar="FILE", help="their translations, line by line")
-    parser.add_argument(
-        "--data",
-        type=FILE_NAME,
+    source: str | None = option("sentences, one a line, for a single pair", None, FILE_NAME, metavar="FILE")
+    target: str | None = option("their translations, line by line", None, FILE_NAME, metavar="FILE")
+    data: str | None = option(
+        "instead of --source and --target: {lang} and {pair} are filled in, .txt and .gz added where needed, or with "
+        "--dataset the folder of its files",
+        None,
+        FILE_NAME,
         metavar="TEMPLATE",
-        help="instead of --source and --target: {lang} and {pair} are filled in, .txt and .gz added where needed, "
-        "or with --dataset the folder of its files",
     )
-    parser.add_argument(
-        "--dataset", choices=tuple(datasets()), help="a public test set, whose files and languages are known"
+    dataset: str | None = option("a public test set, whose files and languages are known", None, tuple(datasets()))
+    lang_pairs: str | None = option("for example en-fr, with --data also several: en-fr,en-de", None, metavar="PAIRS")
+
+    both_directions = True  # whether both are measured, so that a pair need not be given in both
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the language pairs; without --lang-pairs one pair without names."""
+        return parse_lang_pairs(self.lang_pairs, self.both_directions) if self.lang_pairs else [("", "")]
+
+    def files(self) -> list[AlignedFiles]:
+        """Find the files of every pair."""
+        is_template = bool(self.data and self.lang_pairs) and not (self.source or self.target)
+        if self.dataset and not is_template:
+            raise InputError(
+                f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, and no --source or --target"
+            )
+        if is_template:
+            return [
+                (first, second, self._file(first, f"{first}-{second}"), self._file(second, f"{first}-{second}"))
+                for first, second in self.pairs()
+            ]
+        if not (self.source and self.target) or self.data:
+            raise InputError("expected either --source and --target, or --data and --lang-pairs")
+        pairs = self.pairs()
+        if len(pairs) > 1:
+            raise InputError(f"--lang-pairs {self.lang_pairs} for one --source and --target; expected one pair")
+        return [(*pairs[0], self.source, self.target)]
+
+    def _file(self, language: str, pair: str) -> str:
+        assert self.data
+        found = datasets()[self.dataset].path(self.data, language) if self.dataset else None
+        return str(found or find_file(self.data, language, pair))
+
+    def signed(self, scores: "list[Score]") -> "list[Score]":
+        """Return the scores with the name of the test set in their signatures, where it has one."""
+        if not self.dataset:
+            return scores
+        return [replace(score, settings={"dataset": self.dataset} | score.settings) for score in scores]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignedProtocol(AlignedText, Protocol):
+    """What is measured on each pair of aligned files; sub-classes define `scores`."""
+
+    def plan(self) -> Plan:
+        from fairseq_lxsr.evaluation.texts import read_aligned
+
+        files = self.files()
+
+        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
+            for first, second, *paths in files:
+                yield self.signed(self.scores(*read_aligned((paths[0], paths[1]), (first, second)), encoder))
+
+        return Plan(measure, list(chain.from_iterable(pair[2:] for pair in files)))
+
+    def scores(self, source: "Text", target: "Text", encoder: "Encoder") -> "list[Score]":
+        """Measure one pair of aligned texts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankOption:
+    """The option of protocols that can score the nearest again: MaxSim is averaged with a cosine, not a margin."""
+
+    rerank: int | None = option(
+        "score the N nearest again by their pieces, of a model without layers or with gated ones (default: no)",
+        None,
+        at_least(1),
+        metavar="N",
     )
-    parser.add_argument(
-        "--lang-pairs", metavar="PAIRS", help="for example en-fr, with --data also several: en-fr,en-de"
+
+    def reranker(self, encoder: "Encoder") -> "Reranker | None":
+        from fairseq_lxsr.search.reranker import Reranker
+
+        return Reranker(encoder, self.rerank) if self.rerank else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions:
+    """Options of protocols that train a classifier; None is the protocol's own value."""
+
+    epochs: int | None = option(
+        "passes over the training set; the best on dev is kept (default: as the protocol has it)",
+        None,
+        at_least(1),
+        metavar="N",
     )
+    seeds: int | None = option(
+        "classifiers whose scores are averaged (default: as the protocol has it)", None, at_least(1), metavar="N"
+    )
+    ties: str | None = option(
+        "epoch kept of those that are best on dev; LASER's code: last (default: first)", None, TIES
+    )
+
+    def changed(self, config: "ClassifierConfig") -> "ClassifierConfig":
+        """Return the protocol's values with what the user set."""
+        given: dict[str, Any] = {"epochs": self.epochs, "seeds": self.seeds, "ties": self.ties}
+        return replace(config, **{name: value for name, value in given.items() if value is not None})
+
+
+def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str, str]]:
+    """Parse --lang-pairs, for example en-fr,en-de; `both_directions` as in `AlignedText`."""
+    try:
+        pairs = split_pairs(text, distinct=False)
+    except InputError as error:
+        raise InputError(f"--lang-pairs {text}: {error}") from None
+    for first, second in pairs if both_directions else ():
+        if first != second and (second, first) in pairs:
+            pair = f"{first}-{second}"
+            raise InputError(f"--lang-pairs {text}: {pair} stands there twice; both directions are measured anyway")
+    return pairs
+
+
+def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of different names with commas between them, as `type=` of argparse."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if not all(names) or len(set(names)) != len(names) or (allowed and not set(names) <= set(allowed)):
+            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {what} with commas between them, each once")
+        return names
+
+    return parse
+
+
+LANGUAGES = comma_separated("languages")
+
+
+# until the verbs of searching have dataclasses of their own
+MEMORY_MB = 128
 
 
 def search_options(parser: argparse.ArgumentParser) -> None:
@@ -103,11 +218,6 @@ def search_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def search_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Options of `nearest_neighbours`."""
-    return {"precision": args.precision, "memory_mb": args.memory, "show_progress": True}
-
-
 def rerank_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rerank",
@@ -118,96 +228,6 @@ def rerank_option(parser: argparse.ArgumentParser) -> None:
 
 
 def reranker(encoder: "Encoder", args: argparse.Namespace) -> "Reranker | None":
-    """What --rerank asks for."""
     from fairseq_lxsr.search.reranker import Reranker
 
     return Reranker(encoder, args.rerank) if args.rerank else None
-
-
-def classifier_options(parser: argparse.ArgumentParser) -> None:
-    for name, help_text in (
-        ("epochs", "passes over the training set; the best on dev is kept"),
-        ("seeds", "classifiers whose scores are averaged"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=at_least(1), metavar="N", help=f"{help_text} (default: as the protocol has it)"
-        )
-    parser.add_argument(
-        "--ties", choices=TIES, help="epoch kept of those that are best on dev; LASER's code: last (default: first)"
-    )
-
-
-def with_options(config, args: argparse.Namespace):
-    """The preset with what the user set."""
-    chosen = {name: getattr(args, name) for name in ("epochs", "seeds", "ties") if getattr(args, name) is not None}
-    return replace(config, **chosen)
-
-
-def comma_separated(allowed) -> Callable[[str], list[str]]:
-    def parse(value: str) -> list[str]:
-        names = value.split(",")
-        for name in names:
-            if name not in allowed:
-                raise argparse.ArgumentTypeError(f"{name!r}; expected of {', '.join(allowed)}")
-        return names
-
-    return parse
-
-
-def languages(value: str) -> list[str]:
-    names = value.split(",")
-    if not all(names) or len(set(names)) != len(names):
-        raise argparse.ArgumentTypeError(f"{value!r}; expected languages with commas between them, each once")
-    return names
-
-
-def aligned_files(args: argparse.Namespace, both_directions: bool = True) -> list[Files]:
-    """The files of every pair that was asked for; `both_directions` as in `language_pairs`."""
-    from fairseq_lxsr.evaluation.texts import find_file
-
-    one = args.source and args.target and not args.data
-    if args.dataset and (not (args.data and args.lang_pairs) or args.source or args.target):
-        raise InputError(
-            f"--dataset {args.dataset}: expected --data FOLDER and --lang-pairs, and no --source or --target"
-        )
-    if not one and (not (args.data and args.lang_pairs) or args.source or args.target):
-        raise InputError("expected either --source and --target, or --data and --lang-pairs")
-    pairs = language_pairs(args.lang_pairs, both_directions) if args.lang_pairs else [("", "")]
-    if one:
-        if len(pairs) > 1:
-            raise InputError(f"--lang-pairs {args.lang_pairs} for one --source and --target; expected one pair")
-        return [(*pairs[0], args.source, args.target)]
-    known = datasets()[args.dataset] if args.dataset else None
-    found = []
-    for pair in pairs:
-        source, target = (
-            str(known.path(args.data, language) if known else find_file(args.data, language, "-".join(pair)))
-            for language in pair
-        )
-        found.append((*pair, source, target))
-    return found
-
-
-def signed(scores: "list[Score]", args: argparse.Namespace) -> "list[Score]":
-    """The scores with the name of the test set in their signatures, where it has one."""
-    if not args.dataset:
-        return scores
-    return [replace(score, settings={"dataset": args.dataset} | score.settings) for score in scores]
-
-
-def language_pairs(value: str, both_directions: bool = True) -> list[tuple[str, str]]:
-    """Pairs with commas between them.
-
-    Args:
-        value: for example en-fr,en-de.
-        both_directions: both directions of a pair are measured, so that none may be given in both.
-    """
-    try:
-        pairs = split_pairs(value, distinct=False)
-    except InputError as error:
-        raise InputError(f"--lang-pairs {value}: {error}") from None
-    for first, second in pairs if both_directions else ():
-        if first != second and (second, first) in pairs:
-            word = f"{first}-{second}"
-            raise InputError(f"--lang-pairs {value}: {word} stands there twice; both directions are measured anyway")
-    return pairs

@@ -1,81 +1,23 @@
-"""Protocols on aligned files: sentences of two languages, line by line."""
+"""Similarity search on aligned text: is the first neighbour of a sentence its translation?
 
-import argparse
-from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING
+`tatoeba` searches by cosine, `xsim` by ratio margin (Artetxe and Schwenk 2019a), both in both directions.
+"""
 
-from fairseq_lxsr.evaluation.protocols.protocol import (
-    Plan,
-    Protocol,
-    aligned_files,
-    aligned_options,
-    rerank_option,
-    reranker,
-    search_options,
-    search_settings,
-    signed,
-)
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder, Text
-    from fairseq_lxsr.evaluation.score import Score
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, RerankOption
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
-from fairseq_lxsr.evaluation.texts import Again, check_aligned, check_pair, directions, identities
+from fairseq_lxsr.evaluation.texts import TextReranker, check_aligned, check_pair, directions, identities
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import margin_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-
-class AlignedProtocol(Protocol):
-    """What is measured on each pair of aligned files; sub-classes define `scores`."""
-
-    both_directions = True  # whether `scores` measures both, so that a pair need not be given in both
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        aligned_options(parser)
-        search_options(parser)
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.texts import read_aligned
-
-        files = aligned_files(args, self.both_directions)
-
-        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            for first, second, source, target in files:
-                texts = read_aligned((source, target), (first, second))
-                yield signed(self.scores(*texts, encoder, args), args)
-
-        return Plan(measure, list(chain.from_iterable(pair[2:] for pair in files)))
-
-    def scores(self, source: "Text", target: "Text", encoder: "Encoder", args: argparse.Namespace) -> "list[Score]":
-        """Measure one pair of aligned texts."""
-        raise NotImplementedError
-
-
-class SimilaritySearch(AlignedProtocol):
-    """`evaluation.similarity_search`, which two protocols share."""
-
-    reranks = False  # whether the nearest may be scored again; MaxSim is averaged with a cosine, not with a margin
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        super().add_options(parser)
-        if self.reranks:
-            rerank_option(parser)
-
-    def scores(self, source: "Text", target: "Text", encoder: "Encoder", args: argparse.Namespace) -> "list[Score]":
-        from fairseq_lxsr.evaluation.protocols import similarity_search
-
-        again = reranker(encoder, args) if self.reranks else None
-        return similarity_search.evaluate(self.name, source, target, encoder, again, **search_settings(args))
-
-
-METRICS = {"tatoeba": "nn-cosine", "xsim": "margin-ratio-k4-of-4"}
-NEIGHBOURS = 4
+SEARCH_METRICS = {"tatoeba": "nn-cosine", "xsim": "margin-ratio-k4-of-4"}
+XSIM_NEIGHBOURS = 4
 
 
 def error_rate(
@@ -83,8 +25,7 @@ def error_rate(
     target: FloatArray,
     protocol: str,
     same: IntArray | None = None,
-    again: Again | None = None,
-    **search,
+    again: TextReranker | None = None,
 ) -> Outcomes:
     """Compute the share of source sentences whose first neighbour is neither their translation nor identical to it.
 
@@ -92,32 +33,31 @@ def error_rate(
         source: source embeddings [N, D].
         target: target embeddings [N, D], aligned with the source.
         protocol: `tatoeba` or `xsim`.
-        same: `ranking.identities` of the target [N].
+        same: `texts.identities` of the target [N].
         again: ranks in place of the protocol.
     """
     check_pair(source, target)
     if len(source) != len(target):
         raise InputError(f"{len(source)} and {len(target)} embeddings; expected aligned sentences")
     if again:
-        found = again.rank(source, target, np.arange(len(target)), 1, **search)
+        found = again.rank(source, target, np.arange(len(target)), 1)
     elif protocol == "tatoeba":
-        _, found = nearest_neighbours(source, target, 1, **search)
+        _, found = nearest_neighbours(source, target, 1, show_progress=True)
     else:
-        if len(source) < NEIGHBOURS:
-            raise InputError(f"{len(source)} sentence pairs; xsim expects at least {NEIGHBOURS}: add text")
-        _, found = margin_neighbours(source, target, NEIGHBOURS, **search)
+        if len(source) < XSIM_NEIGHBOURS:
+            raise InputError(f"{len(source)} sentence pairs; xsim expects at least {XSIM_NEIGHBOURS}: add text")
+        _, found = margin_neighbours(source, target, XSIM_NEIGHBOURS, show_progress=True)
     same = np.arange(len(target)) if same is None else same
     return Outcomes(as_units(same[found[:, 0]] != same))
 
 
-def evaluate(
-    protocol: str, source: Text, target: Text, encoder: Encoder, reranker: Reranker | None = None, **search
+def search_scores(
+    protocol: str, source: Text, target: Text, encoder: Encoder, reranker: Reranker | None = None
 ) -> list[Score]:
     """Measure both directions of a pair; a reranker scores the nearest by cosine again."""
     check_aligned(source, target)
-    embeddings = embed(encoder, source), embed(encoder, target)
     settings = {
-        "metric": reranker.name if reranker else METRICS[protocol],
+        "metric": reranker.name if reranker else SEARCH_METRICS[protocol],
         "norm": "l2",
         "case": "mixed",
         "identical": "hit",
@@ -125,35 +65,26 @@ def evaluate(
         "text": text_hash(source.lines, target.lines),
         "model": encoder.fingerprint,
     }
-    forth, back = (
-        Again(reranker, *lines) if reranker else None
-        for lines in ((source.lines, target.lines), (target.lines, source.lines))
-    )
-    forward = error_rate(*embeddings, protocol, identities(target.lines), forth, **search)
-    backward = error_rate(*embeddings[::-1], protocol, identities(source.lines), back, **search)
-    tasks = directions(source, target)
-    return [
-        from_hits(protocol, task, {"error": errors}, settings)
-        for task, errors in zip(tasks, (forward, backward), strict=True)
-    ]
+    sides = (source, embed(encoder, source)), (target, embed(encoder, target))
+    scores = []
+    for task, (queries, left), (candidates, right) in zip(directions(source, target), sides, sides[::-1], strict=True):
+        again = TextReranker(reranker, queries.lines, candidates.lines) if reranker else None
+        errors = error_rate(left, right, protocol, identities(candidates.lines), again)
+        scores.append(from_hits(protocol, task, {"error": errors}, settings))
+    return scores
 
 
-class Tatoeba(SimilaritySearch):
-    """See `evaluation.similarity_search`."""
+@dataclass(frozen=True, kw_only=True)
+class Tatoeba(RerankOption, AlignedProtocol):
+    """Error rate of the nearest sentence by cosine."""
 
-    name, help = "tatoeba", "similarity search by cosine, error rate both ways"
-    reranks = True
-
-
-TATOEBA = Tatoeba()
+    def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
+        return search_scores("tatoeba", source, target, encoder, self.reranker(encoder))
 
 
-class Xsim(SimilaritySearch):
-    """See `evaluation.similarity_search`."""
+@dataclass(frozen=True, kw_only=True)
+class Xsim(AlignedProtocol):
+    """Error rate of the nearest sentence by margin."""
 
-    name, help = "xsim", "similarity search by margin, error rate both ways"
-
-
-XSIM = Xsim()
-
-PROTOCOLS = (TATOEBA, XSIM)
+    def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
+        return search_scores("xsim", source, target, encoder)

@@ -8,29 +8,24 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, language_pairs
+from fairseq_lxsr.evaluation.named_sets import find_file
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import check_pair
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.options import FILE_NAME, at_least
+from fairseq_lxsr.options import FILE_NAME, at_least, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.score import Score
-
-
-COLUMNS = (1, 2, 3)  # first sentence, second sentence, score, as in the data of mteb
+STS_COLUMNS = (1, 2, 3)  # first sentence, second sentence, score
 FEWEST = 3  # pairs: two are always correlated
-LARGEST = 1e6  # score that people give
-BLOCK = 4096  # pairs whose vectors are held in double precision
+LARGEST_RATING = 1e6  # score that people give
+COSINE_BLOCK = 4096  # pairs whose vectors are held in double precision
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,9 @@ class Rated:
     scores: NDArray[np.float64]
 
 
-def read_rated(path: str | Path, languages: tuple[str, str] = ("", ""), columns: tuple[int, ...] = COLUMNS) -> Rated:
+def read_rated(
+    path: str | Path, languages: tuple[str, str] = ("", ""), columns: tuple[int, ...] = STS_COLUMNS
+) -> Rated:
     """Read a file of columns separated by tabs; a first line whose score is no number is a header.
 
     Embeddings made elsewhere are those of `FILE.first` and `FILE.second`.
@@ -85,7 +82,7 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if abs(number) <= LARGEST else None  # which NaN is not
+    return number if abs(number) <= LARGEST_RATING else None  # which NaN is not
 
 
 def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
@@ -98,7 +95,9 @@ def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
         ]
         return 1 - np.square(units[0] - units[1]).sum(axis=1) / 2
 
-    return np.concatenate([of_block(slice(start, start + BLOCK)) for start in range(0, len(first), BLOCK)])
+    return np.concatenate(
+        [of_block(slice(start, start + COSINE_BLOCK)) for start in range(0, len(first), COSINE_BLOCK)]
+    )
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -127,7 +126,7 @@ def correlations(first: FloatArray, second: FloatArray, scores: NDArray[np.float
     return {name: Outcomes(x.tolist(), y.tolist(), correlation=True) for name, (x, y) in samples.items()}
 
 
-def evaluate(rated: Rated, encoder: Encoder) -> Score:
+def score_rated(rated: Rated, encoder: Encoder) -> Score:
     """Measure the correlations on rated pairs."""
     outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
     settings = {
@@ -141,43 +140,6 @@ def evaluate(rated: Rated, encoder: Encoder) -> Score:
     return from_hits("sts", f"{first}-{second}", outcomes, settings)
 
 
-class Similarity(Protocol):
-    """`evaluation.sts` on files of rated pairs."""
-
-    name, help = "sts", "similarity of two sentences as people rate it: Spearman and Pearson correlation of the cosine"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--data",
-            required=True,
-            type=FILE_NAME,
-            metavar="TEMPLATE",
-            help="for example sts17/{pair}: {pair} is filled in, .tsv and .gz are added where needed",
-        )
-        parser.add_argument("--lang-pairs", required=True, metavar="PAIRS", help="for example en-de,fr-en,en-en")
-        parser.add_argument(
-            "--columns",
-            type=three_columns,
-            default=(1, 2, 3),
-            metavar="I,J,K",
-            help="columns of the first sentence, the second one and the score, from 1 (default: 1,2,3)",
-        )
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.protocols import sts
-        from fairseq_lxsr.evaluation.texts import find_file
-
-        pairs = language_pairs(args.lang_pairs, both_directions=False)
-        files = [find_file(args.data, pair="-".join(pair)) for pair in pairs]
-        rated = [sts.read_rated(file, pair, args.columns) for file, pair in zip(files, pairs, strict=True)]
-
-        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            for one in rated:
-                yield [sts.evaluate(one, encoder)]
-
-        return Plan(measure, files)
-
-
 def three_columns(text: str) -> tuple[int, ...]:
     """Parse the value of --columns, as `type=` of argparse."""
     try:
@@ -187,4 +149,25 @@ def three_columns(text: str) -> tuple[int, ...]:
     return first, second, score
 
 
-PROTOCOLS = (Similarity(),)
+@dataclass(frozen=True, kw_only=True)
+class Similarity(Protocol):
+    """Correlations on files of rated pairs."""
+
+    data: str = option(
+        "for example sts17/{pair}: {pair} is filled in, .tsv and .gz are added where needed",
+        allowed=FILE_NAME,
+        metavar="TEMPLATE",
+    )
+    lang_pairs: str = option("for example en-de,fr-en,en-en", metavar="PAIRS")
+    columns: tuple[int, ...] = option(
+        "columns of the first sentence, the second one and the score, from 1 (default: 1,2,3)",
+        STS_COLUMNS,
+        type=three_columns,
+        metavar="I,J,K",
+    )
+
+    def plan(self) -> Plan:
+        pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
+        files = [find_file(self.data, pair="-".join(pair)) for pair in pairs]
+        rated = [read_rated(file, pair, self.columns) for file, pair in zip(files, pairs, strict=True)]
+        return Plan(lambda encoder: ([score_rated(one, encoder)] for one in rated), files)

@@ -4,31 +4,24 @@ Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.t
 from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, Language, Part, transfer_scores
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, classifier_options, languages, with_options
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, LanguageParts, transfer_scores
+from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGES, ClassifierOptions, Plan, Protocol
 from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.texts import check_pair
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS
+from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.score import Score
-
-
 # Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not normalized
-PRESETS = {
+NLI_CLASSIFIERS = {
     "laser": ClassifierConfig((512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1),
     "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
 }
@@ -37,7 +30,7 @@ LEARNT = ("train", "dev")  # parts that are read in the train language
 TRAIN_FILES = ("multinli.train.{lang}.tsv",)
 ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # a file name without a language
 LABELS = {"contradictory": "contradiction"}  # spelling of the translated training set
-COLUMNS = {  # column names in the headers of the published files
+NLI_COLUMNS = {  # column names in the headers of the published files
     "label": ("gold_label", "label"),
     "premise": ("sentence1", "premise"),
     "hypothesis": ("sentence2", "hypo", "hypothesis"),
@@ -45,7 +38,7 @@ COLUMNS = {  # column names in the headers of the published files
 
 
 @dataclass(frozen=True)
-class Pairs:
+class NliPairs:
     """Premises, hypotheses and labels of one part of one language."""
 
     premises: Text
@@ -62,7 +55,7 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
     )
 
 
-def read_pairs(data: str, language: str, part: str) -> Pairs:
+def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
     """Read a part of a language."""
     for suffix in ("", ".gz"):
         path = Path(data) / f"{language}.{part}.tsv{suffix}"
@@ -93,7 +86,7 @@ def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
     lines = enumerate(read_lines(path), start=1)
     header = next(lines, (1, ""))[1].split("\t")
     try:
-        places = [next(header.index(name) for name in names if name in header) for names in COLUMNS.values()]
+        places = [next(header.index(name) for name in names if name in header) for names in NLI_COLUMNS.values()]
     except StopIteration:
         raise InputError(f"{path}, line 1: {header!r:.80}; expected a header naming label and both sentences") from None
     place = header.index("language") if "language" in header else None
@@ -105,14 +98,14 @@ def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
             yield number, [fields[index] for index in places]
 
 
-def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> Pairs:
+def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> NliPairs:
     found = list(rows)
     if not found:
         raise InputError(f"{path}: nothing in it for {language}; check --data and the languages")
     labels, premises, hypotheses = zip(*(fields for _, fields in found), strict=True)
     where = np.array([number - 1 for number, _ in found])
     total = sum(1 for _ in read_lines(path))
-    return Pairs(
+    return NliPairs(
         Text(premises, language, f"{path}.premise", where, total),
         Text(hypotheses, language, f"{path}.hypothesis", where, total),
         [LABELS.get(label.strip(), label.strip()) for label in labels],
@@ -120,77 +113,62 @@ def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> 
     )
 
 
-def read_languages(data: str, train_language: str, test_languages: Sequence[str]) -> dict[str, dict[str, Pairs]]:
+def read_nli_languages(data: str, train_language: str, test_languages: Sequence[str]) -> dict[str, dict[str, NliPairs]]:
     """Read test in every test language, and train and dev in the train language, by language and part."""
-    texts = {language: {"test": read_pairs(data, language, "test")} for language in test_languages}
-    texts.setdefault(train_language, {}).update((part, read_pairs(data, train_language, part)) for part in LEARNT)
+    texts = {language: {"test": read_nli_pairs(data, language, "test")} for language in test_languages}
+    texts.setdefault(train_language, {}).update((part, read_nli_pairs(data, train_language, part)) for part in LEARNT)
     return texts
 
 
-def _embed(encoder: Encoder, pairs: Pairs, normalise: bool) -> Part:
+def _embed(encoder: Encoder, pairs: NliPairs, normalise: bool) -> LabelledFeatures:
     sides = [embed(encoder, text) for text in (pairs.premises, pairs.hypotheses)]
     if normalise:
         sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
     text = text_hash(pairs.premises.lines, pairs.hypotheses.lines, pairs.labels)
-    return Part(nli_features(*sides), pairs.labels, pairs.premises.file, text)
+    return LabelledFeatures(nli_features(*sides), pairs.labels, pairs.premises.file, text)
 
 
-def evaluate(
-    texts: Mapping[str, Mapping[str, Pairs]],
+def score_nli(
+    texts: Mapping[str, Mapping[str, NliPairs]],
     train_language: str,
     encoder: Encoder,
     preset: str = "laser",
     config: ClassifierConfig | None = None,
-    show_progress: bool = False,
 ) -> list[Score]:
     """Measure accuracy in every test language of a classifier that is trained and selected in one language.
 
     Args:
-        texts: parts by language, see `read_languages`; a language with a test part is tested.
+        texts: parts by language, see `read_nli_languages`; a language with a test part is tested.
         train_language: language to learn from.
         encoder: encoder of the sentences.
         preset: name of a preset of classifier options.
         config: classifier options that replace those of the preset.
-        show_progress: show a progress bar.
     """
-    config = config or PRESETS[preset]
     normalise = preset in NORMALISED
     languages = {
-        language: Language(**{part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()})
+        language: LanguageParts(**{part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()})
         for language, parts in texts.items()
     }
-    scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint, show_progress)
+    config = config or NLI_CLASSIFIERS[preset]
+    scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint)
     for score in scores:
         score.settings["norm"] = "l2-sentence" if normalise else "none"
     return scores
 
 
-class Xnli(Protocol):
-    """`evaluation.xnli` on XNLI's files."""
+@dataclass(frozen=True, kw_only=True)
+class Xnli(ClassifierOptions, Protocol):
+    """Accuracy on XNLI's files."""
 
-    name, help = "xnli", "natural language inference across languages"
+    data: str = option("the published files, or LANG.PART.tsv", allowed=FILE_NAME, metavar="FOLDER")
+    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGES, metavar="LANGS")
+    train_lang: str = option("default: en", "en", metavar="LANG")
+    preset: str = option("default: laser", "laser", XNLI_PRESETS)
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--data", required=True, type=FILE_NAME, metavar="FOLDER", help="the published files, or LANG.PART.tsv"
+    def plan(self) -> Plan:
+        config = self.changed(NLI_CLASSIFIERS[self.preset])
+        texts = read_nli_languages(self.data, self.train_lang, self.langs)
+        return Plan(
+            lambda encoder: [score_nli(texts, self.train_lang, encoder, self.preset, config)],
+            [pairs.file for parts in texts.values() for pairs in parts.values()],
         )
-        parser.add_argument(
-            "--langs", required=True, type=languages, metavar="LANGS", help="tested, for example en,de,fr"
-        )
-        parser.add_argument("--train-lang", default="en", metavar="LANG", help="default: en")
-        parser.add_argument("--preset", choices=XNLI_PRESETS, default="laser", help="default: laser")
-        classifier_options(parser)
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.protocols import xnli
-
-        config = with_options(xnli.PRESETS[args.preset], args)
-        texts = xnli.read_languages(args.data, args.train_lang, args.langs)
-
-        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            yield xnli.evaluate(texts, args.train_lang, encoder, args.preset, config, show_progress=True)
-
-        return Plan(measure, [pairs.file for parts in texts.values() for pairs in parts.values()])
-
-
-PROTOCOLS = (Xnli(),)

@@ -6,33 +6,26 @@ margin with neighbourhoods of 4, in one direction; an error has the type of the 
 the translation, and is `Misaligned` otherwise.
 """
 
-import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.named_sets import datasets
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, language_pairs, search_settings
-from fairseq_lxsr.evaluation.protocols.similarity_search import METRICS, NEIGHBOURS, AlignedProtocol
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, Plan
+from fairseq_lxsr.evaluation.protocols.similarity_search import SEARCH_METRICS, XSIM_NEIGHBOURS
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import check_aligned, check_pair, directions, read_text
 from fairseq_lxsr.files.lines import reading
 from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.files.records import parse_json
-from fairseq_lxsr.options import FILE_NAME
+from fairseq_lxsr.options import FILE_NAME, option
 from fairseq_lxsr.vectors import margin_neighbours
 from fairseq_lxsr.vectors.rows import IntArray
-
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder, Text
-    from fairseq_lxsr.evaluation.score import Score
-
 
 MISALIGNED = "Misaligned"
 TYPE = re.compile(r"\w[\w +-]{0,39}")  # it becomes the name of a value
@@ -112,17 +105,18 @@ def _type(wanted: str, found: str, made: Mapping[str, tuple[str, str]]) -> str |
     return kind if origin == wanted.strip() else MISALIGNED
 
 
-def evaluate(source: Text, target: Text, augmented: Augmented, encoder: Encoder, **search) -> Score:
+def score_among_changed(source: Text, target: Text, augmented: Augmented, encoder: Encoder) -> Score:
     """Measure the errors from the source to the target among the changed sentences."""
     check_aligned(source, target)
-    if len(source) < NEIGHBOURS:
-        raise InputError(f"{len(source)} sentence pairs; xsim++ expects at least {NEIGHBOURS}: add text")
+    if len(source) < XSIM_NEIGHBOURS:
+        raise InputError(f"{len(source)} sentence pairs; xsim++ expects at least {XSIM_NEIGHBOURS}: add text")
     queries, *candidates = (embed(encoder, text) for text in (source, target, augmented.text))
-    check_pair(queries, np.concatenate(candidates))
-    _, found = margin_neighbours(queries, np.concatenate(candidates), NEIGHBOURS, **search)
+    everything = np.concatenate(candidates)
+    check_pair(queries, everything)
+    _, found = margin_neighbours(queries, everything, XSIM_NEIGHBOURS, show_progress=True)
     made = [f"{sentence}\t{kind}\t{origin}" for sentence, (kind, origin) in augmented.made.items()]
     settings = {
-        "metric": METRICS["xsim"],
+        "metric": SEARCH_METRICS["xsim"],
         "norm": "l2",
         "case": "mixed",
         "identical": "hit",
@@ -135,54 +129,46 @@ def evaluate(source: Text, target: Text, augmented: Augmented, encoder: Encoder,
     return from_hits("xsim++", directions(source, target)[0], hits, settings)
 
 
+@dataclass(frozen=True, kw_only=True)
 class XsimPlusPlus(AlignedProtocol):
-    """`evaluation.xsim_plus_plus` on aligned files and the changed sentences of the target language."""
+    """Error rate of the nearest by margin, among the changed sentences of the target language."""
 
-    name, help = "xsim++", "xsim among changed sentences, error rate by type, from the first language to the second"
+    error_types: str | None = option(
+        "changed target sentences, with the type of the change and the original, as LASER publishes them; {lang} is "
+        "filled in (with --dataset: where LASER's script puts them)",
+        None,
+        FILE_NAME,
+        metavar="FILE.json",
+    )
+    augmented: str | None = option(
+        "the changed sentences, one a line, as LASER publishes them; {lang} is filled in (default: those of "
+        "--error-types, each once)",
+        None,
+        FILE_NAME,
+        metavar="FILE",
+    )
+
     both_directions = False
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        super().add_options(parser)
-        parser.add_argument(
-            "--error-types",
-            type=FILE_NAME,
-            metavar="FILE.json",
-            help="changed target sentences, with the type of the change and the original, as LASER publishes them; "
-            "{lang} is filled in (with --dataset: where LASER's script puts them)",
-        )
-        parser.add_argument(
-            "--augmented",
-            type=FILE_NAME,
-            metavar="FILE",
-            help="the changed sentences, one a line, as LASER publishes them; {lang} is filled in (default: those of "
-            "--error-types, each once)",
-        )
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-
-        plan = super().prepare(args)
+    def plan(self) -> Plan:
+        plan = super().plan()
         files: list[str] = []
-        for _, target in language_pairs(args.lang_pairs, self.both_directions) if args.lang_pairs else [("", "")]:
-            errors, sentences = self.changed(args, target)
-            read_augmented(errors, sentences)
+        for _, language in self.pairs():
+            errors, sentences = self.changed(language)
+            read_augmented(errors, sentences)  # what is wrong with it is said before the encoder is loaded
             files += [name for name in (errors, sentences) if name]
         return replace(plan, texts=[*plan.texts, *files])
 
-    def changed(self, args: argparse.Namespace, language: str) -> tuple[str, str | None]:
+    def changed(self, language: str) -> tuple[str, str | None]:
         """Return the files of the changed sentences of a language: their types, and their text."""
-        if args.error_types:
-            sentences = args.augmented and args.augmented.replace("{lang}", language)
-            return args.error_types.replace("{lang}", language), sentences
-        if not args.dataset or args.augmented:
+        if self.error_types:
+            sentences = self.augmented and self.augmented.replace("{lang}", language)
+            return self.error_types.replace("{lang}", language), sentences
+        if not (self.dataset and self.data) or self.augmented:
             raise InputError("no --error-types; expected the types of the changed sentences, as LASER publishes them")
-        errors, text = datasets()[args.dataset].changed(args.data, language)
+        errors, text = datasets()[self.dataset].changed(self.data, language)
         return str(errors), str(text)
 
-    def scores(self, source: "Text", target: "Text", encoder: "Encoder", args: argparse.Namespace) -> "list[Score]":
-        from fairseq_lxsr.evaluation.protocols import xsim_plus_plus
-
-        augmented = xsim_plus_plus.read_augmented(*self.changed(args, target.language), target.language)
-        return [xsim_plus_plus.evaluate(source, target, augmented, encoder, **search_settings(args))]
-
-
-PROTOCOLS = (XsimPlusPlus(),)
+    def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
+        augmented = read_augmented(*self.changed(target.language), target.language)
+        return [score_among_changed(source, target, augmented, encoder)]

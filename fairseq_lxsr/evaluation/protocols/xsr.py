@@ -1,43 +1,23 @@
 """XSR: cross-lingual sentence retrieval, P@1, P@5, P@10 both ways (Sabet et al. 2019; Mao et al. 2021, section 5.2)."""
 
-import argparse
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, starmap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.protocols.protocol import (
-    Plan,
-    Protocol,
-    aligned_files,
-    aligned_options,
-    comma_separated,
-    rerank_option,
-    reranker,
-    search_options,
-    search_settings,
-    signed,
-)
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, RerankOption, comma_separated
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
-from fairseq_lxsr.evaluation.texts import Again, directions, found_at, rank
+from fairseq_lxsr.evaluation.texts import TextReranker, directions, found_at, rank
 from fairseq_lxsr.files.lines import is_blank, read_parallel
-from fairseq_lxsr.options import RANKING_METRICS, at_least
-from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.options import RANKING_METRICS, at_least, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.evaluation.score import Score
-
-
 RANKS = (1, 5, 10)
-MAX_CANDIDATES = 200_000
-MAX_QUERIES = 2_000
+XSR_CANDIDATES = 200_000
+XSR_QUERIES = 2_000
 
 
 @dataclass(frozen=True)
@@ -83,12 +63,12 @@ def select(
         raise InputError(f"{len(kept)} usable sentence pairs; expected at least {max(RANKS)}: give more aligned text")
     repeated = row + 1 - empty - len(kept)
     random.Random(seed).shuffle(kept)
-    left, right, rows = zip(*kept[:MAX_CANDIDATES], strict=True)
+    left, right, rows = zip(*kept[:XSR_CANDIDATES], strict=True)
     sides = [
         Text(lines, language, file, np.array(rows), total=row + 1)
         for lines, language, file in zip((left, right), languages, files, strict=True)
     ]
-    return RetrievalSet(sides[0], sides[1], min(MAX_QUERIES, len(rows)), seed, empty, repeated)
+    return RetrievalSet(sides[0], sides[1], min(XSR_QUERIES, len(rows)), seed, empty, repeated)
 
 
 def precision_at(
@@ -96,8 +76,7 @@ def precision_at(
     candidates: FloatArray,
     metric: str = "nn",
     seed: int = 1,
-    again: Again | None = None,
-    **search,
+    again: TextReranker | None = None,
 ) -> dict[str, Outcomes]:
     """Compute P@1, P@5 and P@10, where candidate i is the translation of query i.
 
@@ -106,105 +85,70 @@ def precision_at(
     Args:
         queries: embeddings of the queries [Q, D].
         candidates: embeddings of the candidates [M, D], M >= Q.
-        metric: see `ranking.rank`.
+        metric: see `texts.rank`.
         seed: seed of the random order.
         again: ranks in place of the metric.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     if again:
-        found = again.rank(queries, candidates[order], order, max(RANKS), **search)
+        found = again.rank(queries, candidates[order], order, max(RANKS))
     else:
-        found = order[rank(queries, candidates[order], max(RANKS), metric, **search)]
+        found = order[rank(queries, candidates[order], max(RANKS), metric)]
     return found_at(RANKS, found, np.arange(len(queries)))
 
 
-def evaluate(
-    texts: RetrievalSet,
-    encoder: Encoder,
-    metrics: Sequence[str] = tuple(RANKING_METRICS),
-    reranker: Reranker | None = None,
-    **search,
-) -> list[Score]:
-    """Measure both directions of a pair by each metric.
+@dataclass(frozen=True, kw_only=True)
+class SentenceRetrieval(RerankOption, AlignedText, Protocol):
+    """P@1, P@5 and P@10 of both directions by each metric."""
 
-    Args:
-        texts: the text.
-        encoder: any encoder.
-        metrics: see `ranking.rank`.
-        reranker: scores the nearest again; the metric is `nn`.
-        **search (Any): options of `nearest_neighbours`.
-    """
-    if reranker and list(metrics) != ["nn"]:
-        raise InputError(
-            f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that is averaged with MaxSim"
-        )
-    source, target = embed(encoder, texts.source), embed(encoder, texts.target)
-    scores = []
-    for metric in metrics:
-        settings = {
-            "metric": reranker.name if reranker else RANKING_METRICS[metric],
-            "norm": "l2",
-            "case": "lower",
-            "queries": texts.queries,
-            "candidates": len(texts.target),
-            "seed": texts.seed,
-            "text": text_hash(texts.source.lines, texts.target.lines),
-            "model": encoder.fingerprint,
-        }
-        sides = (texts.source.lines, source), (texts.target.lines, target)
-        for task, (lines, queries), (others, candidates) in zip(
-            directions(texts.source, texts.target), sides, sides[::-1], strict=True
-        ):
-            again = Again(reranker, lines[: texts.queries], others) if reranker else None
-            hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, again, **search)
-            scores.append(from_hits("xsr", task, hits, settings))
-    return scores
+    metric: tuple[str, ...] | None = option(
+        f"of {', '.join(RANKING_METRICS)}, with commas between them (default: all; with --rerank nn, the only one)",
+        None,
+        type=comma_separated(f"some of {', '.join(RANKING_METRICS)}", RANKING_METRICS),
+        metavar="NAMES",
+    )
+    seed: int = option("of the shuffle that picks queries and candidates", 1, at_least(0), metavar="N")
 
+    def plan(self) -> Plan:
+        files = self.files()
 
-class SentenceRetrieval(Protocol):
-    """`evaluation.xsr` on aligned files."""
-
-    name, help = "xsr", "sentence retrieval, P@1, P@5, P@10 both ways"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        aligned_options(parser)
-        search_options(parser)
-        rerank_option(parser)
-        parser.add_argument(
-            "--metric",
-            type=comma_separated(RANKING_METRICS),
-            metavar="NAMES",
-            help=f"of {', '.join(RANKING_METRICS)}, with commas between them (default: all; with --rerank nn, the only "
-            "one)",
-        )
-        parser.add_argument(
-            "--seed",
-            type=at_least(0),
-            default=1,
-            metavar="N",
-            help="of the shuffle that picks queries and candidates (default: 1)",
-        )
-
-    def prepare(self, args: argparse.Namespace) -> Plan:
-        from fairseq_lxsr.evaluation.protocols import xsr
-
-        files = aligned_files(args)
-        metrics = args.metric or (["nn"] if args.rerank else list(RANKING_METRICS))
-
-        def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            def of_pair(first: str, second: str, source: str, target: str) -> "list[Score]":
-                texts = xsr.select(read_parallel(source, target), args.seed, (first, second), (source, target))
+        def measure(encoder: Encoder) -> Iterator[list[Score]]:
+            for first, second, source, target in files:
+                texts = select(read_parallel(source, target), self.seed, (first, second), (source, target))
                 if texts.empty or texts.repeated:
                     say(
                         f"{source}, {target}: of {texts.source.total:,} pairs, {texts.empty:,} with an empty side and "
                         f"{texts.repeated:,} with a sentence that stood before are left out"
                     )
-                again = reranker(encoder, args)
-                return signed(xsr.evaluate(texts, encoder, metrics, again, **search_settings(args)), args)
+                yield self.signed(self.scores(texts, encoder))
 
-            return starmap(of_pair, files)
+        return Plan(measure, [path for pair in files for path in pair[2:]])
 
-        return Plan(measure, list(chain.from_iterable(pair[2:] for pair in files)))
-
-
-PROTOCOLS = (SentenceRetrieval(),)
+    def scores(self, texts: RetrievalSet, encoder: Encoder) -> list[Score]:
+        """Measure both directions of one pair."""
+        metrics = self.metric or (("nn",) if self.rerank else tuple(RANKING_METRICS))
+        reranker = self.reranker(encoder)
+        if reranker and list(metrics) != ["nn"]:
+            raise InputError(
+                f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that is averaged with MaxSim"
+            )
+        sides = [(text.lines, embed(encoder, text)) for text in (texts.source, texts.target)]
+        scores = []
+        for metric in metrics:
+            settings = {
+                "metric": reranker.name if reranker else RANKING_METRICS[metric],
+                "norm": "l2",
+                "case": "lower",
+                "queries": texts.queries,
+                "candidates": len(texts.target),
+                "seed": texts.seed,
+                "text": text_hash(texts.source.lines, texts.target.lines),
+                "model": encoder.fingerprint,
+            }
+            for task, (lines, queries), (others, candidates) in zip(
+                directions(texts.source, texts.target), sides, sides[::-1], strict=True
+            ):
+                again = TextReranker(reranker, lines[: texts.queries], others) if reranker else None
+                hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, again)
+                scores.append(from_hits("xsr", task, hits, settings))
+        return scores

@@ -13,7 +13,7 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.compare import compare
 from fairseq_lxsr.evaluation.protocols import bucc
-from fairseq_lxsr.evaluation.protocols.bucc import Mining
+from fairseq_lxsr.evaluation.protocols.bucc import BuccMining
 from fairseq_lxsr.evaluation.score import Score, append_scores, read_scores
 from fairseq_lxsr.vectors import MinedPairs
 
@@ -27,7 +27,7 @@ def pairs(scores, rows) -> MinedPairs:
 
 def test_golden_values():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    score, mined = bucc.evaluate(train, test, Vectors(), Mining(margin="absolute"))
+    score, mined = bucc.score_mined(test, Vectors(), BuccMining(margin="absolute"), train)
     assert score.values == pytest.approx(
         {"F1": 200 / 3, "precision": 200 / 3, "recall": 200 / 3, "train F1": 600 / 7, "threshold": 0.55}
     )
@@ -38,9 +38,9 @@ def test_golden_values():
 
 def test_every_form_has_its_own_names_and_signature():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    learned, _ = bucc.evaluate(train, test, Vectors(), Mining(margin="absolute"))
-    oracle, kept = bucc.evaluate_oracle(test, Vectors(), Mining(margin="absolute"))
-    found = [learned, oracle, *(bucc.evaluate_mteb(test, Vectors(), form) for form in ("mteb-v2", "mteb-v1"))]
+    learned, _ = bucc.score_mined(test, Vectors(), BuccMining(margin="absolute"), train)
+    oracle, kept = bucc.score_mined(test, Vectors(), BuccMining(margin="absolute"))
+    found = [learned, oracle, *(bucc.score_as_mteb(test, Vectors(), form) for form in ("mteb-v2", "mteb-v1"))]
     assert "|gold:3|form:learned|part:test|threshold-from:training|text:" in learned.signature
     assert "|gold:3|form:oracle|part:test|text:" in oracle.signature
     assert "|sentences:3x3|gold:3|form:mteb-v2|part:test|text:" in found[2].signature
@@ -60,7 +60,7 @@ def test_the_oracle_of_the_reference_tool():
     lines = [f"a {row}" for row in range(40)], [f"b {row}" for row in range(40)]
     vectors = dict(zip(lines[0] + lines[1], margin["source"] + margin["target"], strict=True))
     gold = {tuple(pair) for pair in data["gold"]}
-    score, _ = bucc.evaluate_oracle(bucc.MiningSet(Text(lines[0]), Text(lines[1]), *lines, gold), Vectors(vectors))
+    score, _ = bucc.score_mined(bucc.MiningSet(Text(lines[0]), Text(lines[1]), *lines, gold), Vectors(vectors))
     found = {name.removeprefix("oracle "): value for name, value in score.values.items()}
     assert found == pytest.approx(data["values"]["bucc"], abs=1e-4)
 
@@ -71,7 +71,7 @@ def test_the_forms_of_mteb(form, task):
     lines = [f"source {row}" for row in range(60)], data["lines"]
     vectors = dict(zip([*lines[0], *lines[1]], data["source"] + data["target"], strict=True))
     gold = {tuple(pair) for pair in data["pairs"]}
-    score = bucc.evaluate_mteb(bucc.MiningSet(Text(lines[0]), Text(lines[1]), *lines, gold), Vectors(vectors), form)
+    score = bucc.score_as_mteb(bucc.MiningSet(Text(lines[0]), Text(lines[1]), *lines, gold), Vectors(vectors), form)
     found = {name.removeprefix("weighted ").lower(): value / 100 for name, value in score.values.items()}
     assert found == pytest.approx(data["values"][task])
 
@@ -108,8 +108,8 @@ def test_two_systems_that_mined_different_sentences_are_compared():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
     vectors = Vectors().vectors
     other = vectors | {"test target 3": vectors["test source 3"], "test target 1": vectors["test target 1"][::-1]}
-    how = Mining(margin="absolute", k=3)
-    scores = [bucc.evaluate(train, test, Vectors(chosen), how)[0] for chosen in (vectors, other)]
+    how = BuccMining(margin="absolute", k=3)
+    scores = [bucc.score_mined(test, Vectors(chosen), how, train)[0] for chosen in (vectors, other)]
     results, notes = compare(scores[:1], scores[1:])
     assert notes == []
     f1 = next(result for result in results if result.value == "F1")
@@ -119,10 +119,10 @@ def test_two_systems_that_mined_different_sentences_are_compared():
 @pytest.mark.parametrize("part", [0, 1])
 def test_other_gold_pairs_are_measured_differently(part):
     parts = [bucc.read_set(TEMPLATE, "fr-en", name) for name in ("training", "test")]
-    score, _ = bucc.evaluate(*parts, Vectors(), Mining(margin="absolute"))
+    score, _ = bucc.score_mined(parts[1], Vectors(), BuccMining(margin="absolute"), parts[0])
     (first, *others) = sorted(parts[part].gold)
     parts[part] = replace(parts[part], gold={(first[0], first[1] + 1), *others})
-    changed, _ = bucc.evaluate(*parts, Vectors(), Mining(margin="absolute"))
+    changed, _ = bucc.score_mined(parts[1], Vectors(), BuccMining(margin="absolute"), parts[0])
     assert changed.signature != score.signature
     assert compare([score], [changed])[0] == []
 
@@ -166,8 +166,8 @@ def repeated(name="test") -> bucc.MiningSet:
 
 def test_repeated_sentences_are_mined_once_and_their_pairs_dropped():
     plain, part = bucc.read_set(TEMPLATE, "fr-en", "test"), repeated()
-    mined = Mining(margin="absolute").mine(plain, Vectors())
-    found = Mining(margin="absolute", unify=True).mine(part, Vectors())
+    mined = BuccMining(margin="absolute").mine(plain, Vectors())
+    found = BuccMining(margin="absolute", unify=True).mine(part, Vectors())
     # the same neighbourhoods as without the repetitions, and no pair of source 0 or target 3
     kept = (mined.source != 0) & (mined.target != 3)
     assert 0 < kept.sum() < len(mined)
@@ -184,8 +184,8 @@ def test_unified_rows_are_those_of_the_file():
 
 def test_unify_is_in_the_signature():
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    how = [Mining(margin="absolute", unify=on) for on in (False, True)]
-    plain, unified = (bucc.evaluate(train, test, Vectors(), mining)[0] for mining in how)
+    how = [BuccMining(margin="absolute", unify=on) for on in (False, True)]
+    plain, unified = (bucc.score_mined(test, Vectors(), mining, train)[0] for mining in how)
     assert unified.values == plain.values  # nothing stands there twice
     assert "|retrieval:max|unify:yes|sentences:4x4|" in unified.signature
     assert "unify" not in plain.signature
@@ -206,7 +206,7 @@ def test_curve_over_the_threshold():
 
 def test_the_curve_passes_through_the_values_of_the_score_and_is_stored(tmp_path):
     train, test = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
-    score, _ = bucc.evaluate(train, test, Vectors(), Mining(margin="absolute"))
+    score, _ = bucc.score_mined(test, Vectors(), BuccMining(margin="absolute"), train)
     row = sum(value >= score.values["threshold"] for value in score.curve["threshold"]) - 1
     assert score.curve["precision"][row] == pytest.approx(score.values["precision"], abs=1e-3)
     assert score.curve["recall"][row] == pytest.approx(score.values["recall"], abs=1e-3)

@@ -8,8 +8,8 @@ from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols import mteb_bitext, sts, xsim_plus_plus
-from fairseq_lxsr.evaluation.protocols.mteb_bitext import weighted_scores
+from fairseq_lxsr.evaluation.protocols import sts, xsim_plus_plus
+from fairseq_lxsr.evaluation.protocols.mteb_bitext import MtebBitext, weighted_scores
 from fairseq_lxsr.evaluation.protocols.xsim_plus_plus import read_augmented
 
 DATA = json.loads((GOLDEN / "protocols.json").read_text())
@@ -30,7 +30,7 @@ def augmented(tmp_path) -> xsim_plus_plus.Augmented:
 
 def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
     texts = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
-    score = xsim_plus_plus.evaluate(*texts, augmented(tmp_path), encoder())
+    score = xsim_plus_plus.score_among_changed(*texts, augmented(tmp_path), encoder())
     expected = VALUES["xsim++"]
     assert {name: sum(outcomes.hits) for name, outcomes in score.outcomes.items()} == {
         "error": expected["errors"]
@@ -46,7 +46,7 @@ def test_the_signature_of_xsim_plus_plus_has_the_types_of_errors(tmp_path):
     texts = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
     found = augmented(tmp_path)
     other = xsim_plus_plus.Augmented(found.text, found.made | {"changed 0": ("Other", "target 1")})
-    signatures = {xsim_plus_plus.evaluate(*texts, one, encoder()).signature for one in (found, other)}
+    signatures = {xsim_plus_plus.score_among_changed(*texts, one, encoder()).signature for one in (found, other)}
     assert len(signatures) == 2
 
 
@@ -88,7 +88,7 @@ def test_types_of_errors_that_are_none(tmp_path, content):
 
 
 def test_bitext_mining_of_mteb():
-    score = mteb_bitext.evaluate(Text(SOURCES, "fr"), Text(DATA["lines"], "en"), encoder())
+    [score] = MtebBitext().scores(Text(SOURCES, "fr"), Text(DATA["lines"], "en"), encoder())
     assert {name.lower(): value / 100 for name, value in score.values.items()} == pytest.approx(VALUES["mteb-bitext"])
     assert {name: outcomes.value for name, outcomes in score.outcomes.items()} == pytest.approx(score.values)
     assert score.task == "fr->en"
@@ -132,7 +132,7 @@ def test_rated_pairs_are_read_by_column(tmp_path):
     assert rated.first.rows.tolist() == [1, 2, 3]
     assert rated.second.file.endswith("sts.tsv.second")
     vectors = {"a": [1, 0], "b": [1, 0.1], "c": [1, 0], "d": [0, 1], "e": [1, 0], "f": [1, 1]}
-    score = sts.evaluate(rated, Vectors(vectors))
+    score = sts.score_rated(rated, Vectors(vectors))
     assert (score.task, score.values["Spearman"]) == ("en-de", pytest.approx(100))
     assert score.signature.startswith("sts|metric:cosine|ties:mean-rank|pairs:3|text:")
 

@@ -7,7 +7,7 @@ from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.minimal_pairs import evaluate, nearer, negated, renumbered, swapped
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import nearer, negated, renumbered, score_minimal_pairs, swapped
 from fairseq_lxsr.evaluation.score import read_scores
 
 
@@ -59,7 +59,7 @@ def test_accuracy_by_rule():
         "He was not 7.": [0, 1],
         renumbered("He was 7."): [1, 0],
     }
-    score, pairs = evaluate(
+    score, pairs = score_minimal_pairs(
         Text(["le chien", "chiens", "sept"], "fr", "s.fr"), Text(english, "en", "s.en"), Vectors(vectors)
     )
     assert score.values == {"swap": 50, "negation": 50, "number": 100}
@@ -72,10 +72,10 @@ def test_accuracy_by_rule():
 
 def test_a_rule_without_pairs_has_no_value_and_text_without_any_is_refused():
     vectors = {"sept": [0, 1], "He was 7.": [0.2, 1], "He was not 7.": [0, 1], renumbered("He was 7."): [1, 0]}
-    score, _ = evaluate(Text(["sept"], "fr"), Text(["He was 7."], "en"), Vectors(vectors))
+    score, _ = score_minimal_pairs(Text(["sept"], "fr"), Text(["He was 7."], "en"), Vectors(vectors))
     assert score.values.keys() == {"negation", "number"}
     with pytest.raises(InputError, match=r"s\.en: no sentence that swap, negation, number can change"):
-        evaluate(Text(["chiens"], "fr"), Text(["Dogs bark."], "en", "s.en"), Vectors())
+        score_minimal_pairs(Text(["chiens"], "fr"), Text(["Dogs bark."], "en", "s.en"), Vectors())
 
 
 def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):

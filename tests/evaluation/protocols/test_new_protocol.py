@@ -1,56 +1,64 @@
-"""A new protocol is one file: its options, its text and its scores come with it."""
+"""A new protocol is one file and a row of the table: its options, its text and its scores come with the file."""
 
 import sys
 
 import pytest
-from conftest import lxsr_here
+from conftest import lxsr_here, refused
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import protocols
+from fairseq_lxsr.evaluation.protocols.protocol import Protocol
+from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval
 
 PROTOCOL = '''
 """How long embeddings are."""
 
-from fairseq_lxsr.evaluation.protocols import Plan, Protocol
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairseq_lxsr.embeddings import embed
+from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol
+from fairseq_lxsr.evaluation.score import Score
+from fairseq_lxsr.evaluation.texts import read_text
+from fairseq_lxsr.options import at_least, option
 
 
+@dataclass(frozen=True, kw_only=True)
 class Lengths(Protocol):
-    name, help = "lengths", "mean length of the embeddings"
+    text: str = option("sentences")
+    power: int = option("of the norm", 2, at_least(1))
 
-    def add_options(self, parser):
-        parser.add_argument("--text", required=True)
-
-    def prepare(self, args):
-        import numpy as np
-
-        from fairseq_lxsr.embeddings import embed
-        from fairseq_lxsr.evaluation.score import Score
-        from fairseq_lxsr.evaluation.texts import read_text
-
+    def plan(self):
         def measure(encoder):
-            lengths = np.linalg.norm(embed(encoder, read_text(args.text)), axis=1)
-            settings = {"model": encoder.fingerprint}
-            yield [Score("lengths", "text", {"mean": float(lengths.mean())}, settings)]
+            lengths = np.linalg.norm(embed(encoder, read_text(self.text)), self.power, axis=1)
+            yield [Score("lengths", "text", {"mean": float(lengths.mean())}, {"model": encoder.fingerprint})]
 
-        return Plan(measure, [args.text])
-
-
-PROTOCOL = Lengths()
+        return Plan(measure, [self.text])
 '''
 
 
-@pytest.fixture
-def _in_the_folder(tmp_path, monkeypatch):
-    (tmp_path / "protocols").mkdir()
-    (tmp_path / "protocols" / "lengths.py").write_text(PROTOCOL)
-    monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path / "protocols")])
-    yield
+@pytest.mark.parametrize("name", protocols.PROTOCOLS)
+def test_a_row_of_the_table_is_a_protocol(name):
+    kind = protocols.protocol_class(name)
+    assert issubclass(kind, Protocol)
+    assert getattr(kind, "name", name) == name  # of classes that serve several rows
+
+
+def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
+    (tmp_path / "lengths.py").write_text(PROTOCOL)
+    monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path)])
+    monkeypatch.setitem(protocols.PROTOCOLS, "lengths", ("lengths", "Lengths", "mean length of the embeddings"))
+    (tmp_path / "words.vec").write_text("a 3 4\nb 0 1\n")
+    (tmp_path / "text").write_text("a\nb\n")
+    command = ("eval", "lengths", "--model", tmp_path / "words.vec", "--text", tmp_path / "text")
+    assert "3.0" in lxsr_here(*command).stdout
+    assert "4.0" in lxsr_here(*command, "--power", 1).stdout
+    refused(lxsr_here(*command, "--power", 0, check=False), "--power: '0'; expected a whole number of at least 1")
+    assert "mean length of the embeddings" in lxsr_here("eval", "--help").stdout
     sys.modules.pop("fairseq_lxsr.evaluation.protocols.lengths", None)
 
 
-@pytest.mark.usefixtures("_in_the_folder")
-def test_a_file_in_the_folder_is_a_protocol(tmp_path):
-    (tmp_path / "words.vec").write_text("a 3 4\nb 0 1\n")
-    (tmp_path / "text").write_text("a\nb\n")
-    done = lxsr_here("eval", "lengths", "--model", tmp_path / "words.vec", "--text", tmp_path / "text")
-    assert "3.0" in done.stdout
-    assert "mean length of the embeddings" in lxsr_here("eval", "--help").stdout
+def test_options_are_checked_in_python_too():
+    with pytest.raises(InputError, match="--seed -1; expected a whole number of at least 0"):
+        SentenceRetrieval(source="a", target="b", seed=-1)

@@ -32,7 +32,7 @@ def test_mined_pairs_of_the_reference_tool(retrieval):
 def test_scores_of_both_directions():
     lines = [f"s{i}" for i in range(40)], [f"t{i}" for i in range(40)]
     vectors = dict(zip(lines[0] + lines[1], DATA["source"] + DATA["target"], strict=True))
-    scores = similarity_search.evaluate("xsim", Text(lines[0], "a"), Text(lines[1], "b"), Vectors(vectors))
+    scores = similarity_search.search_scores("xsim", Text(lines[0], "a"), Text(lines[1], "b"), Vectors(vectors))
     assert [(s.task, s.values["error"]) for s in scores] == [("a->b", 42.5), ("b->a", 37.5)]
     assert scores[0].signature.startswith(
         "xsim|metric:margin-ratio-k4-of-4|norm:l2|case:mixed|identical:hit|pairs:40|text:"
@@ -56,4 +56,4 @@ def test_bad_input():
     with pytest.raises(InputError, match="3 sentence pairs; xsim expects at least 4"):
         similarity_search.error_rate(np.ones((3, 3)), np.ones((3, 3)), "xsim")
     with pytest.raises(InputError, match=r"a\.txt has 2 lines and b\.txt 1; expected aligned files"):
-        similarity_search.evaluate("tatoeba", Text(["x", "y"], file="a.txt"), Text(["z"], file="b.txt"), Vectors())
+        similarity_search.search_scores("tatoeba", Text(["x", "y"], file="a.txt"), Text(["z"], file="b.txt"), Vectors())

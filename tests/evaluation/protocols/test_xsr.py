@@ -11,6 +11,7 @@ from golden_vectors import GOLDEN, Vectors
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols import xsr
+from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval
 from fairseq_lxsr.evaluation.texts import directions, found_at, identities, rank
 from fairseq_lxsr.vectors import csls_neighbours, margin_neighbours, nearest_neighbours
 
@@ -22,7 +23,7 @@ def golden_set() -> xsr.RetrievalSet:
 
 
 def test_golden_values():
-    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]), ["nn"])
+    scores = SentenceRetrieval(metric=("nn",)).scores(golden_set(), Vectors(DATA["vectors"]))
     assert [score.task for score in scores] == ["en->fr", "fr->en"]
     for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
         assert score.values == pytest.approx({f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS})
@@ -32,7 +33,7 @@ def test_golden_values():
 
 
 def test_every_metric_scores_both_directions():
-    scores = xsr.evaluate(golden_set(), Vectors(DATA["vectors"]))
+    scores = SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"]))
     assert [(score.settings["metric"], score.task) for score in scores] == [
         (metric, task)
         for metric in ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
@@ -89,8 +90,8 @@ def test_the_command_counts_what_is_left_out(tmp_path):
 
 
 def test_limits_of_the_protocol(monkeypatch):
-    monkeypatch.setattr(xsr, "MAX_CANDIDATES", 30)
-    monkeypatch.setattr(xsr, "MAX_QUERIES", 20)
+    monkeypatch.setattr(xsr, "XSR_CANDIDATES", 30)
+    monkeypatch.setattr(xsr, "XSR_QUERIES", 20)
     chosen = xsr.select((f"a {i}", f"b {i}") for i in range(100))
     assert (len(chosen.source), len(chosen.target), chosen.queries) == (30, 30, 20)
 
@@ -134,4 +135,4 @@ def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message)
 )
 def test_embeddings_without_meaning_are_refused(vector, message):
     with pytest.raises(InputError, match=f"fr, line 3: the embedding of 't2' {message}"):
-        xsr.evaluate(golden_set(), Vectors(DATA["vectors"] | {"t2": vector}))
+        SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": vector}))
