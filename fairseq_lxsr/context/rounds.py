@@ -373,16 +373,16 @@ def restore_last_checkpoint(checkpoint: Path) -> None:
         copy.replace(checkpoint)
 
 
-def run_logged(command: Sequence[str], log: Path, lock: int) -> int:
+def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
     """Run a command that inherits our lock; its output is appended to `log`, and SIGTERM ends it together with us.
 
     Args:
         command: program and arguments.
         log: file of its output.
-        lock: file descriptor of the lock.
+        lock: file descriptors of the lock.
 
     Returns:
         exit status.
     """
     with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:  # on an exception, run() kills its child
-        return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock]).returncode
+        return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock).returncode

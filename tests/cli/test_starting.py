@@ -8,7 +8,7 @@ from conftest import lxsr_here
 
 from fairseq_lxsr.cli.main import VERBS
 
-HEAVY = ("torch", "numpy", "faiss", "sentencepiece", "yaml", "tqdm", "safetensors", "sklearn", "plotly", "transformers")
+HEAVY = ("torch", "numpy", "faiss", "sentencepiece", "yaml", "tqdm", "filelock", "safetensors", "sklearn", "plotly", "transformers")
 
 
 def imported_by(code: str) -> set[str]:

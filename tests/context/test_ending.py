@@ -18,7 +18,7 @@ from fairseq_lxsr.errors import Terminated
 lock = os.open(os.devnull, os.O_RDONLY)
 code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 try:
-    run_logged([sys.executable, "-c", code], Path(sys.argv[1]), lock)
+    run_logged([sys.executable, "-c", code], Path(sys.argv[1]), [lock])
 except Terminated:
     sys.exit(143)
 """

@@ -77,7 +77,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeyp
     monkeypatch.setattr(fcntl, "flock", remove_first)
     with locked(path, "x"), pytest.raises(InputError), locked(path, "x"):
         pass
-    assert len(taken) == 3
+    assert len(taken) >= 3
 
 
 @pytest.mark.parametrize("content", [b"notes", b"process 12 on host\nnotes", b"process on host", b"x" * 10**6])
