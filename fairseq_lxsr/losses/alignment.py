@@ -13,7 +13,12 @@ SHARED_SCALE = 40  # largest scale for which exp(scale x (cosine - 1)) is a norm
 
 
 class Candidates(NamedTuple):
-    """Candidates of all workers, which are more than the batch.
+    """Candidates of all workers, which are more than the batch, for `alignment_loss`.
+
+    Example:
+        >>> u = v = torch.eye(4, 8)  # of two workers with two pairs each; this one has the last two
+        >>> candidates = Candidates(u, v, first=2, is_candidate=torch.ones(4, dtype=torch.bool))
+        >>> loss = alignment_loss(u[2:], v[2:], candidates=candidates)
 
     Attributes:
         u: [C, D] embeddings of the source side.
@@ -29,7 +34,12 @@ class Candidates(NamedTuple):
 
 
 class Negatives(NamedTuple):
-    """One additional candidate for each pair, which other pairs do not see.
+    """One additional candidate for each pair, which other pairs do not see, such as a translation a little changed.
+
+    Example:
+        >>> u = v = torch.eye(2, 8)
+        >>> negatives = Negatives(0.9 * v, of=torch.tensor([[True, False], [True, False]]))  # for u alone
+        >>> loss = alignment_loss(u, v, negatives=negatives)
 
     Attributes:
         embeddings: [B, D] embeddings of the candidates.
@@ -54,7 +64,17 @@ def alignment_loss(
 ) -> Tensor:
     """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over the pairs.
 
+    The loss for retrieval: the other sentences of the batch are the negatives, so large batches of varied text help. It
+    trains an encoder alone, or beside a generative loss. `matryoshka_alignment_loss` is for embeddings that are cut
+    off, `distance_constraint` for a margin in place of a softmax.
+
     Source: Mao et al. 2021, Eq. 6 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
+
+    Example:
+        >>> u, v = torch.eye(3, 8), torch.eye(3, 8)  # embeddings of three pairs
+        >>> loss = alignment_loss(u, v, similarity="cosine", scale=20.0) / len(u)
+        >>> bool(loss < alignment_loss(u, v.flip(0), similarity="cosine", scale=20.0) / len(u))
+        True
 
     Args:
         u: [B, D] embeddings of the source side.
@@ -69,6 +89,9 @@ def alignment_loss(
 
     Returns:
         scalar, in nats.
+
+    Raises:
+        ValueError: for an unknown similarity.
     """
     if similarity not in ALIGN_SIMILARITIES:
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
@@ -132,7 +155,12 @@ class _LogPartitions(torch.autograd.Function):
 
 @in_float32
 def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
-    """Compute the cosines [B, B] of all pairs of rows of u and v, both [B, D], in float32."""
+    """Compute the cosines [B, B] of all pairs of rows of u and v, both [B, D], in float32.
+
+    Example:
+        >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
     return F.normalize(u, dim=1) @ F.normalize(v, dim=1).T
 
 
@@ -145,6 +173,10 @@ def in_batch_accuracy(cosines: Tensor) -> Tensor:
 
     Returns:
         [2] counts in float32, source to target and target to source; a tie counts as not found.
+
+    Example:
+        >>> in_batch_accuracy(cosine_similarities(torch.eye(2), torch.eye(2))).tolist()
+        [2.0, 2.0]
     """
     true = cosines.diagonal()
     others = cosines.detach().clone().fill_diagonal_(float("-inf"))

@@ -13,6 +13,16 @@ from fairseq_lxsr.losses.precision import in_float32
 def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Stage 1, is this the original sentence: binary cross-entropy.
 
+    The loss for text without translations: half of the samples have a random sentence in the place of their own.
+    Where there is aligned text, take `alignment_loss`.
+
+    Source: Wang et al., stage 1.
+
+    Example:
+        >>> scores, labels = torch.tensor([4.0, -4.0]), torch.tensor([1, 0])
+        >>> round(float(context_classification_loss(scores, labels)), 3)
+        0.036
+
     Args:
         scores: [R] logits.
         labels: [R] 1 for the original sentence, 0 for another.
@@ -26,6 +36,15 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
 @in_float32
 def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Stage 2, how well does the sentence fit: squared error.
+
+    The loss after stage 1, on pairs that were mined with its embeddings: a sentence of another language stands in the
+    context of its neighbour.
+
+    Source: Wang et al., stage 2.
+
+    Example:
+        >>> coherence_regression_loss(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 1.0])).item()
+        0.25
 
     Args:
         scores: [R] predictions.

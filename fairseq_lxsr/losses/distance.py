@@ -28,7 +28,16 @@ def distance_constraint(
 ) -> tuple[Tensor, Tensor]:
     """Compute L_pair = sum_j d(u_j, v_j) and L_neg, the hinge loss of negatives in both directions.
 
+    Beside a translation loss, whose embeddings of translations need not be near each other: Li and Mak weight
+    L_pair + 0.5 L_neg with 0.25. For an encoder without a decoder take `alignment_loss`.
+
     L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same with u, v exchanged.
+
+    Example:
+        >>> u, v = torch.eye(4, 8), torch.eye(4, 8)
+        >>> pair, negative = distance_constraint(u, v, negatives=draw_negatives(20, 4, u.device))
+        >>> pair.item(), negative.item()  # translations are equal, all others farther away than the margin
+        (0.0, 0.0)
 
     Args:
         u: [B, D] embeddings of the source side.
@@ -41,6 +50,9 @@ def distance_constraint(
 
     Returns:
         L_pair and L_neg, scalars; L_neg is 0 for a batch of one pair, which has no negatives.
+
+    Raises:
+        ValueError: for an unknown metric.
     """
     if metric not in DISTANCES:
         raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
@@ -85,6 +97,10 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
     """Draw random permutations without fixed points: each index is mapped to its successor in a random cycle.
 
     Every other sentence is equally likely to be the negative of a sentence.
+
+    Example:
+        >>> draw_negatives(1, 2, torch.device("cpu")).tolist()
+        [[[1, 0]], [[1, 0]]]
 
     Args:
         draws: N, permutations in each direction.

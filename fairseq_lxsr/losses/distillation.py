@@ -12,9 +12,17 @@ DISTILL_LOSSES = ("mse", "cosine", "similarity")
 def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Tensor:
     """Distance between embeddings and those of a teacher, summed over the rows.
 
+    For a small encoder, or a new language, where a better model is there to learn from; the two need not have the same
+    pieces. `mse` makes its embeddings the teacher's, `cosine` their directions, `similarity` only what is similar.
+
     `mse` is the squared distance (Reimers and Gurevych 2020), divided by the teacher's mean squared norm, so that the
     teacher's scale does not matter. `cosine` is 1 - cosine. `similarity` is the squared difference of all cosines
     between rows (Tung and Mori 2019), summed over the R x R cells; the widths may differ.
+
+    Example:
+        >>> student, teacher = torch.eye(2), torch.eye(2, 3)  # embeddings of the same sentences
+        >>> distillation_loss(student, teacher, "similarity").item()
+        0.0
 
     Args:
         student: [R, D] embeddings to train.
@@ -23,6 +31,9 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
 
     Returns:
         scalar.
+
+    Raises:
+        ValueError: for an unknown form.
     """
     if form not in DISTILL_LOSSES:
         raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")

@@ -14,9 +14,16 @@ CHUNK = 6_000_000
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     """KL(q || softmax(logits)) per row, where q need not sum to 1.
 
+    For a target of few of the V pieces, as a bag of words; `label_smoothed_cross_entropy` is for one piece.
+
     It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V] target is built, only
     the entries of q are gathered (Mao et al. 2021, Eq. 2 and 4; the last term has the total mass as its factor, because
     `types` sums to less than 1).
+
+    Example:
+        >>> ids, weights = torch.tensor([[3, 7]]), torch.tensor([[0.5, 0.5]])
+        >>> round(kl_divergence(torch.zeros(1, 10), ids, weights).item(), 3)  # log 10 - log 2
+        1.609
 
     Args:
         logits: [R, V], any floating type; the arithmetic is at least float32.
@@ -34,7 +41,14 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
 def label_smoothed_cross_entropy(logits: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """-sum_w q(w) log softmax(logits)(w) per row; q is 1 - smoothing at the gold piece, smoothing / (V - 1) elsewhere.
 
+    The loss of translation, for each piece of the target; smoothing keeps the model from certainty.
+
     Source: Szegedy et al. 2016, section 7, with the smoothing mass distributed as in fairseq.
+
+    Example:
+        >>> loss, without_smoothing = label_smoothed_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), 0.1)
+        >>> round(loss.item(), 3), round(without_smoothing.item(), 3)  # log 4, as all pieces are equally likely
+        (1.386, 1.386)
 
     Args:
         logits: [R, V], any floating type; the arithmetic is at least float32.

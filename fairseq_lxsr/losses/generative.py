@@ -23,6 +23,16 @@ def sentence_targets(
 ) -> tuple[Target, Target]:
     """Build the targets that the sentence embedding of either pass must predict.
 
+    For `sentence_loss`. `ugt` is the paper's; `xtr` needs no masks, and finds about as many translations in its tables.
+
+    Source: Mao et al. 2021, Eq. 1 to 5.
+
+    Example:
+        >>> tokens, masked = (torch.tensor([[4, 5]]), torch.tensor([[6, 1]])), (torch.tensor([[1]]),) * 2
+        >>> of_source, of_target = sentence_targets("xtr", tokens, masked, padding_idx=1, weighting="counts")
+        >>> of_target[0].tolist(), of_target[1].tolist()  # the source's two pieces, half of the mass each
+        ([[4, 5]], [[0.5, 0.5]])
+
     Args:
         objective: `xtr`: the words of the translation; `smlm`: the pair's one masked piece, on whichever side it is;
             `ugt` and `mlm_xtr`: the words of the translation, with half of the mass on the pass's own masked pieces if
@@ -35,6 +45,9 @@ def sentence_targets(
 
     Returns:
         targets for the source pass and the target pass.
+
+    Raises:
+        ValueError: for another objective.
     """
     own = [spread(pieces, padding_idx) for pieces in masked_ids]
     if objective == "smlm":
@@ -50,6 +63,15 @@ def sentence_targets(
 
 def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
     """KL(q || softmax(logits)) summed over both passes and all pairs.
+
+    One row of logits for a sentence, not for a piece, is what makes the lightweight model cheap.
+
+    Source: Mao et al. 2021, Eq. 2 and 4.
+
+    Example:
+        >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))  # V 8, one pair
+        >>> round(sentence_loss(logits, target, target).item(), 3)  # 2 log 8
+        4.159
 
     Args:
         logits: [2B, V], source passes first.
@@ -72,7 +94,14 @@ def token_loss(
 ) -> Tensor:
     """Cross-entropy of each masked piece from its own state (`mlm`): mean within a sentence, summed over sentences.
 
+    Masked language modelling, the paper's baseline: it does not align languages, and finds few translations.
+
     The paper does not say how pieces are averaged; here a sentence counts once, as in the other objectives.
+
+    Example:
+        >>> masked, index = (torch.tensor([[4, 1]]), torch.tensor([[5, 6]])), (torch.tensor([0]), torch.tensor([0, 1]))
+        >>> round(token_loss(torch.zeros(3, 8), masked, index, padding_idx=1).item(), 3)  # 2 log 8
+        4.159
 
     Args:
         logits: [K + K', V], source pieces first.

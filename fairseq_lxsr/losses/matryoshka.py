@@ -21,8 +21,17 @@ def matryoshka_alignment_loss(
 ) -> Tensor:
     """Sum over the widths d of the alignment loss of the first d units.
 
+    For embeddings of which users keep the first units, to save memory; at full width it finds what `alignment_loss`
+    finds, within a point.
+
     Source: Kusupati et al. 2022, Eq. 1, with all relative importances c_m = 1, as in their experiments. With the cosine
     the first d units are normalized on their own.
+
+    Example:
+        >>> u = v = torch.eye(4, 8)
+        >>> loss = matryoshka_alignment_loss(u, v, (4, 8), similarity="cosine", scale=20.0)
+        >>> torch.equal(loss, 2 * alignment_loss(u, v, similarity="cosine", scale=20.0))  # units 5 to 8 are zero
+        True
 
     Args:
         u: [B, D] embeddings of the source side.

@@ -18,6 +18,10 @@ Target = tuple[Tensor, Tensor]
 def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") -> Target:
     """q(w) = n(w) / length for the pieces w of a sentence (Eq. 3), the target of `xtr`.
 
+    Example:
+        >>> bag_of_pieces(torch.tensor([[4, 4, 5, 1]]), padding_idx=1)[0].tolist()
+        [[1, 4, 4, 5]]
+
     Args:
         tokens: [R, T] ids, `padding_idx` at unused positions.
         padding_idx: id of padding.
@@ -26,6 +30,9 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
 
     Returns:
         ids [R, T] and weights [R, T] in float32.
+
+    Raises:
+        ValueError: for an unknown weighting.
     """
     real = tokens.ne(padding_idx)  # [R, T]
     weights = real / real.sum(dim=1, keepdim=True).clamp_min(1)
@@ -41,12 +48,21 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
     """Spread q evenly over the given pieces of each row [R, K]; a row without any has q = 0.
 
     With one masked piece per row this is the one-hot target of `smlm`.
+
+    Example:
+        >>> spread(torch.tensor([[4, 5]]), padding_idx=1)[1].tolist()
+        [[0.5, 0.5]]
     """
     return bag_of_pieces(tokens, padding_idx, "counts")
 
 
 def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else `second` (Eq. 5).
+
+    Example:
+        >>> masked, translation = (spread(torch.tensor([ids]), padding_idx=1) for ids in ([4], [5, 6]))
+        >>> mix(masked, translation)[1].tolist()
+        [[0.5, 0.25, 0.25]]
 
     Args:
         first: ids and weights, both [R, K1].
@@ -56,6 +72,9 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
 
     Returns:
         ids and weights, both [R, K1 + K2].
+
+    Raises:
+        ValueError: for an unknown overlap.
     """
     share = first[1].sum(dim=1, keepdim=True).gt(0) * 0.5  # [R, 1]
     own = first[1] * share

@@ -25,7 +25,12 @@ BOS_IDX, EOS_IDX = 0, 2  # the same in every fairseq dictionary
 
 @dataclass(frozen=True)
 class LaserConfig(EncoderSize):
-    """Size of an encoder; it reads sentences of any length, with BOS and EOS around them if it was trained so."""
+    """Size of a `LaserSentenceEncoder`; it reads any length, with BOS and EOS around it if it was trained so.
+
+    Example:
+        >>> LaserConfig(vocab_size=50_000, padding_idx=1, num_layers=6).output_dim  # LASER_6
+        1024
+    """
 
     embed_dim: int = limited(320, WIDTH)
     hidden_size: int = limited(512, WIDTH)
@@ -104,7 +109,18 @@ def _taken(x: Tensor, positions: Tensor) -> Tensor:
 
 
 class LaserSentenceEncoder(SentenceNetwork):
-    """LASER's encoder, from token ids to sentence embeddings."""
+    """LASER's encoder, from token ids to sentence embeddings: LSTM layers in both directions, maximum over time.
+
+    For comparison with LASER, and for text of any length; it takes a step for each piece, so `TLaserSentenceEncoder`
+    trains faster and `TransformerSentenceEncoder` encodes faster.
+
+    Source: Artetxe and Schwenk 2019, section 3; sizes by Li and Mak 2020.
+
+    Example:
+        >>> encoder = LaserSentenceEncoder(LaserConfig(20, 1, embed_dim=8, hidden_size=4)).eval()
+        >>> encoder(torch.tensor([[5, 6, 7], [5, 1, 1]])).shape  # 1 is padding
+        torch.Size([2, 8])
+    """
 
     name, Config, marker = "laser", LaserConfig, "layers.0.ahead.weight_hh_l0"
     options = MappingProxyType(

@@ -22,7 +22,13 @@ WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
 class SentenceNetwork(nn.Module):
     """Base class of the networks that map piece ids to sentence embeddings.
 
-    A network is one module of this folder. Sub-classes set the attributes.
+    A network is one module of this folder. Sub-classes set the attributes; docs/extend/encoder.md adds one.
+
+    Example:
+        >>> network = all_networks()["laser"]
+        >>> encoder = network(network.Config(20, 1, embed_dim=8, hidden_size=4))
+        >>> encoder.embed_padded(torch.tensor([[5, 6, 7]])).shape
+        torch.Size([1, 8])
 
     Attributes:
         name: name of the network in config.json and in the state of a training task.
@@ -76,7 +82,12 @@ class SentenceNetwork(nn.Module):
 
 @functools.cache
 def all_networks() -> dict[str, type[SentenceNetwork]]:
-    """Import and return all networks by name."""
+    """Import and return all networks by name.
+
+    Example:
+        >>> sorted(all_networks())
+        ['laser', 'tlaser', 'transformer']
+    """
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         importlib.import_module(module.name)

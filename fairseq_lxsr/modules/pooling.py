@@ -9,6 +9,10 @@ from torch import Tensor
 def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
     """Mean over the real pieces; padding never changes it, and a sentence without pieces gives zeros.
 
+    Example:
+        >>> mean_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        [[3.0]]
+
     Args:
         states: [B, T, D] states of the tokens.
         is_token: [B, T] bool, False at padding.
@@ -25,6 +29,10 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
 def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     """Largest value of each unit over the real pieces, negative or not; a sentence without pieces gives zeros.
 
+    Example:
+        >>> max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        [[4.0]]
+
     Args:
         states: [B, T, D] states of the tokens.
         is_token: [B, T] bool, False at padding.
@@ -37,7 +45,11 @@ def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
 
 
 def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
-    """Concatenation of mean and maximum.
+    """Concatenation of mean and maximum, the pooling of the encoder without parallel text (Wang et al.).
+
+    Example:
+        >>> mean_max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        [[3.0, 4.0]]
 
     Args:
         states: [B, T, D] states of the tokens.

@@ -35,10 +35,17 @@ class EncoderSize:
 
 @dataclass(frozen=True)
 class TransformerConfig(EncoderSize):
-    """Size of an encoder.
+    """Size of a `TransformerSentenceEncoder`.
 
     With `num_layers` 0 an embedding is the mean of the token embeddings; without `gated`, positions are added to them
     and they are normalized.
+
+    Raises:
+        InputError: for a size out of its range, and for sizes that do not go together.
+
+    Example:
+        >>> TransformerConfig(vocab_size=50_000, padding_idx=1, num_layers=0, gated=True).is_bag
+        True
     """
 
     embed_dim: int = limited(512, WIDTH)

@@ -24,7 +24,15 @@ from fairseq_lxsr.options import limited
 
 @dataclass(frozen=True)
 class TLaserConfig(EncoderSize):
-    """Size of an encoder; `max_positions` counts neither the tag nor EOS, which it reads if it was trained so."""
+    """Size of a `TLaserSentenceEncoder`; `max_positions` counts neither the tag nor EOS, read if it was trained so.
+
+    Raises:
+        InputError: for a size out of its range, or a width that is odd or no multiple of the heads.
+
+    Example:
+        >>> TLaserConfig(vocab_size=50_000, padding_idx=1).output_dim
+        1024
+    """
 
     embed_dim: int = limited(1024, WIDTH)
     ffn_embed_dim: int = limited(4096, WIDTH)
@@ -129,7 +137,19 @@ class PreNormLayer(nn.Module):
 
 
 class TLaserSentenceEncoder(SentenceNetwork):
-    """T-LASER's encoder, from token ids to sentence embeddings."""
+    """T-LASER's encoder, from token ids to sentence embeddings: transformer layers, the last state of a learnt tag.
+
+    For documents of up to hundreds of pieces and for comparison with T-LASER; it is some eight times as large as
+    `TransformerSentenceEncoder`, which is for sentences.
+
+    Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
+
+    Example:
+        >>> sizes = {"embed_dim": 8, "ffn_embed_dim": 16, "num_heads": 2, "num_layers": 1}
+        >>> encoder = TLaserSentenceEncoder(TLaserConfig(20, 1, **sizes)).eval()
+        >>> encoder(torch.tensor([[5, 6, 7], [5, 1, 1]])).shape  # 1 is padding
+        torch.Size([2, 8])
+    """
 
     name, Config, marker = "tlaser", TLaserConfig, "tag"
     options = MappingProxyType(

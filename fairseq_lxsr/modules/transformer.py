@@ -132,7 +132,17 @@ class GatedLayer(LayerParts):
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Transformer encoder, from token ids to sentence embeddings."""
+    """Encoder of few transformer layers, or none, from token ids to sentence embeddings: the mean of the states.
+
+    The lightweight model of Mao et al. 2021, section 3.1. With `gated` it starts as the mean of its embeddings, which
+    finds more on little text and is as fast as a look-up without layers; post-LayerNorm layers are the paper's.
+
+    Example:
+        >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8, num_heads=2)).eval()
+        >>> ((embeddings, states),) = encoder(torch.tensor([[5, 6, 7], [5, 1, 1]]))  # 1 is padding
+        >>> embeddings.shape, states.shape
+        (torch.Size([2, 8]), torch.Size([2, 3, 8]))
+    """
 
     name, Config = "transformer", TransformerConfig
     options = MappingProxyType(
@@ -334,7 +344,18 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
 
 class ReconstructionHead(nn.Module):
-    """Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias (Mao et al. 2021, section 3.1)."""
+    """Head of the generative losses: maps a sentence (or token) state to logits over the vocabulary.
+
+    Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias. Contrastive losses and users take the
+    embedding before it.
+
+    Source: Mao et al. 2021, section 3.1.
+
+    Example:
+        >>> head, table = ReconstructionHead(8, 8, num_embeddings=20), torch.randn(20, 8)
+        >>> head(torch.randn(2, 8), table).shape
+        torch.Size([2, 20])
+    """
 
     def __init__(self, input_dim: int, embed_dim: int, num_embeddings: int, layer_norm_eps: float = LAYER_NORM_EPS):
         super().__init__()
