@@ -31,5 +31,6 @@ lxsr train "$WORK/data-bin" --recipe "$RECIPE" --lang-pairs "en-$TGT" --save-dir
 
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
 rm -f "$WORK/xsr.jsonl"
-lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.jsonl" --published \
+lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.jsonl" \
     --data "$WORK/corpus/en-$TGT/test" --lang-pairs "en-$TGT"
+lxsr compare "$WORK/xsr.jsonl" --published
