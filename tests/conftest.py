@@ -5,6 +5,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -125,6 +126,11 @@ def lxsr_here(*arguments, check: bool = True, folder: Path = ROOT) -> subprocess
     return checked(done) if check else done
 
 
+def export(checkpoint: Path, output: Path, *options, check: bool = True) -> subprocess.CompletedProcess:
+    """`lxsr export folder` in this process."""
+    return lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", output, *options, check=check)
+
+
 def main_here(module: ModuleType, *arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
     """The main function of a script in this process."""
     command = [Path(module.__file__).name, *map(str, arguments)]
@@ -163,6 +169,26 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)
         return captured(command, begin, ROOT, report)
+
+
+def validations(done: subprocess.CompletedProcess, name: str = "accuracy") -> list[float]:
+    """A figure of every validation that fairseq-train printed."""
+    return [float(found) for found in re.findall(rf"valid on 'valid' subset .*?\| {name} ([0-9.]+)", done.stdout)]
+
+
+def weights(save_dir: Path, name: str = "checkpoint_last.pt") -> dict:
+    """The parameters of a checkpoint."""
+    from fairseq_lxsr.encoder.checkpoint import read_checkpoint
+
+    return read_checkpoint(save_dir / name)["model"]
+
+
+def assert_same_weights(save_dir: Path, other: Path) -> None:
+    """The last checkpoints of two runs have the same parameters, to the bit."""
+    one, two = weights(save_dir), weights(other)
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert value.equal(two[name]), name
 
 
 def import_plugin() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import toy
-from conftest import lxsr, lxsr_here, refused, train, train_here
+from conftest import export, lxsr, lxsr_here, refused, train, train_here
 
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
@@ -192,20 +192,16 @@ def embed(model, text, output):
     return lxsr_here("embed", "--model", model, "--input", text, "--output", output, check=False)
 
 
-def export(checkpoint, output, *options):
-    return lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", output, *options, check=False)
-
-
 def test_export_without_what_it_needs(tmp_path, toy_work, toy_checkpoint):
     data, output = shutil.copytree(toy_work / "data-bin", tmp_path / "data"), tmp_path / "model"
     removed("text.json")(data)
-    refused(export(toy_checkpoint, output, "--data", data), "text.json", "--lowercase")
+    refused(export(toy_checkpoint, output, "--data", data, check=False), "text.json", "--lowercase")
     removed("sentencepiece.model")(data)
-    refused(export(toy_checkpoint, output, "--data", data), "sentencepiece.model", "--sentencepiece-model")
+    refused(export(toy_checkpoint, output, "--data", data, check=False), "sentencepiece.model", "--sentencepiece-model")
     other = tmp_path / "other.model"
     other.write_text("no model")
     options = ("--data", data, "--lowercase", "--sentencepiece-model", other)
-    refused(export(toy_checkpoint, output, *options), "other.model")
+    refused(export(toy_checkpoint, output, *options, check=False), "other.model")
     assert not output.exists()
 
 
@@ -213,7 +209,7 @@ def test_export_does_not_replace_what_is_no_model_folder(tmp_path, toy_checkpoin
     precious = tmp_path / "thesis"
     precious.mkdir()
     (precious / "chapter1.txt").write_text("words")
-    refused(export(toy_checkpoint, precious), precious, "not replaced")
+    refused(export(toy_checkpoint, precious, check=False), precious, "not replaced")
     assert (precious / "chapter1.txt").read_text() == "words"
 
 
@@ -249,7 +245,7 @@ def writers(tmp_path, text, toy_work, toy_model, toy_checkpoint):
         options = ("--data", text, *SPLITS, "--vocab-size", 150)
         yield lxsr("prepare", "--work", folder / "work", *options, check=False)
         yield embed(toy_model, tmp_path / "in.txt", folder / "o.npy")
-        yield export(toy_checkpoint, folder / "model")
+        yield export(toy_checkpoint, folder / "model", check=False)
         yield train(toy_work / "data-bin", folder / "save", "--disable-validation", check=False, max_epoch="1")
 
     return runs
@@ -292,7 +288,7 @@ def test_a_checkpoint_of_another_program(toy_work, tmp_path):
     """fairseq's older models and tasks keep their options as a Namespace."""
     cfg = {"model": Namespace(arch="lstm"), "task": Namespace(task="translation", data=str(toy_work / "data-bin"))}
     torch.save({"model": {"encoder.x": torch.zeros(1)}, "cfg": cfg}, tmp_path / "lstm.pt")
-    done = export(tmp_path / "lstm.pt", tmp_path / "model")
+    done = export(tmp_path / "lstm.pt", tmp_path / "model", check=False)
     refused(done, tmp_path / "lstm.pt", "a checkpoint of 'lstm'", "laser, tlaser, transformer")
     done = train(toy_work / "data-bin", tmp_path / "save", check=False, restore_file=str(tmp_path / "lstm.pt"))
     refused(done, tmp_path / "lstm.pt", "trained by --task translation, not xling_sent")

@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 import toy
-from conftest import TRAIN_OPTIONS, lxsr, refused, run, train
+from conftest import TRAIN_OPTIONS, export, lxsr, refused, run, train, validations
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.evaluation.score import read_scores
 
-
-def accuracy(done) -> float:
-    """Of the last validation that a run of fairseq-train printed."""
-    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line][-1]
-    return float(valid.split("accuracy ")[1].split()[0])
+COSINES = {"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1"}
 
 
 def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model, tmp_path):
@@ -35,17 +31,6 @@ def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_wo
         assert trained.values["P@10"] >= trained.values["P@5"]
 
 
-def test_embed_writes_what_encode_returns(tmp_path, toy_model):
-    text = ["One red dog sees the cat.", "", "Deux chat bleu suit le chien."]
-    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-    lxsr("embed", "--model", toy_model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.npy")
-    embeddings = np.load(tmp_path / "out.npy", allow_pickle=False)
-    assert embeddings.dtype == np.float32
-    assert embeddings.shape == (3, 32)
-    np.testing.assert_array_equal(embeddings, SentenceEncoder.from_pretrained(toy_model).encode(text))
-    assert not embeddings[1].any()
-
-
 def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
     done = run(
         "fairseq_cli.validate",
@@ -61,10 +46,8 @@ def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
 @pytest.mark.parametrize("objective", ["mlm", "smlm", "xtr", "mlm_xtr"])
 def test_every_objective_trains(tmp_path, toy_work, objective):
     """The loss falls below what the first updates had; align and sim are left out and not logged."""
-    done = train(
-        *(toy_work / "data-bin", tmp_path, "--no-save"),
-        **{"objective": objective, "max_epoch": "2", "align_weight": "0", "sim_weight": "0", "log_interval": "5"},
-    )
+    options = {"objective": objective, "align_weight": "0", "sim_weight": "0", "log_interval": "5"}
+    done = train(toy_work / "data-bin", tmp_path, "--no-save", **options, max_epoch="2")
     lines = [line for line in done.stdout.splitlines() if "train_inner" in line]
     first, last = (float(line.split(" gen=")[1].split(",")[0]) for line in (lines[0], lines[-1]))
     assert last < 0.9 * first
@@ -73,42 +56,28 @@ def test_every_objective_trains(tmp_path, toy_work, objective):
 
 
 def test_options_beyond_the_paper_train(tmp_path, toy_work):
-    done = train(
-        *(toy_work / "data-bin", tmp_path, "--no-save"),
-        **{"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1"},
-        **{
-            "sim_weight": "0.01",
-            "max_epoch": "3",
-            "encoder_layers": "1",
-            "cpu_precision": "bfloat16",
-        },
-    )
-    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line][-1]
-    assert float(valid.split("accuracy ")[1].split()[0]) > 0.3
-    assert "gen " not in valid
+    options = {**COSINES, "sim_weight": "0.01", "max_epoch": "3", "encoder_layers": "1", "cpu_precision": "bfloat16"}
+    done = train(toy_work / "data-bin", tmp_path, "--no-save", **options)
+    assert validations(done)[-1] > 0.3
+    assert not validations(done, "gen")
 
 
 def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
     """The layers are added to what was learnt without them, and the folder is as good as any other."""
-    options = {"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1", "sim_weight": "0"}
-    data = toy_work / "data-bin"
+    data, options = toy_work / "data-bin", COSINES | {"sim_weight": "0"}
     train(data, tmp_path / "static", "--gated", **options, encoder_layers="0", max_epoch="4")
     start = tmp_path / "static" / "checkpoint_last.pt"
     beyond = ("--gated", "--order-coefficients", "2", "--hard-negatives", "both", "--finetune-from-model", start)
-    done = train(
-        *(data, tmp_path / "grown", *beyond),
-        **{**options, "encoder_layers": "1", "max_epoch": "1", "lr": "1e-9"},
-    )
+    done = train(data, tmp_path / "grown", *beyond, **options | {"lr": "1e-9"}, encoder_layers="1", max_epoch="1")
     models = []
     for name in ("static", "grown"):
-        checkpoint = tmp_path / name / "checkpoint_last.pt"
-        lxsr("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / f"{name}.model")
+        export(tmp_path / name / "checkpoint_last.pt", tmp_path / f"{name}.model")
         models.append(SentenceEncoder.from_pretrained(tmp_path / f"{name}.model"))
     sentences = ["One red dog sees the cat.", "Le chien."]
     static, grown = (model.encode(sentences, normalize=True) for model in models)
     np.testing.assert_allclose(static, grown, atol=1e-3)
     assert models[1].config["encoder"]["num_layers"] == 1
-    assert accuracy(done) > 0.8
+    assert validations(done)[-1] > 0.8
     for form in ("sentence-transformers", "onnx"):
         lxsr("export", form, "--model", tmp_path / "grown.model", "--output", tmp_path / form)
 
@@ -121,29 +90,28 @@ def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
     average = read_checkpoint(checkpoint)["extra_state"]["ema"]
     models = {}
     for name, flags in (("last", ()), ("average", ("--ema",))):
-        lxsr("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / name, *flags)
+        export(checkpoint, tmp_path / name, *flags)
         models[name] = SentenceEncoder.from_pretrained(tmp_path / name)
-    weights = {name: model.model.state_dict()["embed_tokens.weight"].numpy() for name, model in models.items()}
-    np.testing.assert_array_equal(weights["average"], average["encoder.embed_tokens.weight"])
-    assert not np.array_equal(weights["last"], weights["average"])
+    tables = {name: model.model.state_dict()["embed_tokens.weight"].numpy() for name, model in models.items()}
+    np.testing.assert_array_equal(tables["average"], average["encoder.embed_tokens.weight"])
+    assert not np.array_equal(tables["last"], tables["average"])
     assert models["average"].encode(["One red dog."]).shape == (1, 32)
     assert "| decay of the average of the weights | 0.9 |" in (tmp_path / "average" / "README.md").read_text()
-    export = ("export", "folder", "--checkpoint", toy_checkpoint, "--output", tmp_path / "none", "--ema")
-    refused(lxsr(*export, check=False), "--store-ema")
+    refused(export(toy_checkpoint, tmp_path / "none", "--ema", check=False), "--store-ema")
 
 
 def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):
     """Indexing alone finds translations that random embeddings do not; going on from a checkpoint leaves it out."""
     options = {"arch": "lxsr_best", "encoder_embed_dim": "32", "objective": "none", "gen_weight": "0", "lr": "1e-9"}
     data = toy_work / "data-bin"
-    done = {
-        init: train(data, tmp_path / init, **options, init_embeddings=init, max_epoch="1") for init in ("lsi", "random")
-    }
-    assert accuracy(done["lsi"]) > accuracy(done["random"]) + 0.3
+    inits = ("lsi", "random")
+    done = {init: train(data, tmp_path / init, **options, init_embeddings=init, max_epoch="1") for init in inits}
+    accuracy = {init: validations(run)[-1] for init, run in done.items()}
+    assert accuracy["lsi"] > accuracy["random"] + 0.3
     assert "latent semantic indexing" in done["lsi"].stdout
     more = train(data, tmp_path / "lsi", **options, init_embeddings="lsi", max_epoch="2")
     assert "latent semantic indexing" not in more.stdout
-    assert accuracy(more) == pytest.approx(accuracy(done["lsi"]))
+    assert validations(more)[-1] == pytest.approx(accuracy["lsi"])
 
 
 def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
@@ -151,8 +119,7 @@ def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
 
     def losses(name, *flags, epochs):
         done = train(toy_work / "data-bin", tmp_path / name, *flags, "--no-epoch-checkpoints", max_epoch=str(epochs))
-        lines = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line]
-        return [float(line.split("| loss ")[1].split()[0]) for line in lines]
+        return validations(done, "loss")
 
     whole = losses("whole", epochs=3)
     half = losses("half", "--memory-efficient-fp16", epochs=2)
@@ -162,19 +129,9 @@ def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
 
 
 def test_help_lists_every_option_with_its_text():
-    done = run(
-        "fairseq_cli.train",
-        "--user-dir",
-        "fairseq_lxsr",
-        "--task",
-        "xling_sent",
-        "--arch",
-        "lxsr_base",
-        "--criterion",
-        "xling_sent_loss",
-        "--help",
-        fresh=True,  # the plugin adds to the help at import
-    )
+    kinds = ("--task", "xling_sent", "--arch", "lxsr_base", "--criterion", "xling_sent_loss")
+    # fresh, since the plugin adds to the help at import
+    done = run("fairseq_cli.train", "--user-dir", "fairseq_lxsr", *kinds, "--help", fresh=True)
     text = " ".join(done.stdout.split())
     for option, help_text in {
         "--lang-pairs": "for example en-fr,en-de",
@@ -196,13 +153,10 @@ def test_several_language_pairs_share_one_model(tmp_path):
     toy.write(tmp_path / "text.en-fr", pairs[:600], ("en", "fr"))
     toy.write(tmp_path / "text.en-xx", [(en, fr.upper()) for en, fr in pairs[600:]], ("en", "xx"))
     work = tmp_path / "work"
-    lxsr(
-        *("prepare", "--work", work, "--lang-pairs", "en-fr,en-xx", "--data", tmp_path / "text.{pair}"),
-        *("--valid-size", 30, "--test-size", 30, "--vocab-size", 200),
-    )
-    done = train(
-        work / "data-bin", tmp_path, "--no-save", lang_pairs="en-fr,en-xx", sampling_temperature="5", max_epoch="1"
-    )
+    options = ("--lang-pairs", "en-fr,en-xx", "--valid-size", 30, "--test-size", 30, "--vocab-size", 200)
+    lxsr("prepare", "--work", work, "--data", tmp_path / "text.{pair}", *options)
+    options = {"lang_pairs": "en-fr,en-xx", "sampling_temperature": "5", "max_epoch": "1"}
+    done = train(work / "data-bin", tmp_path, "--no-save", **options)
     assert "en-fr, en-xx" in done.stdout
     assert "train: 780 pairs" in done.stdout
 
