@@ -24,7 +24,7 @@ from machine import machine
 from processes import measured
 
 from fairseq_lxsr.files.lines import read_lines, read_parallel
-from fairseq_lxsr.preparation.clean import comparable, first_objection, make_filters
+from fairseq_lxsr.preparation.clean import comparable, first_failing_filter, make_filters
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 PAIR = ("en", "fr")
@@ -93,7 +93,7 @@ def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
     known, kept = set(), []
     for source, target in read_parallel(f"{prefix}.{PAIR[0]}", f"{prefix}.{PAIR[1]}"):
         pair = " ".join(source.split()), " ".join(target.split())
-        if all(pair) and first_objection(pair, filters) is None:
+        if all(pair) and first_failing_filter(pair, filters) is None:
             key = comparable(pair[0]), comparable(pair[1])
             if key not in known:
                 known.add(key)

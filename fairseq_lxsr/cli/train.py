@@ -14,7 +14,6 @@ from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 from fairseq_lxsr.recipes import read_recipe, table, train_command
-from fairseq_lxsr.text.data_folder import check_data_folder
 
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
 # optimised or not, only its Cython modules are used, which ask for -O3 themselves
@@ -36,14 +35,16 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument("--recipe", required=True, metavar="NAME", help="one of `lxsr recipes`")
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and stop")
-    parser.set_defaults(run=run, others=[])
+    parser.set_defaults(run=run_train, others=[])
     listing = verbs.add_parser("recipes", description="List the training recipes.")
     listing.set_defaults(run=lambda args: print(table()))
     add_user_dir(verbs)
     add_context(verbs)
 
 
-def run(args: argparse.Namespace) -> None:
+def run_train(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.text.data_folder import check_data_folder  # numpy and others take a moment
+
     recipe = read_recipe(args.recipe)
     command = train_command(recipe, args.data, args.others)
     if recipe.finetunes and not _goes_on(command):

@@ -15,7 +15,7 @@ from fairseq_lxsr.files.lines import Lines
 from fairseq_lxsr.files.write import naming, reserve
 from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
-FRUITLESS = 20  # rounds of all language pairs without a new pair of sentences, after which mining stops
+MAX_EMPTY_ROUNDS = 20  # rounds of all language pairs without a new pair of sentences, after which mining stops
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def mine_draws(
             fruitless = 0 if len(found) > before else fruitless + 1
             if len(found) == count:
                 return list(found.values()), seconds
-            if fruitless == FRUITLESS * len(turns):
+            if fruitless == MAX_EMPTY_ROUNDS * len(turns):
                 raise InputError(f"pairs {count:,}: only {len(found):,} different ones were found; ask for fewer")
     raise AssertionError
 

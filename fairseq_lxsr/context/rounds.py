@@ -261,7 +261,9 @@ class Rounds:
         if run_logged(list(map(str, command)), log, self.lock):
             lines = [line for line in islice(read_lines(log, max_words=None), said, None) if line.strip()]
             message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
-            raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); mend it and run again")
+            raise InputError(
+                f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again"
+            )
         print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
 
     def _last_figures(self, log: Path) -> str:
@@ -368,7 +370,7 @@ def restore_last_checkpoint(checkpoint: Path) -> None:
         if other is None:
             checkpoint.unlink()
             return
-        copy = checkpoint.with_suffix(".mended")
+        copy = checkpoint.with_suffix(".copied")
         shutil.copyfile(other, copy)
         copy.replace(checkpoint)
 

@@ -4,20 +4,19 @@ import http.client
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.open import READ_BYTES, sha256
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming
 
 DOWNLOAD_ATTEMPTS = 5  # attempts without any progress
-READ_BYTES = 1 << 20
-BUSY = (408, 429)  # status codes of a server that may answer later
+BUSY_STATUS = (408, 429)  # status codes of a server that may answer later
 TIMEOUT = 60  # seconds without an answer
 BACK_OFF = 1.0  # seconds before the second attempt, doubled before each further attempt
 CHANGED = "the file on the server has changed"
@@ -49,7 +48,7 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
             _fetch(url, partial)
             break
         except (InterruptedDownloadError, urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in BUSY:
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in BUSY_STATUS:
                 raise InputError(f"{url}: {error.code} {error.reason}; check the name, it may have moved") from None
             is_of_disk = isinstance(error, OSError) and not isinstance(error, urllib.error.URLError) and error.filename
             if is_of_disk:
@@ -107,21 +106,12 @@ def _fetch(url: str, partial: Path) -> None:
         announced = answer.headers.get("Content-Length") or ""
         total = have + int(announced) if announced.isdecimal() else None
         with tqdm(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
-            for block in _blocks(answer):
-                _append(partial, block)
+            while block := answer.read(READ_BYTES):
+                with naming(partial), open(partial, "ab") as stream:  # only disk errors name the partial file
+                    stream.write(block)
                 bar.update(len(block))
     if total is not None and _length(partial) < total:
         raise InterruptedDownloadError(f"the connection ended after {_length(partial):,} of {total:,} bytes")
-
-
-def _append(partial: Path, block: bytes) -> None:
-    with naming(partial), open(partial, "ab") as stream:  # only disk errors name the partial file
-        stream.write(block)
-
-
-def _blocks(answer) -> Iterator[bytes]:
-    while block := answer.read(READ_BYTES):
-        yield block
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
@@ -137,7 +127,7 @@ def _check(url: str, partial: Path, size: int | None, checksum: str | None) -> N
     if wrong := _difference(partial, size, checksum):
         partial.unlink()
         _tag_file(partial).unlink(missing_ok=True)
-        raise InputError(f"{url}: {wrong}; the file has changed or was spoilt on its way, it was not kept")
+        raise InputError(f"{url}: {wrong}; the file has changed or was damaged on its way, it was not kept")
 
 
 def get_archive(

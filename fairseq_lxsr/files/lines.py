@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.open import open_binary
+from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
 MAX_WORDS = 10_000
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
@@ -176,6 +176,6 @@ def count_lines(path: str | Path) -> int:
     """Count the lines of an uncompressed file; the last line may lack its end."""
     count, last = 0, b"\n"
     with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
+        while block := stream.read(READ_BYTES):
             count, last = count + block.count(b"\n"), block[-1:]
     return count + (last != b"\n")

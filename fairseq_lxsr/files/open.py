@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).parent.parent.absolute()
 MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
 FREE_BYTES = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
 UNPACKED_AT_ONCE = 2**17  # bytes
+READ_BYTES = 2**20  # bytes of a file that are read at once
 PACKED = (".gz", ".xz", ".zst")
 
 
@@ -59,7 +60,7 @@ class Budget:
         self.left -= count
         if self.left < 0:
             raise InputError(
-                f"{self.path}: unfolds to more than {MAX_RATIO} times its {self.size:,} bytes; expected text"
+                f"{self.path}: unpacks to more than {MAX_RATIO} times its {self.size:,} bytes; expected text"
             )
 
 
@@ -104,7 +105,7 @@ def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
+        while block := stream.read(READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
 

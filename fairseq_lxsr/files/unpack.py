@@ -1,5 +1,6 @@
 """Extracts named files from untrusted .zip and .tgz archives."""
 
+import errno
 import gzip
 import lzma
 import stat
@@ -16,11 +17,10 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.open import Budget, Metered
+from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.write import atomic_write
 
 ARCHIVE_FREE_BYTES = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
-READ_BYTES = 1 << 20
 MAX_HEADER_BYTES = 1 << 20  # largest long name or other attributes of a .tgz member, which tarfile keeps in memory
 UNPACKING_ERRORS = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -91,7 +91,8 @@ def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]
     except InputError:
         raise
     except UNPACKING_ERRORS as error:
-        if isinstance(error, OSError) and error.errno is not None:  # corrupt bytes give an error without errno
+        # corrupt bytes give an error without errno, or ask for a place that no file has
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise InputError(
             f"{archive}: not a whole archive ({shown(str(error))}); remove it and fetch it again"

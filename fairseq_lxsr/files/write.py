@@ -22,7 +22,7 @@ OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
 def check_replaceable(path: Path) -> None:
     """Check that a file of this name would not replace a folder or a device."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: exists and is no file, so it is not replaced; choose another name")
+        raise InputError(f"{path}: exists and is not a file, so it is not replaced; choose another name")
 
 
 def check_writable(path: Path) -> None:
@@ -146,14 +146,14 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
     try:
         yield work
         work.chmod(0o777 & ~_umask())
-        _take_place(work, path)
+        _replace_folder(work, path)
     except BaseException as error:
         restore_folder(path)
         shutil.rmtree(work, ignore_errors=True)
         raise _named(error, path) from None
 
 
-def _take_place(work: Path, path: Path) -> None:
+def _replace_folder(work: Path, path: Path) -> None:
     """Rename a complete folder to `path`; meanwhile the old folder lies where `restore_folder` finds it."""
     old = work.with_suffix(OLD)
     while work.exists():

@@ -193,7 +193,7 @@ def filter_options(name: str) -> dict[str, Range | FileName]:
     return {option: hint.__metadata__[0] for option, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def first_objection(pair: TextPair, filters: Filters) -> str | None:
+def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
     """Return the name of the first filter that drops a pair."""
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 

@@ -57,7 +57,7 @@ class Cleaning:
         for path in self.exclude:
             FILE_NAME.check("exclude", path)
 
-    def suited(self, is_messages: bool) -> "Cleaning":
+    def for_text(self, is_messages: bool) -> "Cleaning":
         """Return a copy in which values of None are replaced by those that suit the text."""
         chosen = self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
         filters = {name: dict(options or {}) for name, options in chosen.items()}

@@ -20,7 +20,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
-from fairseq_lxsr.preparation.clean import Filters, TextPair, first_objection, make_filters
+from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.splits import (
@@ -72,7 +72,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
     dropped: list[tuple[str, TextPair]] = []
     for source, target in pairs:
         pair = _single_blanks(source), _single_blanks(target)
-        reason = _no_sentence(pair) or first_objection(pair, _filters)
+        reason = _no_sentence(pair) or first_failing_filter(pair, _filters)
         if reason is None:
             key = sentence_key(pair[0]), sentence_key(pair[1])
             if _excluded and not _excluded.isdisjoint(key):
@@ -124,7 +124,7 @@ def make_corpus(
         Report with the size of every split, the number of dropped pairs by reason, and where sources are named the
             number of training pairs of each.
     """
-    cleaning = cleaning.suited(source.is_messages)
+    cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
     make_filters(filters, languages)  # raises before anything is read
     excluded = excluded_keys(cleaning.exclude)
@@ -140,12 +140,12 @@ def make_corpus(
                 clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
             )
             kept = _store(results, parts, dropped, drops)
-            fates = assign_splits(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
-            counts = np.array([np.count_nonzero(fates == fate) for fate in ASSIGNMENTS])
+            assigned = assign_splits(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
+            counts = np.array([np.count_nonzero(assigned == split) for split in ASSIGNMENTS])
             _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {source.name}", source.is_messages)
-            _write(parts, work, languages, fates, drops)
+            _write(parts, work, languages, assigned, drops)
         shutil.rmtree(parts)
-        return _report(counts, dropped) | _write_sources(work, source, kept, fates)
+        return _report(counts, dropped) | _write_sources(work, source, kept, assigned)
 
     options = {"pair": list(languages), "data": source.name, **sizes, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
@@ -155,18 +155,18 @@ def make_corpus(
 
 
 def _report(counts: np.ndarray, dropped: Counter) -> dict:
-    """Report the number of pairs by split and of dropped pairs by reason; `counts` has one number for each fate."""
-    for reason, fate in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
-        dropped[reason] += int(counts[fate])
+    """Report the number of pairs by split and of dropped pairs by reason; `counts` is in the order of ASSIGNMENTS."""
+    for reason, split in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
+        dropped[reason] += int(counts[split])
     return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
 
 
-def _write_sources(work: Path, source: Source, kept: Counter, fates: np.ndarray) -> dict:
+def _write_sources(work: Path, source: Source, kept: Counter, assigned: np.ndarray) -> dict:
     """Write the number of training pairs of each named source, which follow each other in the training text."""
     if not source.parts:
         return {}
     ends = np.cumsum([kept[name] for name in source.parts])
-    training = np.split(fates == TRAIN, ends[:-1])
+    training = np.split(assigned == TRAIN, ends[:-1])
     sources = {name: int(np.count_nonzero(part)) for name, part in zip(source.parts, training, strict=True)}
     write_sources(work / SOURCES_FILE, sources)
     return {"sources": sources}
@@ -229,21 +229,21 @@ def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str,
         )
 
 
-def _write(parts: Path, work: Path, languages: TextPair, fates: np.ndarray, drops: IO | None) -> None:
+def _write(parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, drops: IO | None) -> None:
     """Distribute the kept pairs over the files of the splits, in their order."""
     for side, language in enumerate(languages):
         with ExitStack() as stack:
             text = stack.enter_context(open(parts / str(side), "rb"))
             outputs = [stack.enter_context(open(work / f"{split}.{language}", "wb")) for split in SPLITS]
             for start, lines in _with_places(text):
-                here = fates[start : start + len(lines)]
-                for fate, output in enumerate(outputs):
-                    output.writelines(itertools.compress(lines, here == fate))
+                here = assigned[start : start + len(lines)]
+                for split, output in enumerate(outputs):
+                    output.writelines(itertools.compress(lines, here == split))
     if drops:
         texts = (read_lines(parts / str(side), max_words=None) for side in (0, 1))
-        for fate, a, b in zip(fates, *texts, strict=True):
-            if fate > TEST:
-                drops.write(f"{'repeated' if fate == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
+        for split, a, b in zip(assigned, *texts, strict=True):
+            if split > TEST:
+                drops.write(f"{'repeated' if split == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
 
 
 def _with_places(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:

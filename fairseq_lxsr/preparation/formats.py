@@ -17,7 +17,7 @@ from fairseq_lxsr.preparation.config import Sources, TextName
 
 ENDINGS = ("", ".txt")
 UNIT_BYTES, UNIT_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
-DEEPEST = 100  # depth of nested elements; TMX needs less than ten
+MAX_NESTING = 100  # depth of nested elements; TMX needs less than ten
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -147,7 +147,7 @@ def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator
                     dropped["language missing"] += 1
     except DefusedXmlException as error:
         raise InputError(
-            f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which could unfold without "
+            f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which could grow without "
             "end; remove its DOCTYPE"
         ) from None
     except InputError:
@@ -185,7 +185,7 @@ def _units(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
         if event == "start":
             parents.append(element)
             since += 1
-            if len(parents) > DEEPEST or since > UNIT_ELEMENTS:
+            if len(parents) > MAX_NESTING or since > UNIT_ELEMENTS:
                 raise ValueError(f"{since:,} elements without the end of a <tu>, {len(parents)} of them nested")
             continue
         parents.pop()

@@ -75,7 +75,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         print(f"{corpus_folder(config, pair)}: made elsewhere, kept")
     sources = {split_pair(pair): find_source(text, *split_pair(pair), locale_folders) for pair, text in named.items()}
     for languages, source in sources.items():  # raises before any work
-        make_filters(config.cleaning.suited(source.is_messages).filters or {}, languages)
+        make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
     shared = shares_a_language(config)
     parent = Path(config.work) / ("cleaned" if shared else "corpus")
     folders = {languages: parent / "-".join(languages) for languages in sources}

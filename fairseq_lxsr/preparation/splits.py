@@ -18,7 +18,7 @@ MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out
 
 
 def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
-    """Decide the fate of each pair that the filters kept: uint8 [N].
+    """Decide the split of each pair that the filters kept: uint8 [N].
 
     Held-out pairs are drawn at random; none of their sentences occurs on the same side of another split.
 
@@ -30,29 +30,29 @@ def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, see
         seed: seed of the draw.
     """
     marked = repeated(keys, repeats)
-    fates = marked.astype(np.uint8) * np.uint8(REPEATED)
-    if not len(fates):
-        return fates
+    assigned = marked.astype(np.uint8) * np.uint8(REPEATED)
+    if not len(assigned):
+        return assigned
     rows = np.memmap(keys, dtype=KEY, mode="r")
     held: tuple[set[int], set[int]] = (set(), set())
     free = {TEST: test_size, VALID: valid_size}
-    for place in _draws(len(fates), seed):
-        fate = next((name for name, size in free.items() if size), None)
-        if fate is None:
+    for place in _draws(len(assigned), seed):
+        split = next((name for name, size in free.items() if size), None)
+        if split is None:
             break
         key = rows[place].item()
-        if fates[place] == TRAIN and not any(side in known for side, known in zip(key, held, strict=True)):
-            fates[place] = fate
-            free[fate] -= 1
+        if assigned[place] == TRAIN and not any(side in known for side, known in zip(key, held, strict=True)):
+            assigned[place] = split
+            free[split] -= 1
             for side, known in zip(key, held, strict=True):
                 known.add(side)
     for side, name in enumerate(KEY.names or ()):
         held_keys = np.fromiter(held[side], dtype=np.uint64, count=len(held[side]))
-        for start in range(0, len(fates), MAX_CANDIDATES):
+        for start in range(0, len(assigned), MAX_CANDIDATES):
             here = slice(start, start + MAX_CANDIDATES)
-            leaks = np.isin(rows[name][here], held_keys) & (fates[here] == TRAIN)
-            fates[here][leaks] = HELD_OUT
-    return fates
+            leaks = np.isin(rows[name][here], held_keys) & (assigned[here] == TRAIN)
+            assigned[here][leaks] = HELD_OUT
+    return assigned
 
 
 def _draws(count: int, seed: int) -> np.ndarray:
@@ -64,8 +64,8 @@ def _draws(count: int, seed: int) -> np.ndarray:
     )
 
 
-PART = 8_000_000  # keys compared at a time, 300 MB
-ROWS = 1_000_000  # keys read at a time
+KEYS_AT_ONCE = 8_000_000  # keys compared at a time, 300 MB
+KEYS_READ = 1_000_000  # keys read at a time
 KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
 
 
@@ -101,16 +101,16 @@ def _pair_key(block: np.ndarray) -> np.ndarray:
 
 def _parts(rows: np.ndarray, key_of, folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield parts of keys and their positions; equal keys are in the same part, in order."""
-    count = -(-len(rows) // PART)
+    count = -(-len(rows) // KEYS_AT_ONCE)
     if count <= 1:
         yield np.asarray(key_of(rows[:])), np.arange(len(rows))
         return
     pair = np.dtype([("key", "<u8"), ("position", "<i8")])
     with tempfile.TemporaryDirectory(dir=folder, prefix=".parts.") as temporary:
         names = [Path(temporary) / str(part) for part in range(count)]
-        for start in range(0, len(rows), ROWS):
-            block = np.empty(min(ROWS, len(rows) - start), dtype=pair)
-            block["key"] = key_of(rows[start : start + ROWS])
+        for start in range(0, len(rows), KEYS_READ):
+            block = np.empty(min(KEYS_READ, len(rows) - start), dtype=pair)
+            block["key"] = key_of(rows[start : start + KEYS_READ])
             block["position"] = np.arange(start, start + len(block))
             part_of = block["key"] % np.uint64(count)
             for part, name in enumerate(names):

@@ -17,8 +17,8 @@ from fairseq_lxsr.errors import InputError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-KILLED = (
-    "a working process was killed, perhaps for want of memory; expected it to go on: run again with fewer --workers"
+WORKER_KILLED = (
+    "a working process was killed, perhaps for lack of memory; expected it to go on: run again with fewer --workers"
 )
 BLOCK_ITEMS = 10_000  # largest number of sentences or pairs of a block
 BLOCK_CHARACTERS = 10_000_000  # number of characters at which a block ends
@@ -72,14 +72,14 @@ def ordered_map(
         pending: deque = deque()
         try:
             for item in chain(few, iterator):
-                with _deaf_to_interrupts():  # processes start here
+                with _blocked_interrupts():  # processes start here
                     pending.append(pool.submit(function, item))
                 if len(pending) > 2 * workers:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool:
-            raise InputError(KILLED) from None
+            raise InputError(WORKER_KILLED) from None
         finally:
             for future in pending:
                 future.cancel()
@@ -94,12 +94,12 @@ def in_own_process(function: Callable[..., Out], *arguments: Any) -> Out:
     results, sending = context.Pipe(duplex=False)
     process = context.Process(target=_send_result, args=(sending, function, arguments), daemon=True)
     try:
-        with _deaf_to_interrupts():
+        with _blocked_interrupts():
             process.start()
         sending.close()
         result = results.recv()
     except EOFError:
-        raise InputError(KILLED) from None
+        raise InputError(WORKER_KILLED) from None
     finally:
         if process.pid is not None:
             process.kill()
@@ -119,7 +119,7 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def _blocked_interrupts() -> Iterator[None]:
     """Shield processes started in the block from the terminal's interrupt; their parent ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

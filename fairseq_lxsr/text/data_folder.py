@@ -25,7 +25,7 @@ INDEX_MAGIC = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datas
 def check_data_folder(folder: Path) -> None:
     """Refuse a data folder that does not exist."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such data folder; make one with fairseq-preprocess or `lxsr prepare`")
+        raise InputError(f"{folder}: no such data folder; name one that fairseq-preprocess or `lxsr prepare` has made")
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
@@ -70,7 +70,7 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
     try:
         sources = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path}: no JSON object ({error}); expected the number of pairs of each source") from None
+        raise InputError(f"{path}: not a JSON object ({error}); expected the number of pairs of each source") from None
     for name, number in sources.items():
         if not is_count(number):
             raise InputError(f"{path}: {shown(name)} is {shown(number)}; expected the number of its pairs")
@@ -82,7 +82,7 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
     return sources
 
 
-KEPT = "text"  # name of the folder beside the checkpoints
+TEXT_FOLDER = "text"  # name of the folder beside the checkpoints
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def keep_text(data: Path, save_dir: Path) -> None:
     """Copy the text files beside the checkpoints: export needs them, and data folders may be moved or removed."""
     named = {DICTIONARY_FILE: find_dictionary(data)} | {name: data / name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
     wanted = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
-    folder = save_dir / KEPT
+    folder = save_dir / TEXT_FOLDER
     restore_folder(folder)
     if {name: (folder / name).read_bytes() for name in named if (folder / name).is_file()} != wanted:
         with atomic_folder(folder, DICTIONARY_FILE) as work:
@@ -135,7 +135,7 @@ def find_text(
         raise InputError(f"{model}: no such file; name the SentencePiece model with --sentencepiece-model")
     if own.is_file() and sha256(own) != sha256(model):
         raise InputError(
-            f"{model}: another one than {own}, which the training data was made with; leave --sentencepiece-model out"
+            f"{model}: differs from {own}, which the training data was made with; leave --sentencepiece-model out"
         )
     if lowercase is None and not options.is_file():
         raise InputError(f"{options}: no such file; say --lowercase or --no-lowercase, as the data was made")
@@ -145,7 +145,7 @@ def find_text(
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
     """Return the folder of `keep_text` beside a checkpoint where its dictionary has this hash, else an empty list."""
-    folder = checkpoint.parent / KEPT
+    folder = checkpoint.parent / TEXT_FOLDER
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE
     matches = dictionary.is_file() and hash_symbols(read_dictionary(dictionary)) == dictionary_hash
@@ -154,8 +154,7 @@ def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
 
 def find_dictionary(data: Path) -> Path:
     """Find dict.txt, or the first of the dict.LANG.txt files (all are equal, because the dictionary is joined)."""
-    if not data.is_dir():
-        raise InputError(f"{data}: no such data folder; name the output of fairseq-preprocess with --data")
+    check_data_folder(data)
     found = [path for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))) if path.is_file()]
     if not found:
         raise InputError(f"{data}: has no dict.txt or dict.LANG.txt; expected the output of fairseq-preprocess")

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-ROUNDS = 64  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
+# how often a piece and its parts are taken apart, in training and in the rows that are exported: a piece of N characters
+# needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
+SPLIT_ROUNDS = 64
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
@@ -79,7 +81,7 @@ def expected_rows(table: FloatArray, halves: IntArray, probability: FloatArray) 
     first, second = halves[whole].T
     share = probability[whole, None].astype(table.dtype)
     own, expected = (1 - share) * table[whole], table.copy()
-    for _ in range(ROUNDS):  # a part is shorter than the whole, so nothing changes after the longest
+    for _ in range(SPLIT_ROUNDS):  # a part is shorter than the whole, so nothing changes after the longest
         following = own + share * (expected[first] + expected[second])
         if np.array_equal(following, expected[whole]):
             break

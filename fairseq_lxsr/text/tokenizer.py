@@ -14,7 +14,7 @@ import sentencepiece
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import check_fields
-from fairseq_lxsr.text.words import WordPieces, splits_words_alone
+from fairseq_lxsr.text.words import WordPieces, splits_words_independently
 
 # the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -77,7 +77,7 @@ def read_dictionary(path: str | Path) -> list[str]:
         symbols.append(fields[0])
     if len(set(symbols)) != len(symbols):
         twice = next(symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position])
-        raise InputError(f"{path}: {twice!r} stands twice; make the dictionary again with fairseq-preprocess")
+        raise InputError(f"{path}: {twice!r} occurs twice; make the dictionary again with fairseq-preprocess")
     return symbols
 
 
@@ -110,7 +110,7 @@ class Tokenizer:
         self._words = None
         if symbols is not None:
             self._ids = self._dictionary_ids(symbols, model)
-            if splits_words_alone(self.serialized_model(), self.all_pieces()):
+            if splits_words_independently(self.serialized_model(), self.all_pieces()):
                 self._words = WordPieces(self._encode_texts)
 
     def __len__(self) -> int:

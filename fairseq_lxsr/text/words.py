@@ -12,13 +12,13 @@ WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
 PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
 LOOKUP_TEXTS = 4096  # texts that are looked up together
-FEW = 2000  # bytes of text that are looked up word by word, which is faster for so few
+SHORT_TEXT_BYTES = 2000  # bytes of text that are looked up word by word, which is faster for so few
 CACHED_WORDS, CACHED_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
 Flat = tuple[np.ndarray, np.ndarray]
 
 
-def splits_words_alone(model: bytes, pieces: Sequence[str]) -> bool:
+def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
     """Return whether the pieces of a text are those of its words, one after the other, for any text.
 
     They are for BPE, whose merges within a word depend on nothing else. Unigram adds up scores along the whole text,
@@ -109,7 +109,7 @@ class WordPieces:
 
     def _look_up(self, data: bytes) -> np.ndarray:
         """Return the number of each word of a text [W]; words met for the first time get one."""
-        if len(data) < FEW:
+        if len(data) < SHORT_TEXT_BYTES:
             words = data[: -len(PADDING)].split(b" ")
             return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
         starts, ends = split_at_blanks(data)
@@ -138,7 +138,7 @@ KEY_PARTS = 3  # of a key: eight bytes each; the last byte of the last part is t
 MAX_KEY_BYTES = 8 * KEY_PARTS - 1  # bytes of a word that the table can hold
 PADDING = bytes(8 * KEY_PARTS + 7)  # `word_keys` reads so far beyond the last word
 BLANK = ord(" ")
-FILLED = 2  # places of the table for each word
+SLOTS_PER_WORD = 2  # places of the table for each word
 # odd numbers without a pattern, as in MurmurHash3's finalizer, one for each part
 _FACTORS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x9E3779B97F4A7C15], dtype=np.uint64)
 # bits of each part that belong to a word of so many bytes [KEY_PARTS, MAX_KEY_BYTES + 2]
@@ -206,8 +206,8 @@ class WordTable:
         before = len(self._numbers)
         self._keys = np.concatenate([self._keys, keys], axis=1)
         self._numbers = np.concatenate([self._numbers, numbers])
-        if FILLED * len(self._numbers) > len(self._places):
-            while FILLED * len(self._numbers) > len(self._places):
+        if SLOTS_PER_WORD * len(self._numbers) > len(self._places):
+            while SLOTS_PER_WORD * len(self._numbers) > len(self._places):
                 self._places = np.full(4 * len(self._places), -1, dtype=np.int32)
             before = 0
         rows = np.arange(before, len(self._numbers), dtype=np.int32)

@@ -146,7 +146,7 @@ CASES = {
     "train-context, its record": ("train-context", "{d}/record.yaml"),
     "train-context, within the documents": ("train-context", "{d}/within.yaml"),
 }
-REASONS = ("which is read; choose another name", "by two options", "not a score", "is no file")
+REASONS = ("which is read; choose another name", "by two options", "not a score", "is not a file")
 WRITES_NO_FILE_THAT_IS_NAMED = {
     "compare",
     "corpus",

@@ -175,7 +175,7 @@ def test_killed_before_the_rows_have_their_name(tmp_path, monkeypatch):
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path):
-    with pytest.raises(InputError, match="exists and is no file"):
+    with pytest.raises(InputError, match="exists and is not a file"):
         embed_lines(LINES, encode, tmp_path, NPY, {"model": "m"})
 
 

@@ -17,7 +17,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, check_resumable, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.folder import export_checkpoint
-from fairseq_lxsr.text.data_folder import KEPT, keep_text
+from fairseq_lxsr.text.data_folder import TEXT_FOLDER, keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
 COMPATIBILITY = Path(__file__).parent.parent / "golden" / "compatibility"
@@ -74,13 +74,13 @@ def test_epsilon_of_the_options_is_that_of_the_model(run, tmp_path):
 
 def test_data_that_is_gone_is_named(run, tmp_path):
     shutil.rmtree(run / "data")
-    with pytest.raises(InputError, match="data: no such data folder; name the output of fairseq-preprocess"):
+    with pytest.raises(InputError, match="data: no such data folder; name one that fairseq-preprocess"):
         export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
 
 
 def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
     keep_text(run / "data", run / "save")
-    kept = run / "save" / KEPT
+    kept = run / "save" / TEXT_FOLDER
     assert {path.name for path in kept.iterdir()} == {"dict.txt", "sentencepiece.model", "text.json"}
     before = kept.stat().st_ino
     keep_text(run / "data", run / "save")
@@ -89,7 +89,7 @@ def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
     shutil.move(run / "save", tmp_path / "moved")
     export_checkpoint(tmp_path / "moved" / "checkpoint_best.pt", tmp_path / "model")
     for name in ("dict.txt", "sentencepiece.model"):
-        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "moved" / KEPT / name).read_bytes()
+        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "moved" / TEXT_FOLDER / name).read_bytes()
     assert json.loads((tmp_path / "model" / "config.json").read_text())["text"]["lowercase"]
 
 
@@ -102,7 +102,7 @@ def test_what_another_run_kept_is_not_taken(run, tmp_path):
     assert (tmp_path / "model" / "dict.txt").read_bytes() == (run / "data" / "dict.txt").read_bytes()
     (other / "sentencepiece.model").unlink()
     keep_text(other, run / "save")  # of the earlier one nothing is left
-    assert {path.name for path in (run / "save" / KEPT).iterdir()} == {"dict.txt", "text.json"}
+    assert {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()} == {"dict.txt", "text.json"}
 
 
 def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, tmp_path):
@@ -127,7 +127,7 @@ def test_another_sentencepiece_model_is_refused(run, tmp_path):
         "--sentencepiece-model",
         other,
     )
-    refused(lxsr_here(*given, check=False), other, "another one than", run / "data" / "sentencepiece.model")
+    refused(lxsr_here(*given, check=False), other, "differs from", run / "data" / "sentencepiece.model")
     (run / "data" / "sentencepiece.model").unlink()  # then only its pieces can tell
     other = small_model.write_pieces(tmp_path / "other", 60) / "sentencepiece.model"
     refused(lxsr_here(*given, check=False), other, "lacks 40 of the 101 entries of the dictionary")

@@ -109,11 +109,11 @@ def long_attributes() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("wanted.zip", zip_of(("wanted", ZEROS, stat.S_IFREG)), "unfolds to more than 100 times"),
-        ("wanted.tgz", tar_of((member("wanted"), ZEROS)), "unfolds to more than 100 times"),
-        ("before.tgz", tar_of((member("other"), ZEROS), (member("wanted"), TEXT)), "unfolds to more than 100 times"),
-        ("after.tgz", tar_of((member("wanted"), TEXT), (member("other"), ZEROS)), "unfolds to more than 100 times"),
-        ("empty.tgz", tar_of(*[(member("x"), b"")] * 8000), "unfolds to more than 100 times"),
+        ("wanted.zip", zip_of(("wanted", ZEROS, stat.S_IFREG)), "unpacks to more than 100 times"),
+        ("wanted.tgz", tar_of((member("wanted"), ZEROS)), "unpacks to more than 100 times"),
+        ("before.tgz", tar_of((member("other"), ZEROS), (member("wanted"), TEXT)), "unpacks to more than 100 times"),
+        ("after.tgz", tar_of((member("wanted"), TEXT), (member("other"), ZEROS)), "unpacks to more than 100 times"),
+        ("empty.tgz", tar_of(*[(member("x"), b"")] * 8000), "unpacks to more than 100 times"),
         ("long.tgz", long_header(), "not a whole archive"),
         ("long.tgz", long_attributes(), "not a whole archive"),
         ("sparse.tgz", sparse(), "no wanted in it"),

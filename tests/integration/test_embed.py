@@ -133,9 +133,9 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
         (("--truncate-dim", 99), ("--truncate-dim 99", "1 to 32")),
         (("--on-long", "error"), ("in.txt, line 302: 'the dog", "pieces; expected at most")),
         (("--output", "{text}"), ("in.txt", "which is read")),
-        (("--output", "{folder}"), ("exists and is no file",)),
+        (("--output", "{folder}"), ("exists and is not a file",)),
         (("--output", "{folder}/.."), ("written over", "in.txt")),
-        (("--output", "/dev/null"), ("/dev/null", "is no file")),
+        (("--output", "/dev/null"), ("/dev/null", "is not a file")),
     ],
 )
 def test_what_is_refused(toy_model, text, tmp_path, options, fragments):

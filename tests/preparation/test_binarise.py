@@ -117,8 +117,8 @@ def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
         ('{"law": 349}', "counts 349 pairs, the text has 350"),
         ('{"law": -1, "x": 351}', "'law' is -1; expected the number of its pairs"),
         ('{"law": "350"}', "'law' is '350'; expected the number"),
-        ("[350]", "no JSON object"),
-        ("{", "no JSON object"),
+        ("[350]", "not a JSON object"),
+        ("{", "not a JSON object"),
     ],
 )
 def test_sources_of_another_text_are_refused(copied, content, message):

@@ -8,7 +8,7 @@ from fairseq_lxsr.preparation.clean import (
     alphabets,
     comparable,
     count_words,
-    first_objection,
+    first_failing_filter,
     foreign_letter,
     identical,
     lengths_differ,
@@ -153,10 +153,10 @@ def test_filters_in_order_with_options():
         ("one two three", "un " * 20): "ratio",
         ("1 2 3 4", "5 6 7 8"): "letters",
     }
-    assert {pair: first_objection(pair, filters) for pair in objections} == objections
+    assert {pair: first_failing_filter(pair, filters) for pair in objections} == objections
     milder = make_filters({"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr"))
-    assert first_objection(("one", "un"), milder) is None
-    assert first_objection(("le chat et la souris", "un chat"), milder) == "language"
+    assert first_failing_filter(("one", "un"), milder) is None
+    assert first_failing_filter(("le chat et la souris", "un chat"), milder) == "language"
 
 
 @pytest.mark.parametrize(

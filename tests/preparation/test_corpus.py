@@ -135,8 +135,8 @@ def test_evaluation_text_is_excluded(tmp_path):
 
 @pytest.mark.parametrize("part", [10**6, 7])
 def test_repetitions_are_those_of_a_plain_search(tmp_path, monkeypatch, part):
-    monkeypatch.setattr(deduplicate, "PART", part)
-    monkeypatch.setattr(deduplicate, "ROWS", 10)
+    monkeypatch.setattr(deduplicate, "KEYS_AT_ONCE", part)
+    monkeypatch.setattr(deduplicate, "KEYS_READ", 10)
     keys = np.zeros(200, dtype=KEY)
     rng = np.random.default_rng(0)
     keys["source"], keys["target"] = rng.integers(2**64, size=30, dtype=np.uint64)[rng.integers(30, size=(2, 200))]

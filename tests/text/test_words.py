@@ -66,8 +66,8 @@ def tokenizer(request, tmp_path_factory):
 
 def check(tokenizer: Tokenizer, texts: list[str]) -> None:
     right = tokenizer._encode_texts(texts)
-    for few in (words.FEW, 0):  # word by word where the text is short, and all at once
-        with mock.patch.object(words, "FEW", few):
+    for few in (words.SHORT_TEXT_BYTES, 0):  # word by word where the text is short, and all at once
+        with mock.patch.object(words, "SHORT_TEXT_BYTES", few):
             for found, expected in zip(tokenizer.encode_flat(texts), right, strict=True):
                 np.testing.assert_array_equal(found, expected)
                 assert found.dtype == expected.dtype
@@ -104,7 +104,7 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch
     tokenizer = build(tmp_path)
     texts = [side for pair in toy.sentences(200, seed=5) for side in pair]
     expected = tokenizer._encode_texts(texts)
-    for name, value in {"FEW": 0, "LOOKUP_TEXTS": 7, "CACHED_WORDS": 20, "CACHED_CHARACTERS": 90}.items():
+    for name, value in {"SHORT_TEXT_BYTES": 0, "LOOKUP_TEXTS": 7, "CACHED_WORDS": 20, "CACHED_CHARACTERS": 90}.items():
         monkeypatch.setattr(words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)

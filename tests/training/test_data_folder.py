@@ -133,8 +133,8 @@ def test_a_changed_file_is_looked_at_again(prefix):
         ("dog ²\n".encode(), "dict.en.txt, line 1"),
         (b"dog --5\n", "dict.en.txt, line 1"),
         (b"dog " + b"9" * 5000 + b"\n", "dict.en.txt, line 1"),
-        (b"dog 5\ncat 4\ndog 3\n", "'dog' stands twice"),
-        (b"<pad> 5\n", "'<pad>' stands twice"),
+        (b"dog 5\ncat 4\ndog 3\n", "'dog' occurs twice"),
+        (b"<pad> 5\n", "'<pad>' occurs twice"),
     ],
 )
 def test_bad_dictionaries_are_refused(tmp_path, content, expected):
