@@ -15,6 +15,7 @@ from fairseq_lxsr.encoder.folder import read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.machine import check_device, require
+from fairseq_lxsr.modules.packing import Pieces
 from fairseq_lxsr.options import COMPUTE_DTYPES, ON_LONG
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
@@ -192,12 +193,11 @@ class SentenceEncoder:
             row = int((lengths > longest).argmax())
             why = f"{lengths[row]} pieces; expected at most {longest}: split it, or set on_long to cut or split-mean"
             raise SentenceError(row, sentences[row], why)
-        starts = lengths.cumsum() - lengths
+        starts, options = lengths.cumsum() - lengths, (batch_size, device, dtype, show_progress)
         if on_long == "split-mean":
-            embeddings = self._encode_in_parts(ids, starts, lengths, longest, batch_size, device, dtype, show_progress)
+            embeddings = self._encode_in_parts(Pieces(ids, starts, lengths), longest, *options)
         else:
-            lengths = lengths.clip(max=longest)
-            embeddings = self._encode_pieces(ids, starts, lengths, batch_size, device, dtype, show_progress)
+            embeddings = self._encode_pieces(Pieces(ids, starts, lengths.clip(max=longest)), *options)
         unusable = ~np.isfinite(embeddings).all(axis=1)
         if unusable.any():
             row = int(unusable.argmax())
@@ -227,39 +227,34 @@ class SentenceEncoder:
         if on_long not in ON_LONG:
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
-    def _encode_in_parts(self, ids, starts, lengths, longest: int, *options) -> np.ndarray:
+    def _encode_in_parts(self, pieces: Pieces, longest: int, *options) -> np.ndarray:
         """Encode long sentences in parts of `longest` pieces; return the means of the parts, weighted by length."""
+        lengths = pieces.lengths
         parts = np.maximum(1, -(-lengths // longest))
         owner = np.repeat(np.arange(len(lengths)), parts)
         offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
         part_lengths = np.minimum(longest, lengths[owner] - offset)
-        vectors = self._encode_pieces(ids, starts[owner] + offset, part_lengths, *options)
+        vectors = self._encode_pieces(Pieces(pieces.ids, pieces.starts[owner] + offset, part_lengths), *options)
         embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
         share = part_lengths / np.maximum(1, lengths)[owner]
         np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
         return embeddings
 
     def _encode_pieces(
-        self,
-        ids: np.ndarray,
-        starts: np.ndarray,
-        lengths: np.ndarray,
-        batch_size: int,
-        device,
-        dtype: str,
-        progress: bool,
+        self, pieces: Pieces, batch_size: int, device: str | None, dtype: str, progress: bool
     ) -> np.ndarray:
-        """Return the embeddings [N, D] of the sentences ids[start : start + length]."""
+        """Return the embeddings [N, D]."""
         if self._bag and dtype == "float32" and device in (None, "cpu"):
-            batches = self._bag.embed(ids, starts, lengths)
+            batches = self._bag.embed(pieces)
         else:
-            batches = self._copies().embed(ids, starts, lengths, batch_size, device, dtype)
-        embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
-        with tqdm(total=len(lengths), desc="encode", unit=" sentences", disable=None if progress else True) as bar:
+            batches = self._copies().embed(pieces, batch_size, device, dtype)
+        count = len(pieces.lengths)
+        embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
+        with tqdm(total=count, desc="encode", unit=" sentences", disable=None if progress else True) as bar:
             for sentences, vectors in batches:
                 embeddings[sentences] = vectors
                 bar.update(len(sentences))
-            bar.update(len(lengths) - bar.n)  # empty sentences stay zero
+            bar.update(count - bar.n)  # empty sentences stay zero
         return embeddings
 
     def _copies(self) -> "NetworkCopies":

@@ -13,6 +13,7 @@ import numpy as np
 
 from fairseq_lxsr.encoder.folder import WEIGHTS_FILE, check_weights, read_tokenizer, read_weights, size_of
 from fairseq_lxsr.machine import usable_threads
+from fairseq_lxsr.modules.packing import Pieces
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
@@ -33,38 +34,28 @@ class Bag:
         self.config = config
         self.weights = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
 
-    def embed(
-        self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Embed the sentences ids[start : start + length]; those of one length have the same weights of positions.
+    def embed(self, pieces: Pieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
 
-        Args:
-            ids: [P] ids of all sentences.
-            starts: [N] index of the first piece of each sentence.
-            lengths: [N] pieces of each sentence; sentences without pieces are left out.
-
-        Yields:
-            numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
+        Those of one length have the same weights of positions; sentences without pieces are left out.
         """
-        threads = usable_threads() if len(ids) > THREADED * CACHED_PIECES else 1
-        batches, local = batches_of_one_length(lengths), threading.local()
+        threads = usable_threads() if len(pieces.ids) > THREADED * CACHED_PIECES else 1
+        batches, local = batches_of_one_length(pieces.lengths), threading.local()
         with ThreadPoolExecutor(threads) as pool:
             run = pool.map if threads > 1 else map
             # few at once, because their embeddings wait until they are asked for
             while group := list(islice(batches, THREADED * threads)):
-                yield from zip(group, run(partial(self._embed_batch, ids, starts, lengths, local), group), strict=True)
+                yield from zip(group, run(partial(self._embed_batch, pieces, local), group), strict=True)
 
-    def _embed_batch(
-        self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, local: threading.local, batch: np.ndarray
-    ) -> np.ndarray:
+    def _embed_batch(self, pieces: Pieces, local: threading.local, batch: np.ndarray) -> np.ndarray:
         """Embed sentences of one length, float32 [n, D]; `local` keeps memory of the thread from batch to batch."""
-        length = int(lengths[batch[0]])
-        places = (starts[batch, None] + np.arange(length)).ravel()
+        length = int(pieces.lengths[batch[0]])
+        places = (pieces.starts[batch, None] + np.arange(length)).ravel()
         rows = getattr(local, "rows", None)
         if rows is None or len(rows) < len(places):  # new memory for each batch would take half the time
             rows = local.rows = np.empty((max(CACHED_PIECES, length), self.config.embed_dim), dtype=np.float32)
         # ids are those of the table; any other mode would copy the rows twice
-        rows = np.take(self.weights[TABLE], ids[places], axis=0, out=rows[: len(places)], mode="clip")
+        rows = np.take(self.weights[TABLE], pieces.ids[places], axis=0, out=rows[: len(places)], mode="clip")
         with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
             return self._weigh(self._position_weights(length) @ rows.reshape(len(batch), length, -1))
 
@@ -92,15 +83,7 @@ def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
-    """Read the table and the tokenizer of a model folder, with the checks of `model_folder.read_model`.
-
-    Args:
-        folder: the model folder.
-        config: the result of `model_files.read_config`.
-
-    Raises:
-        InputError: naming the file, and the weight, that does not fit the others.
-    """
+    """Read the table and the tokenizer of a model folder, with the checks of `torch_network.read_model`."""
     size, weights = size_of(config), read_weights(folder, config, "np")
     assert isinstance(size, TransformerConfig)
     tokenizer = read_tokenizer(folder, config)

@@ -32,6 +32,7 @@ from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, al
 from fairseq_lxsr.modules.cpu import warn_if_slow
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.modules.packed_linear import pack_linears
+from fairseq_lxsr.modules.packing import Pieces
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 
@@ -160,30 +161,12 @@ class NetworkCopies:
         vars(self).update(state, _copies={}, _lock=threading.Lock())
 
     def embed(
-        self,
-        ids: np.ndarray,
-        starts: np.ndarray,
-        lengths: np.ndarray,
-        batch_size: int,
-        device: str | None,
-        dtype: str,
+        self, pieces: Pieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see `Bag.embed`.
-
-        Args:
-            ids: [P] ids of all sentences.
-            starts: [N] index of the first piece of each sentence.
-            lengths: [N] pieces of each sentence.
-            batch_size: maximum number of sentences in a batch.
-            device: None takes the network's own.
-            dtype: one of `choices.DTYPES`.
-
-        Raises:
-            InputError: for a precision that the network or the device does not compute in.
-        """
+        """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see `Bag.embed`."""
         model = self._model(device, dtype)
         target = model.embed_tokens.weight.device
-        for sentences, inputs in model.batches(ids, starts, lengths, batch_size):
+        for sentences, inputs in model.batches(pieces, batch_size):
             yield sentences, _embedded(model, *(torch.from_numpy(values).to(target) for values in inputs))
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:

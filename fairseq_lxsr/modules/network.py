@@ -7,12 +7,11 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fairseq_lxsr.modules.packing import Batches, padded_batches
+from fairseq_lxsr.modules.packing import Batches, Pieces, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
 # fields of a Config that change the embeddings of the same weights, which have the same shapes
@@ -57,19 +56,9 @@ class SentenceNetwork(nn.Module):
         """Values of the options of fairseq-train that no weight shows, though they change the embeddings."""
         return {option: getattr(self.config, field) for field, option in self.options.items() if field in WITHOUT_SHAPE}
 
-    def batches(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int) -> Batches:
-        """Make batches of the sentences ids[start : start + length] for `embed_batch`.
-
-        Args:
-            ids: [P] ids of all sentences.
-            starts: [N] index of the first piece of each sentence.
-            lengths: [N] pieces of each sentence.
-            batch_size: maximum number of sentences in a batch.
-
-        Returns:
-            numbers of the sentences of each batch, and the arrays that `embed_batch` takes.
-        """
-        return padded_batches(ids, starts, lengths, batch_size, self.config.padding_idx)
+    def batches(self, pieces: Pieces, batch_size: int) -> Batches:
+        """Yield the numbers of at most `batch_size` sentences, and the arrays that `embed_batch` takes of them."""
+        return padded_batches(pieces, batch_size, self.config.padding_idx)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
         """Embed one batch of `batches` as [S, E]."""
@@ -85,8 +74,8 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
     """Import and return all networks by name.
 
     Example:
-        >>> sorted(all_networks())
-        ['laser', 'tlaser', 'transformer']
+        >>> all_networks()["tlaser"].__name__
+        'TLaserSentenceEncoder'
     """
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):

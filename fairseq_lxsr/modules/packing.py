@@ -13,6 +13,21 @@ Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """Sentences as ids of pieces; sentence i is ids[starts[i] : starts[i] + lengths[i]].
+
+    Args:
+        ids: [P] ids of all sentences.
+        starts: [N] index of the first piece of each sentence.
+        lengths: [N] number of pieces of each sentence.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True)
 class PackedRows:
     """Rows of one width, each with several sentences one after the other.
 
@@ -120,33 +135,32 @@ def _joined(width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np
     return PackedRows(width, count, sentences[order], row[order], place[order])
 
 
-def row_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int) -> Batches:
+def row_batches(pieces: Pieces, batch_size: int, padding: int) -> Batches:
     """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`."""
-    for rows in pack(lengths):
+    for rows in pack(pieces.lengths):
         for batch in rows.batches(max(1, BATCH_PIECES // rows.width), batch_size):
-            here = batch.sentences
-            yield here, row_inputs(batch, ids, starts[here], lengths[here], padding)
+            yield batch.sentences, row_inputs(batch, pieces, padding)
 
 
-def padded_batches(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, batch_size: int, padding: int) -> Batches:
+def padded_batches(pieces: Pieces, batch_size: int, padding: int) -> Batches:
     """Make batches of sentences of similar length, padded to the longest."""
-    for here in batches_by_length(lengths, BATCH_PIECES, batch_size):
-        is_token = np.arange(lengths[here].max()) < lengths[here, None]
-        place = np.where(is_token, starts[here, None] + np.arange(is_token.shape[1]), 0)
-        yield here, (np.where(is_token, ids[place], padding),)
+    for here in batches_by_length(pieces.lengths, BATCH_PIECES, batch_size):
+        lengths = pieces.lengths[here, None]
+        is_token = np.arange(lengths.max()) < lengths
+        place = np.where(is_token, pieces.starts[here, None] + np.arange(is_token.shape[1]), 0)
+        yield here, (np.where(is_token, pieces.ids[place], padding),)
 
 
-def row_inputs(
-    rows: PackedRows, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padding: int
-) -> tuple[np.ndarray, ...]:
-    """Build the arrays that `forward_rows` takes for the sentences ids[start : start + length]."""
+def row_inputs(rows: PackedRows, sentences: Pieces, padding: int) -> tuple[np.ndarray, ...]:
+    """Build the arrays that `forward_rows` takes for the sentences of the rows."""
+    starts, lengths = sentences.starts[rows.sentences], sentences.lengths[rows.sentences]
     first = lengths.cumsum() - lengths
     position = np.arange(lengths.sum()) - np.repeat(first, lengths)
     pieces = np.repeat(rows.row * rows.width + rows.place, lengths) + position
     shape = rows.count, rows.width
     tokens, positions = np.full(shape, padding, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     sentence = np.full(shape, -1)
-    tokens.ravel()[pieces] = ids[np.repeat(starts, lengths) + position]
+    tokens.ravel()[pieces] = sentences.ids[np.repeat(starts, lengths) + position]
     positions.ravel()[pieces] = position
     sentence.ravel()[pieces] = np.repeat(np.arange(len(lengths)), lengths)
     return tokens, positions, sentence, pieces, first
