@@ -1,4 +1,4 @@
-"""Ranges of options: declared once at the option, and checked alike on the command line, in YAML and in JSON."""
+"""What values options may have: declared once at the option, checked alike on the command line, in YAML and in JSON."""
 
 import argparse
 import math
@@ -16,8 +16,30 @@ Config = TypeVar("Config")
 LARGEST_INT = 2**31 - 1  # largest whole number where no smaller limit is declared
 
 
+class Allowed:
+    """What values an option may have: `in` asks, `str` says what is expected, and argparse takes it as `type=`."""
+
+    def __contains__(self, value: Any) -> bool:
+        raise NotImplementedError
+
+    def check(self, name: str, value: Any) -> None:
+        """Check a value of YAML, JSON or fairseq."""
+        if value not in self:
+            raise InputError(f"{name} {shown(value)}; expected {self}")
+
+    def from_text(self, text: str) -> Any:
+        """Convert a text of the command line; a value that is not allowed stands for one that cannot be converted."""
+        return text
+
+    def __call__(self, text: str) -> Any:
+        value = self.from_text(text)
+        if value not in self:
+            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {self}")
+        return value
+
+
 @dataclass(frozen=True)
-class Range:
+class Range(Allowed):
     """Numbers from `least` to `most`; NaN is never allowed.
 
         parser.add_argument("--k", type=at_least(1), default=5)
@@ -40,8 +62,7 @@ class Range:
     infinite: bool = False
 
     def __contains__(self, value: Any) -> bool:
-        kinds = (int,) if self.whole else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool):
+        if not isinstance(value, int if self.whole else int | float) or isinstance(value, bool):
             return False
         if not self.whole and not self._is_number(value):
             return False
@@ -57,24 +78,15 @@ class Range:
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
         low = f"{'above' if self.open_least else 'of at least'} {self.least:,}" if self.least > -math.inf else ""
-        shown = self.most < (LARGEST_INT if self.whole else math.inf)
-        high = f"{'below' if self.open_most else 'of at most'} {self.most:,}" if shown else ""
+        is_limited = self.most < (LARGEST_INT if self.whole else math.inf)
+        high = f"{'below' if self.open_most else 'of at most'} {self.most:,}" if is_limited else ""
         return " ".join((kind, " and ".join(filter(None, (low, high))))).strip()
 
-    def check(self, name: str, value: Any) -> None:
-        """Check a value."""
-        if value not in self:
-            raise InputError(f"{name} {shown(value)}; expected {self}")
-
-    def __call__(self, text: str) -> float:
-        """Parse and check a number of the command line, as `type=` of argparse."""
+    def from_text(self, text: str) -> float:
         try:
-            value = int(text) if self.whole else float(text)
+            return int(text) if self.whole else float(text)
         except ValueError:
-            value = math.nan
-        if value not in self:
-            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {self}")
-        return value
+            return math.nan
 
 
 def at_least(least: int, most: int = LARGEST_INT) -> Range:
@@ -104,7 +116,7 @@ FINITE = Range()
 
 
 @dataclass(frozen=True)
-class FileName:
+class FileName(Allowed):
     """Texts that can name a file or folder: not empty (which would be the current folder), without NUL, and in UTF-8.
 
     PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some call it damaged.
@@ -128,23 +140,12 @@ class FileName:
     def __str__(self) -> str:
         return self.what
 
-    def check(self, name: str, value: Any) -> None:
-        """Check a value."""
-        if value not in self:
-            raise InputError(f"{name} {shown(value)}; expected {self}")
-
-    def __call__(self, text: str) -> str:
-        """Check a file name of the command line, as `type=` of argparse."""
-        if text not in self:
-            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {self}")
-        return text
-
 
 FILE_NAME = FileName()
 
 
 @dataclass(frozen=True)
-class NumberList:
+class NumberList(Allowed):
     """Texts that list different numbers in any order, separated by commas, for example `64,128`.
 
     Args:
@@ -163,11 +164,6 @@ class NumberList:
     def __str__(self) -> str:
         return f"{self.of}, or several different ones separated by commas"
 
-    def check(self, name: str, value: Any) -> None:
-        """Check a value."""
-        if value not in self:
-            raise InputError(f"{name} {shown(value)}; expected {self}")
-
     def parse(self, text: str) -> list[int]:
         """Return the numbers in ascending order."""
         return sorted(int(number) for number in text.split(","))
@@ -185,7 +181,7 @@ def output_path(text: str) -> Path:
     return Path(text)
 
 
-def limited(default: Any, allowed: Range | FileName | Sequence[str]) -> Any:
+def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
     """Declare a field of a dataclass that `check_fields` checks: `workers: int = limited(2, at_least(1))`."""
     return option("", default, allowed)
 
@@ -226,16 +222,20 @@ def check_fields(
     kind = kind or type(values)
     hints = get_type_hints(kind)
     for item in fields(kind):
-        value = getattr(values, item.name)
-        if value is None and (optional or fits(None, hints[item.name])):
+        value, hint = getattr(values, item.name), hints[item.name]
+        if value is None and (optional or fits(None, hint)):
             continue
-        name, choices = f"{where}{spell(item.name)}", item.metadata.get("choices")
-        if "range" in item.metadata:
-            item.metadata["range"].check(name, value)
-        elif choices is not None and (not isinstance(value, str) or value not in choices):
+        name, choices, allowed = f"{where}{spell(item.name)}", item.metadata.get("choices"), item.metadata.get("range")
+        is_list = get_origin(hint) is tuple
+        if choices is not None and (not isinstance(value, str) or value not in choices):
             raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
-        elif not fits(value, hints[item.name]):
-            raise InputError(f"{name} {shown(value)}; expected {describe_type(hints[item.name])}")
+        if (allowed is None or is_list) and not fits(value, hint):
+            words = describe_type(hint)
+            note = " ('no' and '1' are text in quotes only)" if "mapping" in words else ""
+            raise InputError(f"{name} {shown(value)}; expected {words}{note}")
+        if allowed is not None:
+            for one in value if is_list else (value,):
+                allowed.check(name, one)
 
 
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
@@ -258,17 +258,12 @@ def fits(value: Any, hint: Any) -> bool:
 
 def describe_type(hint: Any) -> str:
     """Describe a type in words, for messages."""
-    words = _words(hint)
-    return f"{words} ('no' and '1' are text in quotes only)" if "mapping" in words else words
-
-
-def _words(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(map(_words, inner))
+        return " or ".join(map(describe_type, inner))
     if origin is Mapping:
-        return f"a mapping of {_words(inner[0])} to {_words(inner[1])}"
-    return f"a list of {_words(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")
+        return f"a mapping of {describe_type(inner[0])} to {describe_type(inner[1])}"
+    return f"a list of {describe_type(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")
 
 
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
@@ -276,7 +271,7 @@ def read_yaml_config(path: Path, kind: type[Config]) -> Config:
 
     Args:
         path: the YAML file.
-        kind: the dataclass, which checks its own values (see `ranges.check_fields`).
+        kind: the dataclass, which checks its own values (see `check_fields`).
 
     Raises:
         InputError: naming the file, for a field that is unknown, missing or of another type.

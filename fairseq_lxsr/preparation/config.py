@@ -47,15 +47,13 @@ class Cleaning:
         REPEATS,
     )
     exclude: tuple[str, ...] = option(
-        "evaluation text; no pair with one of its sentences is used", (), nargs="+", type=FILE_NAME, metavar="FILE"
+        "evaluation text; no pair with one of its sentences is used", (), FILE_NAME, nargs="+", metavar="FILE"
     )
     keep_dropped: bool = option("write dropped pairs and why to dropped.tsv.gz", False)
 
     def __post_init__(self):
         check_fields(self)
         check_filters(self.filters or {})
-        for path in self.exclude:
-            FILE_NAME.check("exclude", path)
 
     def for_text(self, is_messages: bool) -> "Cleaning":
         """Return a copy in which values of None are replaced by those that suit the text."""
