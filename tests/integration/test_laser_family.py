@@ -11,7 +11,20 @@ import numpy as np
 import pytest
 import torch
 import toy
-from conftest import ROOT, lxsr, lxsr_here, refused, run, train, train_here
+from conftest import (
+    ROOT,
+    assert_same_weights,
+    checked,
+    export,
+    lxsr,
+    lxsr_here,
+    refused,
+    run,
+    train,
+    train_here,
+    validations,
+    weights,
+)
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -28,10 +41,6 @@ OPTIONS = {
 }
 
 
-def losses(done, name="nll_loss"):
-    return [float(found) for found in re.findall(rf"valid on .*?\| {name} ([0-9.]+)", done.stdout)]
-
-
 @pytest.fixture(scope="module", params=ARCHS)
 def trained(request, toy_work, tmp_path_factory):
     """A run with the constraint, both directions of en-fr."""
@@ -44,13 +53,13 @@ def trained(request, toy_work, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(trained):
     _, folder, _ = trained
-    lxsr("export", "folder", "--checkpoint", folder / "checkpoint_best.pt", "--output", folder / "model")
+    export(folder / "checkpoint_best.pt", folder / "model")
     return folder / "model"
 
 
 def test_validation_loss_falls_and_every_part_is_logged(trained):
     _, _, done = trained
-    found = losses(done)
+    found = validations(done, "nll_loss")
     assert len(found) == 8
     assert found[-1] < 0.7 * found[0]
     for part in ("loss", "nll_loss", "pair", "negative", "accuracy", "ppl"):
@@ -76,11 +85,11 @@ def test_the_folder_embeds_and_is_evaluated(model, toy_work, tmp_path):
 
 def test_export_keeps_what_was_trained(trained, model):
     _, folder, _ = trained
-    weights = read_checkpoint(folder / "checkpoint_best.pt")["model"]
+    trained_weights = weights(folder, "checkpoint_best.pt")
     ours = SentenceEncoder.from_pretrained(model).model.state_dict()
     assert ours
     for name, value in ours.items():
-        assert torch.equal(value, weights[f"encoder.network.{name}"]), name
+        assert torch.equal(value, trained_weights[f"encoder.network.{name}"]), name
 
 
 def generate(trained, data, pair, *options, check=True):
@@ -107,13 +116,10 @@ def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_wo
 @pytest.mark.parametrize("arch", ARCHS)
 def test_two_epochs_and_one_more_equal_three(arch, toy_work, tmp_path):
     flags = ("--disable-validation", "--constraint", "angular", "--no-epoch-checkpoints")
-    data = toy_work / "data-bin"
-    train(data, tmp_path / "whole", *flags, **OPTIONS, arch=arch, max_epoch="3", num_workers="0")
-    train(data, tmp_path / "parts", *flags, **OPTIONS, arch=arch, max_epoch="2", num_workers="1")
-    train(data, tmp_path / "parts", *flags, **OPTIONS, arch=arch, max_epoch="3", num_workers="1")
-    whole, parts = (read_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("whole", "parts"))
-    for name, value in whole.items():
-        assert torch.equal(value, parts[name]), name
+    for name, epochs, workers in (("whole", "3", "0"), ("parts", "2", "1"), ("parts", "3", "1")):
+        options = OPTIONS | {"arch": arch, "max_epoch": epochs, "num_workers": workers}
+        train(toy_work / "data-bin", tmp_path / name, *flags, **options)
+    assert_same_weights(tmp_path / "whole", tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_two_epochs_and_one_more_equal_three(arch, toy_work, tmp_path):
 def test_half_precision_trains(arch, flags, toy_work, tmp_path):
     flags = (*flags, "--constraint", "norm", "--no-save")
     done = train(toy_work / "data-bin", tmp_path / "run", *flags, **OPTIONS, arch=arch, max_epoch="3")
-    found = losses(done)
+    found = validations(done, "nll_loss")
     assert found[-1] < 0.95 * found[0]
 
 
@@ -138,15 +144,13 @@ def test_a_recipe_of_the_released_code_trains_and_its_folder_reads_the_same_symb
     own = SMALL[recipe] | {"--max-tokens": 300, "--update-freq": 1, "--max-update": 3, "--cpu-precision": "float32"}
     words = [str(word) for item in own.items() for word in item]
     flags = train_command(read_recipe(recipe), "data", [*words, "--disable-validation"])[1:]
-    done = train_here(toy_work / "data-bin", tmp_path, *flags)
-    assert done.returncode == 0, done.stderr[-3000:]
-    checkpoint = tmp_path / "checkpoint_last.pt"
-    widths = {name: value.shape[-1] for name, value in read_checkpoint(checkpoint)["model"].items()}
+    checked(train_here(toy_work / "data-bin", tmp_path, *flags))
+    widths = {name: value.shape[-1] for name, value in weights(tmp_path).items()}
     if recipe.startswith("laser"):
         assert widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32  # piece, sentence, language, last output
     else:
         assert widths["decoder.layer.encoder_attn.k_proj.weight"] == 32 + 32  # sentence and language
-    lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    export(tmp_path / "checkpoint_last.pt", tmp_path / "model")
     encoder = SentenceEncoder.from_pretrained(tmp_path / "model")
     config = asdict(encoder.model.config)
     symbols = {"append_eos": True} | ({"prepend_bos": True} if recipe.startswith("laser") else {})

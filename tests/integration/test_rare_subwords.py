@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import lxsr, refused, run, train
+from conftest import export, refused, run, train
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from safetensors.numpy import load_file
 
@@ -17,7 +17,7 @@ NO_LAYER = {"objective": "none", "sim_weight": "0", "encoder_embed_dim": "16", "
 
 
 def exported(checkpoint, folder):
-    lxsr("export", "folder", "--checkpoint", checkpoint, "--output", folder)
+    export(checkpoint, folder)
     return load_file(folder / "model.safetensors")["embed_tokens.weight"]
 
 
@@ -88,8 +88,8 @@ def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
     for wrong in ([0.5] * 3, "all"):
         state["task_state"][SPLIT_PROBABILITY] = wrong
         torch.save(state, tmp_path / "checkpoint_last.pt")
-        command = ("export", "folder", "--checkpoint", tmp_path / "checkpoint_last.pt", "--output", tmp_path / "model")
-        refused(lxsr(*command, check=False), "checkpoint_last.pt", "pieces")
+        done = export(tmp_path / "checkpoint_last.pt", tmp_path / "model", check=False)
+        refused(done, "checkpoint_last.pt", "pieces")
 
 
 def validated(checkpoint, data, split="valid"):

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import lxsr, refused, train
+from conftest import export, lxsr, refused, train, train_here, validations
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.files.lines import read_lines
 
 ALONE = {"objective": "none", "gen_weight": "0", "align_weight": "0", "sim_weight": "0"}
 
@@ -20,26 +19,26 @@ def teacher(tmp_path_factory, toy_work, toy_model):
     return folder
 
 
-def accuracy(done):
-    valid = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line]
-    return float(valid[-1].split("accuracy ")[1].split()[0])
+def trained(done, name: str) -> list[float]:
+    """A figure of every epoch of training."""
+    lines = [line for line in done.stdout.splitlines() if "| train |" in line]
+    return [float(line.split(f"| {name} ")[1].split()[0]) for line in lines]
 
 
 def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_work, teacher):
     data, flags = toy_work / "data-bin", ("--teacher-embeddings", teacher, "--no-epoch-checkpoints")
     options = {**ALONE, "encoder_embed_dim": "16", "encoder_layers": "0", "max_epoch": "8", "lr": "0.02"}
     done = train(data, tmp_path / "student", "--gated", *flags, **options)
-    lines = [line for line in done.stdout.splitlines() if "| train |" in line]
-    first, last = (float(line.split("distill ")[1].split()[0]) for line in (lines[0], lines[-1]))
-    assert last < 0.6 * first
-    assert accuracy(done) > 0.5  # of 32: chance is 0.03
+    distill = trained(done, "distill")
+    assert distill[-1] < 0.6 * distill[0]
+    assert validations(done)[-1] > 0.5  # of 32: chance is 0.03
     checkpoint = tmp_path / "student" / "checkpoint_last.pt"
-    lxsr("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    export(checkpoint, tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).shape == (1, 16)
     # without a teacher there is no projection any more, and with one of another width a new one
     aligned = {"objective": "none", "sim_weight": "0", "encoder_embed_dim": "16", "encoder_layers": "1"}
     start = ("--gated", "--finetune-from-model", checkpoint, "--no-save")
-    assert accuracy(train(data, tmp_path / "next", *start, **aligned, max_epoch="1")) > 0.5
+    assert validations(train(data, tmp_path / "next", *start, **aligned, max_epoch="1"))[-1] > 0.5
 
 
 @pytest.mark.parametrize("form", ["cosine", "similarity"])
@@ -48,17 +47,8 @@ def test_other_losses_beside_align_and_a_teacher_of_one_side(tmp_path, toy_work,
     flags = ("--teacher-embeddings", tmp_path, "--distill-loss", form, "--no-save")
     options = {"objective": "none", "sim_weight": "0", "align_similarity": "cosine", "align_temperature": "0.1"}
     done = train(toy_work / "data-bin", tmp_path, *flags, **options, max_epoch="1", encoder_layers="1")
-    train_line = next(line for line in done.stdout.splitlines() if "| train |" in line)
-    assert "distill " in train_line
-    assert "align " in train_line
-
-
-def test_a_teacher_that_does_not_fit_is_refused(tmp_path, toy_work, teacher):
-    data = toy_work / "data-bin"
-    refused(train(data, tmp_path, "--teacher-embeddings", tmp_path, check=False), "train.en-fr.en.npy", "lxsr embed")
-    rows = len(list(read_lines(toy_work / "corpus" / "en-fr" / "train.en")))
-    np.save(tmp_path / "train.en-fr.en.npy", np.zeros((rows - 1, 4), np.float32))
-    refused(train(data, tmp_path, "--teacher-embeddings", tmp_path, check=False), f"{rows - 1:,} rows", f"{rows:,}")
+    assert trained(done, "distill")
+    assert trained(done, "align")
 
 
 def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_work, teacher):
@@ -69,21 +59,31 @@ def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_
     last = {}
     for name, more in (("length", ()), ("near", near), ("near in processes", (*near, "--num-workers", "2"))):
         done = train(toy_work / "data-bin", tmp_path, *flags, *more, **options)
-        lines = [line for line in done.stdout.splitlines() if "| train |" in line]
-        last[name] = [float(line.split("align ")[1].split()[0]) for line in lines]
+        last[name] = trained(done, "align")
         assert ("cells of near pairs" in done.stdout) == (name != "length")
     assert last["near"] == last["near in processes"]
     assert last["near"][1] > 1.1 * last["length"][1]
 
 
-def test_options_of_near_pairs_are_checked(tmp_path, toy_work, teacher):
-    data = toy_work / "data-bin"
-    for options, *fragments in (
-        (("--batches", "near"), "without --near-embeddings", "lxsr embed"),
-        (("--near-size", "8"), "--near-size with --batches length"),
-        (("--near-embeddings", teacher), "--near-embeddings with --batches length"),
-        (("--batches", "near", "--near-embeddings", tmp_path), "train.en-fr.en.npy", "lxsr embed"),
-        (("--batches", "near", "--near-embeddings", "a:b"), "2 folders; expected 1"),
-        (("--batches", "near", "--near-embeddings", tmp_path / "none"), "none: no such folder; make it with"),
-    ):
-        refused(train(data, tmp_path, *options, check=False), *fragments)
+NEAR = "--batches near --near-embeddings"
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        ("--teacher-embeddings {folder}/none", ("none: no such folder",)),
+        ("--teacher-embeddings {folder}", ("train.en-fr.en.npy", "lxsr embed")),
+        ("--teacher-embeddings {folder}/short", ("899 rows", "900")),
+        ("--batches near", ("without --near-embeddings", "lxsr embed")),
+        ("--near-size 8", ("--near-size with --batches length",)),
+        ("--near-embeddings {teacher}", ("--near-embeddings with --batches length",)),
+        (f"{NEAR} {{folder}}", ("train.en-fr.en.npy", "lxsr embed")),
+        (f"{NEAR} a:b", ("2 folders; expected 1",)),
+        (f"{NEAR} {{folder}}/none", ("none: no such folder; make it with",)),
+    ],
+)
+def test_embeddings_that_do_not_fit_are_refused(tmp_path, toy_work, teacher, options, fragments):
+    (tmp_path / "short").mkdir()
+    np.save(tmp_path / "short" / "train.en-fr.en.npy", np.zeros((899, 4), np.float32))
+    words = options.format(folder=tmp_path, teacher=teacher).split()
+    refused(train_here(toy_work / "data-bin", tmp_path, *words), *fragments)
