@@ -105,40 +105,45 @@ def _show(scores: "Sequence[Score]") -> list[str]:
     from fairseq_lxsr.evaluation.compare import latest
     from fairseq_lxsr.evaluation.tables import NOT_PERCENT
 
-    taken = latest(scores).values()
-    values = {
-        " ".join(filter(None, (score.protocol, score.task, name, score.settings.get("metric")))): value
+    taken = list(latest(scores).values())
+    rows = [
+        (f"{score.protocol} {score.task} {name} {score.settings.get('metric', '')}".strip(), f"{value:8.1f}")
         for score in taken
         for name, value in score.values.items()
         if name not in NOT_PERCENT
-    }
-    width = max(map(len, values), default=0)
-    print(f"{'':{width}}{'A':>8}")
-    for name, value in values.items():
-        print(f"{name:{width}}{value:8.1f}")
-    print(f"A: model {' '.join(dict.fromkeys(str(score.settings.get('model')) for score in taken))}")
+    ]
+    _print_rows(f"{'A':>8}", rows)
+    print(f"A: model {_models(scores)}")
     return [score.protocol for score in taken]
 
 
 def _compare(first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace) -> list[str]:
     """Print what both files have, side by side; return the protocols."""
-    from fairseq_lxsr.evaluation.compare import SEED, compare, latest
+    from fairseq_lxsr.evaluation.compare import SEED, compare
 
     results, notes = compare(first, second, args.draws)
     for note in notes:
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
         raise InputError(f"{args.first} and {args.second} have no score that was measured alike; evaluate both again")
-    names = [f"{r.protocol} {r.task} {r.value} {r.metric}" for r in results]
-    width = max(map(len, names))
-    print(f"{'':{width}}{'A':>8}{'B':>8}{'B - A':>8}   95 % interval        p")
-    for name, r in zip(names, results, strict=True):
+    rows = []
+    for r in results:
         interval = f"[{r.low:+.1f}, {r.high:+.1f}]"
-        print(f"{name:{width}}{r.first:8.1f}{r.second:8.1f}{r.difference:+8.1f}   {interval:16}{r.p:8.3f}")
-    models = (
-        " ".join(dict.fromkeys(str(score.settings.get("model")) for score in latest(scores).values()))
-        for scores in (first, second)
-    )
-    print("A: model {}, B: model {}".format(*models))
+        row = f"{r.first:8.1f}{r.second:8.1f}{r.difference:+8.1f}   {interval:16}{r.p:8.3f}"
+        rows.append((f"{r.protocol} {r.task} {r.value} {r.metric}", row))
+    _print_rows(f"{'A':>8}{'B':>8}{'B - A':>8}   95 % interval        p", rows)
+    print(f"A: model {_models(first)}, B: model {_models(second)}")
     print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}")
     return [result.protocol for result in results]
+
+
+def _print_rows(header: str, rows: list[tuple[str, str]]) -> None:
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, row in [("", header), *rows]:
+        print(f"{name:{width}}{row}")
+
+
+def _models(scores: "Sequence[Score]") -> str:
+    from fairseq_lxsr.evaluation.compare import latest
+
+    return " ".join(dict.fromkeys(str(score.settings.get("model")) for score in latest(scores).values()))

@@ -226,18 +226,9 @@ class LabelledFeatures:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class LanguageParts:
-    """Parts of a language: test to test it, train and dev to learn from it."""
-
-    test: LabelledFeatures | None = None
-    train: LabelledFeatures | None = None
-    dev: LabelledFeatures | None = None
-
-
 def transfer_scores(
     protocol: str,
-    languages: Mapping[str, LanguageParts],
+    languages: Mapping[str, Mapping[str, LabelledFeatures]],
     train_languages: Sequence[str],
     config: ClassifierConfig,
     fingerprint: str,
@@ -246,18 +237,18 @@ def transfer_scores(
 
     Args:
         protocol: name of the protocol.
-        languages: parts by language.
+        languages: parts by language: test to test it, train and dev to learn in it.
         train_languages: languages to learn from.
         config: options of the classifier.
         fingerprint: fingerprint of the encoder.
     """
     scores = []
     for learnt in train_languages:
-        train, dev = languages[learnt].train, languages[learnt].dev
+        train, dev = (languages[learnt].get(part) for part in ("train", "dev"))
         if train is None or dev is None:
             raise InputError(f"{learnt}: no training text; expected train and dev to learn in this language")
         classes = sorted(set(train.labels))
-        tests = {tested: language.test for tested, language in languages.items() if language.test is not None}
+        tests = {tested: parts["test"] for tested, parts in languages.items() if "test" in parts}
         for tested, test in tests.items():
             if test.features.shape[1] != train.features.shape[1]:
                 raise InputError(
@@ -265,14 +256,8 @@ def transfer_scores(
                     f"{test.features.shape[1]}; expected the same model for all languages"
                 )
         gold = {tested: class_numbers(test, classes) for tested, test in tests.items()}
-        model = train_classifiers(
-            config,
-            train.features,
-            class_numbers(train, classes),
-            dev.features,
-            class_numbers(dev, classes),
-            len(classes),
-        )
+        labels, dev_labels = class_numbers(train, classes), class_numbers(dev, classes)
+        model = train_classifiers(config, train.features, labels, dev.features, dev_labels, len(classes))
         for tested, test in tests.items():
             predicted = model.predict(test.features)  # [S, N]
             sizes = f"{len(train.labels)}-{len(dev.labels)}-{len(test.labels)}"

@@ -173,12 +173,7 @@ def read_scores(path: str | Path) -> list[Score]:
 
 
 def _score(read: dict[str, Any]) -> Score:
-    """Make a score of a JSON object.
-
-    Raises:
-        KeyError: for a field that is missing.
-        TypeError: for a value that does not fit.
-    """
+    """Make a score of a JSON object; KeyError for a field that is missing, TypeError for one that does not fit."""
     for kind, names in ((str, ("protocol", "task", "version")), (dict, ("values", "settings", "outcomes"))):
         for name in names:
             if not isinstance(read[name], kind):

@@ -26,6 +26,26 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
         )
 
 
+def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> list[list[str]]:
+    """Read a file of columns with a tab between them, for example `label<TAB>text`.
+
+    Args:
+        path: the file.
+        names: names of the columns, for messages.
+        tabs_in_last: the last column may hold tabs itself.
+    """
+    tabs = names.count("<TAB>")
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        row = line.split("\t", tabs if tabs_in_last else -1)
+        if len(row) != tabs + 1 or not all(cell.strip() for cell in row):
+            raise InputError(f"{path}, line {number}: {line!r:.60}; expected {names}")
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: empty file; expected {names} on every line")
+    return rows
+
+
 def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
     """Return some rows of a text that is a whole file, in the given order."""
     return replace(text, lines=[text.lines[row] for row in rows], rows=np.array(rows), total=len(text))
@@ -126,18 +146,15 @@ def identities(lines: Sequence[str]) -> IntArray:
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 
 
-def found_at(
-    ranks: Sequence[int], found: IntArray, gold: IntArray, same: IntArray | None = None
-) -> dict[str, Outcomes]:
-    """Compute P@k: whether the gold candidate, or an identical one, is among the first k found.
+def found_at(ranks: Sequence[int], found: IntArray, gold: IntArray) -> dict[str, Outcomes]:
+    """Compute P@k: whether the gold candidate is among the first k found.
 
     Args:
         ranks: values of k.
         found: indices of the found candidates in order of rank [Q, K].
         gold: index of the gold candidate [Q].
-        same: numbers of the candidates from `identities` [M].
     """
-    hits = found == gold[:, None] if same is None else same[found] == same[gold][:, None]
+    hits = found == gold[:, None]
     return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}
 
 

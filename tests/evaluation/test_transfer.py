@@ -12,19 +12,27 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.classifier import macro_f1
 from fairseq_lxsr.evaluation.protocols import documents, xnli
+from fairseq_lxsr.evaluation.protocols.documents import MLDoc, Titles
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import report_scores, transfer_means
 
-
-def mldoc(learnt, tested):
-    return documents.read_documents_of(str(GOLDEN / "mldoc"), learnt, tested)
+PROTOCOLS = {"mldoc": MLDoc, "titles": Titles}
 
 
-@pytest.mark.parametrize(("protocol", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")])
-def test_golden_documents(protocol, classifier):
-    config = replace(documents.DOCUMENT_CLASSIFIERS[protocol][classifier], epochs=150, seeds=2, learning_rate=0.05)
+def protocol(langs=("en",), data=GOLDEN / "mldoc", kind=MLDoc, **options):
+    return kind(data=str(data), langs=langs, **options)
+
+
+def measured(one, config, vectors=None):
+    """The scores of a protocol whose classifier has other options."""
+    return one.scores(one.texts(), vectors or Vectors(), config)
+
+
+@pytest.mark.parametrize(("name", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")])
+def test_golden_documents(name, classifier):
+    config = replace(documents.DOCUMENT_CLASSIFIERS[name][classifier], epochs=150, seeds=2, learning_rate=0.05)
     config = replace(config, dropout=0, input_dropout=0, l2=config.l2[:2])
-    scores = documents.score_documents(protocol, mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
+    scores = measured(protocol(("en", "fr"), kind=PROTOCOLS[name]), config)
     assert {score.task: score.values["accuracy"] for score in scores} == {
         "en->en": 100,
         "en->fr": 75,
@@ -41,8 +49,8 @@ def test_golden_documents(protocol, classifier):
 
 def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
     config = replace(documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], epochs=2, seeds=1)
-    both = documents.score_documents("mldoc", mldoc(["en", "fr"], ["en", "fr"]), ["en", "fr"], Vectors(), config)
-    one = documents.score_documents("mldoc", mldoc(["en"], ["fr"]), ["en"], Vectors(), config)
+    both = measured(protocol(("en", "fr")), config)
+    one = measured(protocol(("fr",), train_langs=("en",)), config)
     assert [score.task for score in one] == ["en->fr"]
     assert one[0].comparable == next(score for score in both if score.task == "en->fr").comparable
     assert one[0].comparable != both[0].comparable
@@ -70,12 +78,11 @@ def test_documents_without_copyright_are_another_text(tmp_path):
         (tmp_path / name).write_text("a\tx(c) Reuters Limited 1996.\nb\ty\n")
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})  # and none of what was to be stripped
     config = replace(documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], epochs=2, seeds=1, ties="last")
-    texts = documents.read_documents_of(str(tmp_path), ["en"], ["en"])
-    [score] = documents.score_documents("mldoc", texts, ["en"], vectors, config, strip_copyright=True)
+    [score] = measured(protocol(data=tmp_path, strip_copyright=True), config, vectors)
     assert score.signature.startswith("mldoc|copyright:stripped|classes:2|")
     assert "|seeds:1|ties:last|" in score.signature
     vectors.vectors["x(c) Reuters Limited 1996."] = [1.0, 0.0]
-    [plain] = documents.score_documents("mldoc", texts, ["en"], vectors, replace(config, ties="first"))
+    [plain] = measured(protocol(data=tmp_path), replace(config, ties="first"), vectors)
     assert "copyright" not in plain.signature
     assert "ties" not in plain.signature
     assert plain.settings["text"] != score.settings["text"]
@@ -84,8 +91,7 @@ def test_documents_without_copyright_are_another_text(tmp_path):
 @pytest.mark.parametrize("preset", ["laser", "wang"])
 def test_golden_xnli(preset):
     config = replace(xnli.NLI_CLASSIFIERS[preset], epochs=40, batch_size=8)
-    texts = xnli.read_nli_languages(str(GOLDEN / "xnli"), "en", ["en", "fr"])
-    scores = xnli.score_nli(texts, "en", Vectors(), preset, config)
+    scores = measured(xnli.Xnli(data=str(GOLDEN / "xnli"), langs=("en", "fr"), preset=preset), config)
     assert {score.task: score.values["accuracy"] for score in scores} == {
         "en->en": 100,
         "en->fr": pytest.approx(100 * 11 / 12),
@@ -144,8 +150,7 @@ def test_a_language_that_is_not_tested_needs_no_test(tmp_path):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
     config = documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"]
-    texts = documents.read_documents_of(str(tmp_path), ["en"], ["fr"])
-    scores = documents.score_documents("mldoc", texts, ["en"], vectors, config)
+    scores = measured(protocol(("fr",), tmp_path, train_langs=("en",)), config, vectors)
     assert [score.task for score in scores] == ["en->fr"]
 
 
@@ -174,8 +179,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
         (tmp_path / name).write_text(content)
     vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
     with pytest.raises(InputError, match=message):
-        texts = documents.read_documents_of(str(tmp_path), ["en"], ["en"])
-        documents.score_documents("mldoc", texts, ["en"], vectors, documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"])
+        measured(protocol(data=tmp_path), documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], vectors)
 
 
 @pytest.mark.parametrize("protocol", ["mldoc", "titles", "xnli"])

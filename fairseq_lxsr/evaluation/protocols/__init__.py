@@ -10,31 +10,15 @@ if TYPE_CHECKING:
 # which brings numpy, and for some torch
 PROTOCOLS = {
     "bucc": ("bucc", "Bucc", "mining of hidden translations, F1, in the forms that are reported"),
-    "minimal-pairs": (
-        "minimal_pairs",
-        "MinimalPairs",
-        "English with nouns swapped, negated or with another number: is the true one nearer",
-    ),
+    "minimal-pairs": ("minimal_pairs", "MinimalPairs", "is the true sentence nearer than one that differs a little"),
     "mldoc": ("documents", "MLDoc", "document classification across languages"),
-    "mteb-bitext": (
-        "mteb_bitext",
-        "MtebBitext",
-        "bitext mining as mteb: weighted F1 and accuracy, from the first language to the second",
-    ),
-    "sts": (
-        "sts",
-        "Similarity",
-        "similarity of two sentences as people rate it: Spearman and Pearson correlation of the cosine",
-    ),
+    "mteb-bitext": ("mteb_bitext", "MtebBitext", "bitext mining as mteb: weighted F1 and accuracy, in one direction"),
+    "sts": ("sts", "Similarity", "similarity as people rate it: Spearman and Pearson correlation of the cosine"),
     "tatoeba": ("similarity_search", "Tatoeba", "similarity search by cosine, error rate both ways"),
     "titles": ("documents", "Titles", "title classification across languages"),
     "xnli": ("xnli", "Xnli", "natural language inference across languages"),
     "xsim": ("similarity_search", "Xsim", "similarity search by margin, error rate both ways"),
-    "xsim++": (
-        "xsim_plus_plus",
-        "XsimPlusPlus",
-        "xsim among changed sentences, error rate by type, from the first language to the second",
-    ),
+    "xsim++": ("xsim_plus_plus", "XsimPlusPlus", "xsim among changed sentences, error rate by type, in one direction"),
     "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval, P@1, P@5, P@10 both ways"),
 }
 

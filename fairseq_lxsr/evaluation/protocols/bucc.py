@@ -24,8 +24,7 @@ from fairseq_lxsr.evaluation.named_sets import find_file
 from fairseq_lxsr.evaluation.protocols.mteb_bitext import nearest, weighted_scores
 from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
 from fairseq_lxsr.evaluation.score import LARGEST_NUMBER, Outcomes, Score, as_units, from_hits, text_hash
-from fairseq_lxsr.evaluation.texts import rows_of
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.evaluation.texts import read_columns, rows_of
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import BUCC_FORMS, BUCC_PARTS, FILE_NAME, MARGINS, RETRIEVALS, at_least, option
 from fairseq_lxsr.text.languages import split_pair
@@ -47,6 +46,15 @@ class MiningSet:
     gold: Gold
     part: str = ""
 
+    @property
+    def task(self) -> str:
+        return f"{self.source.language}-{self.target.language}"
+
+    @property
+    def signed(self) -> tuple[Sequence[str], Sequence[str], list[str]]:
+        """What the signature hashes: sentences and gold pairs."""
+        return self.source.lines, self.target.lines, [f"{left} {right}" for left, right in sorted(self.gold)]
+
 
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
     """Find the source, target and gold files of a part."""
@@ -65,10 +73,7 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
     *texts, gold = find_files(template, pair, part)
     sides = []
     for language, path in zip(split_pair(pair), texts, strict=True):
-        rows = [_two_columns(line, f"{path}, line {n}") for n, line in enumerate(read_lines(path), start=1)]
-        if not rows:
-            raise InputError(f"{path}: empty file; expected id<TAB>sentence on every line")
-        ids, lines = zip(*rows, strict=True)
+        ids, lines = zip(*read_columns(path, "id<TAB>sentence"), strict=True)
         if len(set(ids)) != len(ids):
             raise InputError(f"{path}: an identifier stands there twice; expected each once")
         sides.append((Text(lines, language, str(path)), list(ids)))
@@ -76,27 +81,15 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
     return MiningSet(source, target, source_ids, target_ids, _read_gold(gold, source_ids, target_ids), part)
 
 
-def _two_columns(line: str, where: str) -> tuple[str, str]:
-    left, tab, right = line.partition("\t")
-    if not tab or not left or not right.strip():
-        raise InputError(f"{where}: {line!r:.60}; expected two columns with a tab between them")
-    return left, right
-
-
 def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold:
-    source_rows = {name: row for row, name in enumerate(source_ids)}
-    target_rows = {name: row for row, name in enumerate(target_ids)}
+    rows = [{name: row for row, name in enumerate(ids)} for ids in (source_ids, target_ids)]
     gold = set()
-    for number, line in enumerate(read_lines(path), start=1):
-        left, right = _two_columns(line, f"{path}, line {number}")
-        if left not in source_rows or right not in target_rows:
-            missing = left if left not in source_rows else right
-            raise InputError(
-                f"{path}, line {number}: {missing!r} is not in the text; check that the files belong together"
-            )
-        gold.add((source_rows[left], target_rows[right]))
-    if not gold:
-        raise InputError(f"{path}: empty file; expected the pairs to be found")
+    for number, pair in enumerate(read_columns(path, "id<TAB>id"), start=1):
+        for name, known in zip(pair, rows, strict=True):
+            if name not in known:
+                where = f"{path}, line {number}"
+                raise InputError(f"{where}: {name!r} is not in the text; check that the files belong together")
+        gold.add((rows[0][pair[0]], rows[1][pair[1]]))
     return gold
 
 
@@ -150,11 +143,6 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
     }
 
 
-def _signed(part: MiningSet) -> tuple[Sequence[str], Sequence[str], list[str]]:
-    """Return the content of a part that its signature hashes: sentences and gold pairs."""
-    return part.source.lines, part.target.lines, [f"{left} {right}" for left, right in sorted(part.gold)]
-
-
 def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
     """Find the U distinct sentences of a text, as LASER's code does (source/mine_bitexts.py, line 41).
 
@@ -170,42 +158,40 @@ def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
     return rows_of(text, rows), rows, once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BuccMining:
-    """How a part is mined.
+    """How a part is mined; options are None where they are not given, because the forms of mteb refuse them."""
 
-    Args:
-        k: size of the neighbourhoods of `mine`.
-        margin: margin of `mine`.
-        retrieval: retrieval of `mine`.
-        unify: mine each distinct sentence once, and leave out the pairs of sentences that occur more than once:
-            LASER's code does not know which of their identifiers is meant (tasks/bucc/bucc.py, lines 84 to 95).
-    """
+    k: int | None = option("size of the neighbourhoods (default: 4)", None, at_least(1), metavar="N")
+    margin: str | None = option("default: ratio", None, MARGINS)
+    retrieval: str | None = option("default: max", None, RETRIEVALS)
+    # LASER's code does not know which identifier of a repeated sentence is meant (tasks/bucc/bucc.py, lines 84 to 95)
+    unify: bool = option("mine each distinct sentence once and count no pair of a repeated one, as LASER's code", False)
 
-    k: int = 4
-    margin: str = "ratio"
-    retrieval: str = "max"
-    unify: bool = False
+    @property
+    def how(self) -> tuple[int, str, str]:
+        """Neighbours, margin and retrieval of `vectors.mine`."""
+        return self.k or 4, self.margin or "ratio", self.retrieval or "max"
 
     def mine(self, part: MiningSet, encoder: Encoder) -> MinedPairs:
         """Mine one part."""
-        how = self.k, self.margin, self.retrieval
         if not self.unify:
-            return mine(embed(encoder, part.source), embed(encoder, part.target), *how, show_progress=True)
+            return mine(embed(encoder, part.source), embed(encoder, part.target), *self.how, show_progress=True)
         (source, source_rows, source_once), (target, target_rows, target_once) = map(
             unified, (part.source, part.target)
         )
-        mined = mine(embed(encoder, source), embed(encoder, target), *how, show_progress=True)
+        mined = mine(embed(encoder, source), embed(encoder, target), *self.how, show_progress=True)
         kept = source_once[mined.source] & target_once[mined.target]
         return MinedPairs(mined.scores[kept], source_rows[mined.source[kept]], target_rows[mined.target[kept]])
 
     def settings(self, part: MiningSet) -> dict[str, Any]:
         """Return what the signature of a score on a part says of its mining."""
+        k, margin, retrieval = self.how
         return {
-            "metric": f"margin-{self.margin}",
+            "metric": f"margin-{margin}",
             "norm": "l2",
-            "k": self.k,
-            "retrieval": self.retrieval,
+            "k": k,
+            "retrieval": retrieval,
             **({"unify": "yes"} if self.unify else {}),
             "sentences": f"{len(part.source)}x{len(part.target)}",
             "gold": len(part.gold),
@@ -243,10 +229,10 @@ def score_mined(
         learned["train F1"] = of_train["F1"].value
     else:
         outcomes = {f"oracle {name}": out for name, out in outcomes.items()}
-    settings["text"] = text_hash(*(lines for one in (train, part) if one for lines in _signed(one)))
+    settings["text"] = text_hash(*(lines for one in (train, part) if one for lines in one.signed))
     settings["model"] = encoder.fingerprint
     values = {name: out.value for name, out in outcomes.items()} | learned | {"threshold": threshold}
-    return Score("bucc", _task(part), values, settings, outcomes, curve=threshold_curve(mined, part.gold)), kept
+    return Score("bucc", part.task, values, settings, outcomes, curve=threshold_curve(mined, part.gold)), kept
 
 
 def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
@@ -274,14 +260,10 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
         "gold": len(gold),
         "form": form,
         "part": part.part,
-        "text": text_hash(*_signed(part)),
+        "text": text_hash(*part.signed),
         "model": encoder.fingerprint,
     }
-    return from_hits("bucc", _task(part), hits, settings)
-
-
-def _task(part: MiningSet) -> str:
-    return f"{part.source.language}-{part.target.language}"
+    return from_hits("bucc", part.task, hits, settings)
 
 
 def write_mined_ids(path: str, part: MiningSet, mined: MinedPairs) -> None:
@@ -292,7 +274,7 @@ def write_mined_ids(path: str, part: MiningSet, mined: MinedPairs) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bucc(Protocol):
+class Bucc(BuccMining, Protocol):
     """Mining on the files of BUCC, in any of the forms."""
 
     data: str = option(
@@ -308,11 +290,6 @@ class Bucc(Protocol):
     )
     part: str | None = option("that is measured (default: test; training where nothing is learned)", None, BUCC_PARTS)
     learn_part: str | None = option("of --form learned (default: training)", None, BUCC_PARTS)
-    # None where they are not given, because the forms of mteb have no use for them
-    k: int | None = option("size of the neighbourhoods (default: 4)", None, at_least(1), metavar="N")
-    margin: str | None = option("default: ratio", None, MARGINS)
-    retrieval: str | None = option("default: max", None, RETRIEVALS)
-    unify: bool = option("mine each distinct sentence once and count no pair of a repeated one, as LASER's code", False)
     pairs_output: str | None = option(
         "write the mined pairs of a single language pair", None, FILE_NAME, metavar="FILE.tsv"
     )
@@ -350,9 +327,7 @@ class Bucc(Protocol):
         *train, measured = sets
         if self.form.startswith("mteb"):
             return score_as_mteb(measured, encoder, self.form)
-        given: dict[str, Any] = {"k": self.k, "margin": self.margin, "retrieval": self.retrieval, "unify": self.unify}
-        mining = BuccMining(**{name: value for name, value in given.items() if value is not None})
-        score, mined = score_mined(measured, encoder, mining, *train)
+        score, mined = score_mined(measured, encoder, self, *train)
         if self.pairs_output:
             write_mined_ids(self.pairs_output, measured, mined)
         return score

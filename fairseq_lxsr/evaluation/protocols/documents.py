@@ -4,7 +4,7 @@ A language has the files train (train.1000), dev (or val) and test, with lines `
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, LanguageParts, transfer_scores
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, transfer_scores
 from fairseq_lxsr.evaluation.named_sets import TEXT_SUFFIXES
-from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGES, ClassifierOptions, Plan, Protocol
+from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGE_LIST, ClassifierOptions, Plan, Protocol
 from fairseq_lxsr.evaluation.score import Score, text_hash
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.evaluation.texts import read_columns
 from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME, option
 
 PART_FILES = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
@@ -57,16 +57,8 @@ def read_part(data: str, language: str, part: str) -> Labelled | None:
 
 
 def _read_labelled(path: Path, language: str) -> Labelled:
-    labels, lines = [], []
-    for number, line in enumerate(read_lines(path), start=1):
-        label, tab, text = line.partition("\t")
-        if not tab or not label.strip() or not text.strip():
-            raise InputError(f"{path}, line {number}: {line!r:.60}; expected label<TAB>text")
-        labels.append(label.strip())
-        lines.append(text)
-    if not lines:
-        raise InputError(f"{path}: empty file; expected label<TAB>text on every line")
-    return Labelled(Text(lines, language, str(path)), labels)
+    labels, lines = zip(*read_columns(path, "label<TAB>text"), strict=True)
+    return Labelled(Text(lines, language, str(path)), [label.strip() for label in labels])
 
 
 def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
@@ -83,16 +75,6 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
         names = " or ".join(f"{language}.{name}" for name in PART_FILES[missing[0]])
         raise InputError(f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages")
     return {part: found for part, found in parts.items() if found is not None}
-
-
-def read_documents_of(
-    data: str, train_languages: Sequence[str], test_languages: Sequence[str]
-) -> dict[str, dict[str, Labelled]]:
-    """Read the parts of every language, by language, see `read_language`."""
-    return {
-        language: read_language(data, language, language in train_languages, language in test_languages)
-        for language in dict.fromkeys([*test_languages, *train_languages])
-    }
 
 
 def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
@@ -115,32 +97,50 @@ def without_copyright(found: Labelled) -> Labelled:
     return replace(found, text=replace(found.text, lines=lines))
 
 
-def score_documents(
-    protocol: str,
-    texts: Mapping[str, Mapping[str, Labelled]],
-    train_languages: Sequence[str],
-    encoder: Encoder,
-    config: ClassifierConfig,
-    strip_copyright: bool = False,
-) -> list[Score]:
-    """Measure accuracy for every pair of a train language and a test language.
+@dataclass(frozen=True, kw_only=True)
+class Titles(ClassifierOptions, Protocol):
+    """Accuracy on titles for every pair of a language that is learnt in and a language that is tested."""
 
-    Args:
-        protocol: name of the protocol.
-        texts: parts by language, see `read_documents_of`; a language with a test part is tested.
-        train_languages: languages to learn from.
-        encoder: encoder of the documents.
-        config: options of the classifier.
-        strip_copyright: read the documents through `without_copyright`.
-    """
-    read = without_copyright if strip_copyright else lambda found: found
-    languages = {
-        language: LanguageParts(**{part: _embed(encoder, read(found)) for part, found in parts.items()})
-        for language, parts in texts.items()
-    }
-    scores = transfer_scores(protocol, languages, train_languages, config, encoder.fingerprint)
-    signed = {"copyright": "stripped"} if strip_copyright else {}
-    return [replace(score, settings=signed | score.settings) for score in scores]
+    data: str = option("LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER")
+    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGE_LIST, metavar="LANGS")
+    train_langs: tuple[str, ...] | None = option(
+        "learnt in (default: all of --langs; en for en to X)", None, type=LANGUAGE_LIST, metavar="LANGS"
+    )
+    classifier: str = option("default: mlp", "mlp", CLASSIFIERS)
+
+    name = "titles"
+    strip_copyright = False
+
+    def plan(self) -> Plan:
+        texts = self.texts()
+        files = [found.text.file for parts in texts.values() for found in parts.values()]
+        return Plan(lambda encoder: [self.scores(texts, encoder)], files)
+
+    def texts(self) -> dict[str, dict[str, Labelled]]:
+        """Read the parts of every language, by language, see `read_language`."""
+        learnt = self.train_langs or self.langs
+        return {
+            language: read_language(self.data, language, language in learnt, language in self.langs)
+            for language in dict.fromkeys([*self.langs, *learnt])
+        }
+
+    def scores(
+        self,
+        texts: Mapping[str, Mapping[str, Labelled]],
+        encoder: Encoder,
+        config: ClassifierConfig | None = None,
+    ) -> list[Score]:
+        """Train and test a classifier, by default that of the protocol."""
+        read = without_copyright if self.strip_copyright else lambda found: found
+        features = {
+            language: {part: _embed(encoder, read(found)) for part, found in parts.items()}
+            for language, parts in texts.items()
+        }
+        config = config or self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
+        learnt = self.train_langs or self.langs
+        scores = transfer_scores(self.name, features, learnt, config, encoder.fingerprint)
+        signed = {"copyright": "stripped"} if self.strip_copyright else {}
+        return [replace(score, settings=signed | score.settings) for score in scores]
 
 
 def _embed(encoder: Encoder, found: Labelled) -> LabelledFeatures:
@@ -149,32 +149,8 @@ def _embed(encoder: Encoder, found: Labelled) -> LabelledFeatures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Titles(ClassifierOptions, Protocol):
-    """Classification of titles, labelled in several languages."""
-
-    data: str = option("LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER")
-    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGES, metavar="LANGS")
-    train_langs: tuple[str, ...] | None = option(
-        "learnt in (default: all of --langs; en for en to X)", None, type=LANGUAGES, metavar="LANGS"
-    )
-    classifier: str = option("default: mlp", "mlp", CLASSIFIERS)
-
-    name = "titles"
-    strip_copyright = False
-
-    def plan(self) -> Plan:
-        config = self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
-        learnt = self.train_langs or self.langs
-        texts = read_documents_of(self.data, learnt, self.langs)
-        return Plan(
-            lambda encoder: [score_documents(self.name, texts, learnt, encoder, config, self.strip_copyright)],
-            [found.text.file for parts in texts.values() for found in parts.values()],
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class MLDoc(Titles):
-    """Classification of documents, labelled in several languages."""
+    """Accuracy on documents, as on titles."""
 
     strip_copyright: bool = option(
         "read the documents without Reuters' copyright line, as LASER's code; embeddings made elsewhere are used as "

@@ -118,7 +118,8 @@ def score_minimal_pairs(foreign: Text, english: Text, encoder: Encoder) -> tuple
     hits = {}
     for name, found in pairs.items():
         if found.rows:
-            texts = rows_of(foreign, found.rows), rows_of(english, found.rows), _text(english, name, found)
+            changed = Text(found.sentences, english.language, f"{english.file}.{name}")
+            texts = rows_of(foreign, found.rows), rows_of(english, found.rows), changed
             hits[name] = nearer(*(embed(encoder, text) for text in texts))
     settings = {
         "metric": "cosine",
@@ -129,10 +130,6 @@ def score_minimal_pairs(foreign: Text, english: Text, encoder: Encoder) -> tuple
         "model": encoder.fingerprint,
     }
     return from_hits("minimal-pairs", f"{foreign.language or 'foreign'}->en", hits, settings), pairs
-
-
-def _text(english: Text, rule: str, changed: Changed) -> Text:
-    return Text(changed.sentences, english.language, f"{english.file}.{rule}")
 
 
 ENGLISH = ("en", "eng", "eng_Latn")

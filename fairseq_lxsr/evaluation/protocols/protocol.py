@@ -195,7 +195,7 @@ def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str],
     return parse
 
 
-LANGUAGES = comma_separated("languages")
+LANGUAGE_LIST = comma_separated("languages")
 
 
 # until the verbs of searching have dataclasses of their own

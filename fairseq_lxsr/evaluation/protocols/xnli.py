@@ -4,7 +4,7 @@ Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.t
 from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, LanguageParts, transfer_scores
-from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGES, ClassifierOptions, Plan, Protocol
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, transfer_scores
+from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGE_LIST, ClassifierOptions, Plan, Protocol
 from fairseq_lxsr.evaluation.score import Score, text_hash
-from fairseq_lxsr.evaluation.texts import check_pair
+from fairseq_lxsr.evaluation.texts import check_pair, read_columns
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS, option
 from fairseq_lxsr.vectors.rows import FloatArray
@@ -26,9 +26,7 @@ NLI_CLASSIFIERS = {
     "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
 }
 NORMALISED = {"laser"}  # presets that scale each sentence embedding to length one
-LEARNT = ("train", "dev")  # parts that are read in the train language
-TRAIN_FILES = ("multinli.train.{lang}.tsv",)
-ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # a file name without a language
+ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # whose name has no language
 LABELS = {"contradictory": "contradiction"}  # spelling of the translated training set
 NLI_COLUMNS = {  # column names in the headers of the published files
     "label": ("gold_label", "label"),
@@ -57,28 +55,20 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
 
 def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
     """Read a part of a language."""
+    published = [f"xnli.{part}.tsv"] if part != "train" else [f"multinli.train.{language}.tsv"]
+    if part == "train" and language == "en":
+        published.append(ENGLISH_TRAIN_FILE)
     for suffix in ("", ".gz"):
         path = Path(data) / f"{language}.{part}.tsv{suffix}"
         if path.is_file():
-            return _pairs(path, language, _plain(path))
-        published = (*TRAIN_FILES, ENGLISH_TRAIN_FILE)[: 2 if language == "en" else 1]
-        if part != "train":
-            published = (f"xnli.{part}.tsv",)
-        for name in published:
-            path = Path(data) / f"{name.format(lang=language)}{suffix}"
+            rows = read_columns(path, "label<TAB>premise<TAB>hypothesis", tabs_in_last=False)
+            return _pairs(path, language, enumerate(rows, start=1))
+        for path in (Path(data) / f"{name}{suffix}" for name in published):
             if path.is_file():
                 return _pairs(path, language, _published(path, language))
     raise InputError(
         f"{data}: neither {language}.{part}.tsv nor {' nor '.join(published)} (also .gz); check --data and languages"
     )
-
-
-def _plain(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        fields = line.split("\t")
-        if len(fields) != 3 or not all(field.strip() for field in fields):
-            raise InputError(f"{path}, line {number}: {line!r:.60}; expected label<TAB>premise<TAB>hypothesis")
-        yield number, fields
 
 
 def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
@@ -98,7 +88,7 @@ def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
             yield number, [fields[index] for index in places]
 
 
-def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> NliPairs:
+def _pairs(path: Path, language: str, rows: Iterable[tuple[int, list[str]]]) -> NliPairs:
     found = list(rows)
     if not found:
         raise InputError(f"{path}: nothing in it for {language}; check --data and the languages")
@@ -113,13 +103,6 @@ def _pairs(path: Path, language: str, rows: Iterator[tuple[int, list[str]]]) -> 
     )
 
 
-def read_nli_languages(data: str, train_language: str, test_languages: Sequence[str]) -> dict[str, dict[str, NliPairs]]:
-    """Read test in every test language, and train and dev in the train language, by language and part."""
-    texts = {language: {"test": read_nli_pairs(data, language, "test")} for language in test_languages}
-    texts.setdefault(train_language, {}).update((part, read_nli_pairs(data, train_language, part)) for part in LEARNT)
-    return texts
-
-
 def _embed(encoder: Encoder, pairs: NliPairs, normalise: bool) -> LabelledFeatures:
     sides = [embed(encoder, text) for text in (pairs.premises, pairs.hypotheses)]
     if normalise:
@@ -128,47 +111,41 @@ def _embed(encoder: Encoder, pairs: NliPairs, normalise: bool) -> LabelledFeatur
     return LabelledFeatures(nli_features(*sides), pairs.labels, pairs.premises.file, text)
 
 
-def score_nli(
-    texts: Mapping[str, Mapping[str, NliPairs]],
-    train_language: str,
-    encoder: Encoder,
-    preset: str = "laser",
-    config: ClassifierConfig | None = None,
-) -> list[Score]:
-    """Measure accuracy in every test language of a classifier that is trained and selected in one language.
-
-    Args:
-        texts: parts by language, see `read_nli_languages`; a language with a test part is tested.
-        train_language: language to learn from.
-        encoder: encoder of the sentences.
-        preset: name of a preset of classifier options.
-        config: classifier options that replace those of the preset.
-    """
-    normalise = preset in NORMALISED
-    languages = {
-        language: LanguageParts(**{part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()})
-        for language, parts in texts.items()
-    }
-    config = config or NLI_CLASSIFIERS[preset]
-    scores = transfer_scores("xnli", languages, [train_language], config, encoder.fingerprint)
-    for score in scores:
-        score.settings["norm"] = "l2-sentence" if normalise else "none"
-    return scores
-
-
 @dataclass(frozen=True, kw_only=True)
 class Xnli(ClassifierOptions, Protocol):
-    """Accuracy on XNLI's files."""
+    """Accuracy in every language of a classifier that is trained and selected in one language."""
 
     data: str = option("the published files, or LANG.PART.tsv", allowed=FILE_NAME, metavar="FOLDER")
-    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGES, metavar="LANGS")
+    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGE_LIST, metavar="LANGS")
     train_lang: str = option("default: en", "en", metavar="LANG")
     preset: str = option("default: laser", "laser", XNLI_PRESETS)
 
     def plan(self) -> Plan:
-        config = self.changed(NLI_CLASSIFIERS[self.preset])
-        texts = read_nli_languages(self.data, self.train_lang, self.langs)
-        return Plan(
-            lambda encoder: [score_nli(texts, self.train_lang, encoder, self.preset, config)],
-            [pairs.file for parts in texts.values() for pairs in parts.values()],
-        )
+        texts = self.texts()
+        files = [pairs.file for parts in texts.values() for pairs in parts.values()]
+        return Plan(lambda encoder: [self.scores(texts, encoder)], files)
+
+    def texts(self) -> dict[str, dict[str, NliPairs]]:
+        """Read test in every language, and train and dev in the language to learn in, by language and part."""
+        texts = {language: {"test": read_nli_pairs(self.data, language, "test")} for language in self.langs}
+        learnt = {part: read_nli_pairs(self.data, self.train_lang, part) for part in ("train", "dev")}
+        texts.setdefault(self.train_lang, {}).update(learnt)
+        return texts
+
+    def scores(
+        self,
+        texts: Mapping[str, Mapping[str, NliPairs]],
+        encoder: Encoder,
+        config: ClassifierConfig | None = None,
+    ) -> list[Score]:
+        """Train and test a classifier, by default that of the preset."""
+        normalise = self.preset in NORMALISED
+        features = {
+            language: {part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()}
+            for language, parts in texts.items()
+        }
+        config = config or self.changed(NLI_CLASSIFIERS[self.preset])
+        scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)
+        for score in scores:
+            score.settings["norm"] = "l2-sentence" if normalise else "none"
+        return scores
