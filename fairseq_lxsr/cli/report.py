@@ -13,6 +13,7 @@ from fairseq_lxsr.errors import InputError, error_message
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedFiles, AlignedText
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import file_path
 
 if TYPE_CHECKING:
@@ -37,15 +38,16 @@ def add_parser(verbs) -> None:
     parser.add_argument("--title", help="default: the name of the folder")
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=report)
 
 
-def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.report import require_libraries, write_report
+def report(args: argparse.Namespace) -> None:
+    for library in ("plotly", "sklearn"):
+        require(library, "report", "lxsr report")
+    from fairseq_lxsr.report import write_report
 
     if not args.folder.is_dir():
         raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
-    require_libraries()
     output = args.output or args.folder / "report.html"
     files = aligned_texts(args)
     refuse_overlap(

@@ -1,18 +1,16 @@
-"""fairseq checkpoints: read without running code, checked before a run is resumed."""
+"""fairseq checkpoints, read without running code."""
 
 import contextlib
 import pickle
 import re
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.errors import InputError
 
 # a task stores the hash of its dictionary and its target languages in every checkpoint under these keys
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
@@ -111,80 +109,3 @@ def _other_checkpoint(path: Path) -> str:
     if other is None:
         return "; there is no other checkpoint beside it"
     return f"; the newest other one is {other}: take that (in training --restore-file {other})"
-
-
-def check_resumable(
-    path: Path,
-    task: str,
-    vocab_size: int,
-    task_state: dict[str, Any],
-    weights: dict[str, Tensor],
-    exact: bool = True,
-    options_without_shape: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Refuse a checkpoint that training cannot resume from, before fairseq tries.
-
-    Args:
-        weights: weights of the model that is to resume.
-        exact: require exactly the same weights, because the optimizer resumes as well where its state is kept.
-        options_without_shape: see `SentenceNetwork.options_without_shape`.
-    """
-    state = read_checkpoint(path)
-    options = state["cfg"]["task"]
-    trained_by = options.get("_name") or options.get("task")
-    if trained_by != task:
-        raise InputError(f"{path}: trained by --task {trained_by}, not {task}; choose another --save-dir")
-    entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS) and value.dim()]
-    other = next((count for count in entries if count != vocab_size), None)
-    found, instead = state.get("task_state", {}), "--save-dir" if exact else "checkpoint"
-    if other or found.get(DICTIONARY_HASH, task_state[DICTIONARY_HASH]) != task_state[DICTIONARY_HASH]:
-        sizes = f"{other:,} entries; the data's has {vocab_size:,}" if other else "of the same size"
-        raise InputError(
-            f"{path}: trained with another dictionary ({sizes}); use the data it was trained on, or another {instead}"
-        )
-    if found.get(LANGUAGES) != task_state.get(LANGUAGES):
-        raise InputError(
-            f"{path}: trained to translate into {found.get(LANGUAGES)}, not {task_state.get(LANGUAGES)}; "
-            "name the same languages, or another --save-dir"
-        )
-    shapes, ours = ({name: tuple(value.shape) for name, value in each.items()} for each in (state["model"], weights))
-    for name in sorted(shapes.keys() & ours.keys()):
-        if shapes[name] != ours[name]:
-            raise InputError(
-                f"{path}: trained with other sizes, {name} is {shapes[name]} and now {ours[name]}; give the same "
-                f"options, or another {instead}"
-            )
-    if exact or any(".layers." in name for name in shapes.keys() & ours.keys()):
-        _check_options(path, state["cfg"]["model"], options_without_shape)
-    if not exact:
-        return
-    if state.get("last_optimizer_state") is not None and shapes.keys() != ours.keys():
-        raise InputError(
-            f"{path}: trained with other losses or layers, only one of the two has {min(shapes.keys() ^ ours.keys())}; "
-            "give the same options, or begin with --finetune-from-model in another --save-dir"
-        )
-
-
-def check_parts(path: Path, model: Any) -> None:
-    """Refuse a checkpoint with layers that a new model lacks, and the other way round, before fairseq tries.
-
-    Args:
-        path: checkpoint to go on from.
-        model: a model of fairseq, whose `upgrade_state_dict` adds what may be missing.
-    """
-    stored = dict(read_checkpoint(path)["model"])
-    model.upgrade_state_dict(stored)
-    for name in sorted(stored.keys() ^ model.state_dict().keys()):
-        raise InputError(
-            f"{path}: trained with other layers, only {'it' if name in stored else 'the new model'} has {name}; give "
-            "the options of its training (--arch, --encoder-layers, --gated), or another checkpoint"
-        )
-
-
-def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if stored.get(name, value) != value:  # older checkpoints lack newer options
-            raise InputError(
-                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now {value}, with which its "
-                "weights mean something else; give the same options, or another checkpoint"
-            )

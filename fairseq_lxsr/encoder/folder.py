@@ -103,10 +103,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 def read_weights(folder: Path, config: Mapping[str, Any], library: str = "pt") -> dict[str, Any]:
     """Read the weights by name, and check that they were stored beside these text files; 8 bits become float32.
 
-    Args:
-        folder: the model folder.
-        config: the result of `read_config`.
-        library: `pt` for tensors of torch; `np` for arrays, which are float32 where numpy has no such type.
+    `library` is `pt` for tensors of torch, or `np` for arrays, which are float32 where numpy has no such type.
     """
     path, files = folder / WEIGHTS_FILE, config["files"]
     try:

@@ -37,16 +37,7 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 
 def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
-    """Read the network and the tokenizer of a model folder, and check that its files fit together.
-
-    Args:
-        folder: the model folder.
-        config: the result of `read_config`.
-        untrained: use random weights (seed 1).
-
-    Raises:
-        InputError: naming the file, and the weight, that does not fit the others.
-    """
+    """Read network and tokenizer of a model folder, or random weights (seed 1); its files must fit together."""
     weights = read_weights(folder, config)
     size, tokenizer = size_of(config), read_tokenizer(folder, config)
     kind = all_networks()[config["architecture"]]
@@ -60,14 +51,9 @@ def build_network(
     where: str | Path,
     untrained: bool = False,
 ) -> SentenceNetwork:
-    """Build a network and load its weights; memory is allocated only after their shapes were compared.
+    """Build a network of `all_networks` and load its weights, or keep random ones (seed 1).
 
-    Args:
-        kind: class of the network, one of `all_networks`.
-        size: config of the network.
-        weights: tensors by name.
-        where: file of the weights, for messages.
-        untrained: keep the initial random weights (seed 1).
+    Memory is allocated only after the shapes were compared; `where` names the file of the weights in messages.
     """
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {ADVICE}")
@@ -99,7 +85,7 @@ def save_folder(
         dictionary: fairseq dictionary file.
         sentencepiece_model: SentencePiece model file.
         text: how text is treated before SentencePiece.
-        training: description of the training, see `model_files.TRAINING`.
+        training: description of the training, see `folder.TRAINING`.
         dtype: precision of the weights on disk, one of `STORED_TYPES`; encoders still compute in float32 by default.
     """
     weights: dict[str, Tensor] = {}
@@ -140,11 +126,9 @@ PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)  # modules whose time is that of 
 
 
 class NetworkCopies:
-    """A network, and its copies on other devices and in other precisions; each copy is made once and kept.
+    """A network in float32, and its copies on other devices and in other precisions; each copy is made once and kept.
 
-    Args:
-        network: the network, in float32.
-        device: device of the computation; None selects CUDA where it is available.
+    `device` is that of the computation; None selects CUDA where it is available.
     """
 
     def __init__(self, network: SentenceNetwork, device: str | None = None):

@@ -26,16 +26,7 @@ from fairseq_lxsr.text.words import WORD_START
 
 @dataclass(frozen=True)
 class TextSource:
-    """A source of training text.
-
-    Args:
-        name: its name.
-        about: what it is.
-        url: where it comes from.
-        licence: its licence.
-        attribution: whom to name.
-        pairs: number of sentence pairs by language pair.
-    """
+    """A source of training text: what it is, where it comes from, whom to name, and its pairs by language pair."""
 
     name: str
     about: str
@@ -57,12 +48,7 @@ class TextSource:
 
 @dataclass(frozen=True)
 class TextSources:
-    """All sources of a training text.
-
-    Args:
-        note: what was taken and why, a paragraph.
-        sources: the sources.
-    """
+    """All sources of a training text, and a note: what was taken and why."""
 
     note: str
     sources: tuple[TextSource, ...]
@@ -106,7 +92,9 @@ OF_WEIGHT = {
 def write_card(
     folder: str | Path, encoder: Any, scores: Sequence[Score] = (), sources: TextSources | None = None
 ) -> None:
-    """Write the card into a model folder.
+    """Write the card, README.md, into a model folder.
+
+        write_card("model", SentenceEncoder.from_pretrained("model"), read_scores("scores.jsonl"))
 
     Args:
         folder: the model folder.
@@ -131,12 +119,7 @@ def write_card(
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
-    """Measure the speed of `encode` on this machine, from text to embeddings, in one run after a short warm-up.
-
-    Args:
-        encoder: the encoder.
-        symbols: symbols of the dictionary, for sentences of random pieces.
-    """
+    """Measure `encode` on this machine, from text of random pieces to embeddings, after a short warm-up."""
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
     drawn = np.random.default_rng(1).choice(len(pieces), (TIMED_SENTENCES, TIMED_PIECES))
     texts = ["".join(pieces[number] for number in row).replace(WORD_START, " ") for row in drawn]

@@ -66,12 +66,7 @@ def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """Build a tokenizer of the library tokenizers with SentencePiece's normalization and algorithm, and our ids.
-
-    Args:
-        tokenizer: the tokenizer to convert.
-        symbols: see `extended_symbols`.
-    """
+    """Build a tokenizer of the library tokenizers, with the same pieces as SentencePiece; see `extended_symbols`."""
     from tokenizers import Tokenizer as FastTokenizer
 
     return FastTokenizer.from_str(json.dumps(tokenizer_json(tokenizer, symbols)))

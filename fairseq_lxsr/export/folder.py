@@ -46,7 +46,10 @@ def export_checkpoint(
     dtype: str = "float32",
     ema: bool = False,
 ) -> Path:
-    """Turn a fairseq checkpoint of this plugin into a model folder.
+    """Turn a fairseq checkpoint of this plugin into a model folder, and return its path.
+
+        export_checkpoint("checkpoints/checkpoint_best.pt", "model")
+        encoder = SentenceEncoder.from_pretrained("model")
 
     Args:
         checkpoint: file that fairseq-train wrote.
@@ -57,9 +60,6 @@ def export_checkpoint(
         lowercase: whether the data was lower-cased; by default what `lxsr prepare` left beside the dictionary.
         dtype: precision of the weights on disk.
         ema: take the moving average of the weights (fairseq-train --store-ema), not the weights of the last update.
-
-    Returns:
-        Path of the model folder.
 
     Raises:
         InputError: for anything that is missing or does not fit the checkpoint.
@@ -98,9 +98,7 @@ def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
 def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
     """Describe the training for config.json: the text, the options of the loss and the number of updates.
 
-    Args:
-        state: the checkpoint.
-        shards: data folders of the training; folders that no longer exist are not counted.
+    `shards` are the data folders of the training; folders that no longer exist are not counted.
     """
     cfg = state["cfg"]
     distilled = cfg["task"].get("teacher_embeddings") is not None

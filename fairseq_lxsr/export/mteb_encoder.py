@@ -13,6 +13,10 @@ from fairseq_lxsr.encoder.find import find_model
 class MtebEncoder:
     """Implements mteb's `EncoderProtocol`; mteb itself is imported only for the model description.
 
+    For tasks of mteb beyond this package's protocols, whose scores `lxsr eval` also gives in mteb's forms.
+
+        mteb.evaluate(MtebEncoder.from_pretrained("model"), mteb.get_tasks(["Tatoeba"]))
+
     Args:
         encoder: encoder of the sentences.
         name: name of the model in results, as `organisation/model`.

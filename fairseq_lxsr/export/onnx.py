@@ -58,8 +58,12 @@ def export_onnx(
 ) -> float:
     """Write the folder; it appears under its name only when ONNX Runtime gives the same embeddings from it.
 
+    For programs without Python or torch, among them browsers; `export_sentence_transformers` is for Python.
+
+        export_onnx(SentenceEncoder.from_pretrained("model", "cpu"), "model_onnx")
+
     Args:
-        encoder: the encoder to export.
+        encoder: a transformer or an encoder without layers, with mean pooling.
         output: folder to write.
         normalize: scale embeddings to length one.
         int8: store weights of matrix products as 8-bit integers; activations are quantized at run time.

@@ -42,14 +42,7 @@ class _Graph(torch.nn.Module):
 
 
 def write_network(encoder: SentenceEncoder, path: Path, names: tuple[str, str, str], normalize: bool) -> None:
-    """Write the graph of a transformer.
-
-    Args:
-        encoder: the encoder.
-        path: file to write.
-        names: of the input and of the two outputs, embeddings and states.
-        normalize: scale embeddings to length one.
-    """
+    """Write the graph of a transformer; `names` are those of the input and of the outputs, embeddings and states."""
     config = encoder.size
     example = torch.full((3, 7), encoder.tokenizer.unknown)
     example[1, 4:] = config.padding_idx

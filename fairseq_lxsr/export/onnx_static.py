@@ -35,13 +35,10 @@ class _Graph:
 
 
 def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool) -> None:
-    """Write the graph of an encoder without layers, see `bag.Bag`.
+    """Write the graph of an encoder without layers, see `numpy_network.Bag`.
 
-    Args:
-        encoder: the encoder.
-        path: file to write.
-        names: of the input, ids [B, T] padded at the end, and of the outputs, embeddings [B, D] and states [B, T, D].
-        normalize: scale embeddings to length one.
+    `names` are those of the input, ids [B, T] padded at the end, and of the outputs, embeddings [B, D] and states
+    [B, T, D].
     """
     from onnx import TensorProto, helper, numpy_helper, save
 

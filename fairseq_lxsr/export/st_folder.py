@@ -56,6 +56,9 @@ def export_sentence_transformers(
 ) -> float | None:
     """Write the folder; it appears under its name only when it is complete and gives the same vectors.
 
+        export_sentence_transformers(SentenceEncoder.from_pretrained("model", "cpu"), "model_st")
+        SentenceTransformer("model_st").encode(["A dog."])
+
     Args:
         encoder: the encoder to export.
         output: folder to write.

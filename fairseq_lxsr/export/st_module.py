@@ -29,8 +29,16 @@ HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 class SentenceModule(Module):
     """From sentences to `sentence_embedding` [B, E], with the weights of a `SentenceEncoder`.
 
+    For training with the losses of sentence-transformers, and for encoders that its own modules do not compute.
+
+        module = SentenceModule(SentenceEncoder.from_pretrained("model"))
+        SentenceTransformer(modules=[module]).encode(["A dog."])
+
     Args:
         encoder: an encoder of a model folder; training changes its weights.
+
+    Raises:
+        InputError: for an encoder that was not read from a folder.
     """
 
     def __init__(self, encoder: SentenceEncoder):

@@ -40,6 +40,8 @@ def export_web(
 ) -> int:
     """Write the folder; it appears under its name only when it is complete.
 
+        export_web(SentenceEncoder.from_pretrained("lxsr-nine"), ["A dog.", "Un chat."], "page", "Pets")
+
     Args:
         encoder: an encoder without layers, whose embedding is a weighted sum of rows of a table.
         sentences: the corpus; empty lines and those without a known piece are left out.

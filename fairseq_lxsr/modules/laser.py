@@ -90,14 +90,9 @@ class BidirectionalLSTM(nn.Module):
         self.ahead, self.back = (uniform_(LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """Run both directions.
+        """Run both directions over states [B, T, E], for states [B, T, 2H].
 
-        Args:
-            x: [B, T, E] states.
-            mirrored: [B, T] position of each piece when its sentence is read backwards.
-
-        Returns:
-            [B, T, 2H] states.
+        `mirrored` [B, T] is the position of each piece when its sentence is read backwards.
         """
         ahead, _ = self.ahead(x)
         back, _ = self.back(_taken(x, mirrored))

@@ -92,16 +92,7 @@ class Attention(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, num_queries: int, attends: Tensor) -> Tensor:
-        """Attend from the first Q positions.
-
-        Args:
-            x: [B, T, D] states.
-            num_queries: Q, number of positions that attend.
-            attends: [B, 1, 1, T] bool, True for positions that are attended to.
-
-        Returns:
-            [B, Q, D] states.
-        """
+        """Attend from the first Q positions of x [B, T, D] to those where `attends` [B, 1, 1, T] is True: [B, Q, D]."""
         query = self._heads(self.q_proj(x[:, :num_queries]))
         key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
         kernel = attention_kernel(x, self.training)

@@ -55,14 +55,9 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Attend from all positions to all positions.
+        """Attend from all positions of x [B, T, D] to all positions; returns [B, T, D].
 
-        Args:
-            x: [B, T, D] states.
-            attends: [B, 1, T or 1, T] bool, True where a position (first T) attends to another (last T).
-
-        Returns:
-            [B, T, D] states.
+        `attends` [B, 1, T or 1, T] is True where a position (first T) attends to another (last T).
         """
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
@@ -114,16 +109,7 @@ class GatedLayer(LayerParts):
         self.gates = nn.Parameter(torch.zeros(2, config.embed_dim))
 
     def forward(self, x: Tensor, attends: Tensor, positions: Tensor) -> Tensor:
-        """Compute the new states.
-
-        Args:
-            x: [B, T, D] states.
-            attends: see `SelfAttention`.
-            positions: [T, D] or [B, T, D] embeddings of the positions.
-
-        Returns:
-            [B, T, D] states.
-        """
+        """New states [B, T, D] of x [B, T, D]; positions: [T, D] or [B, T, D], attends: see `SelfAttention`."""
         attention, feed_forward = self.gates
         mixed = self.self_attn(self.self_attn_layer_norm(x) + positions, attends)
         x = x + attention * self.dropout(mixed)
@@ -231,14 +217,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
-        """Compute `forward` in groups of rows of similar length.
-
-        Args:
-            tokens: [R, T] ids, on a CPU.
-
-        Returns:
-            [R, E].
-        """
+        """Compute `forward` of ids [R, T], on a CPU, in groups of rows of similar length: [R, E]."""
         places = np.arange(1, tokens.shape[1] + 1)
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)  # [R]
         order = np.argsort(ends, kind="stable")
@@ -286,12 +265,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(coefficients).to(x.dtype), x
 
     def _states(self, embedded: Tensor, attends: Tensor, positions: Tensor | slice) -> Tensor:
-        """Compute the last states [B, T, D].
+        """Last states [B, T, D] of token embeddings [B, T, D]; attends: see `SelfAttention`.
 
-        Args:
-            embedded: [B, T, D] token embeddings.
-            attends: see `SelfAttention`.
-            positions: positions of the pieces, one slice for all rows or [B, T].
+        `positions` are those of the pieces, one slice for all rows or [B, T].
         """
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))

@@ -17,18 +17,7 @@ class WeightedBags(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, tokens: Tensor, weights: Tensor, padding_idx: int) -> Tensor:
-        """Compute the sums.
-
-        Args:
-            ctx: keeps what the derivative needs.
-            table: [V, D] embeddings.
-            tokens: [R, T] ids.
-            weights: [K, R, T] float32, which get no gradient.
-            padding_idx: id that adds nothing.
-
-        Returns:
-            [K, R, D].
-        """
+        """Sums [K, R, D] of rows of the table [V, D] at ids [R, T], by float32 weights [K, R, T] without gradient."""
         places = tokens.flatten().ne(padding_idx).nonzero().squeeze(1)  # [P]
         ids, rows = tokens.flatten()[places], places // tokens.shape[1]
         weights = weights.flatten(1)[:, places].contiguous()  # [K, P]

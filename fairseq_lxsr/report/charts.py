@@ -18,16 +18,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing and its alternative for readers who cannot see it.
-
-    Args:
-        title: title of the drawing.
-        figure: figure of plotly.
-        summary: description of the drawing in one or two sentences.
-        head: column names of the same data as a table.
-        rows: rows of that table; the first cell of a row names it.
-        digits: digits after the point of floats in the table.
-    """
+    """A drawing by plotly, and the same data in words and as a table for readers who cannot see it."""
 
     title: str
     figure: Any  # figure of plotly
@@ -46,11 +37,7 @@ def named(model: str) -> str:
 def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], digits: int = 1) -> str:
     """Format a table that the keyboard can reach and scroll.
 
-    Args:
-        caption: caption of the table.
-        head: names of the columns.
-        rows: cells of each row; the first cell names the row, and None gives an empty cell.
-        digits: digits after the point of a float.
+    The first cell of a row names it, None gives an empty cell, and floats have `digits` digits after the point.
     """
     texts = {column for row in rows for column, cell in enumerate(row) if column and isinstance(cell, str)}
     names = "".join(

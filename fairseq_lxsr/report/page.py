@@ -7,13 +7,24 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from plotly.offline import get_plotlyjs
+
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.machine import require
-from fairseq_lxsr.report.charts import drawing, html_table, named
+from fairseq_lxsr.report.charts import (
+    accuracy_chart,
+    drawing,
+    heatmap_chart,
+    html_table,
+    length_chart,
+    loss_chart,
+    map_chart,
+    named,
+    threshold_chart,
+)
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
@@ -54,15 +65,14 @@ def write_report(
     """Write the page; sections without content are omitted.
 
     Raises:
-        InputError: where there is no content at all, or the libraries that draw are missing.
+        InputError: where there is no content at all.
     """
     if not (logs or scores or samples):
         raise InputError("nothing to report: no training log, no scores, no model with text to look at")
-    require_libraries()
     parts = [f"<h1>{escape(title)}</h1>", *_training(logs), *_scores(scores)]
     for sample in samples:
         parts += _sample(sample)
-    library = _library()
+    library = get_plotlyjs()
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{content_policy(library, DRAW)}">\n'
@@ -93,25 +103,7 @@ def content_policy(*scripts: str) -> str:
     return "; ".join(f"{name} {sources}" for name, sources in allowed.items())
 
 
-def require_libraries() -> None:
-    """Check that the libraries that draw the charts are installed.
-
-    Raises:
-        InputError: where one is missing.
-    """
-    for module in ("plotly", "sklearn"):
-        require(module, "report", "a report")
-
-
-def _library() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return get_plotlyjs()
-
-
 def _training(logs: Sequence[Curves]) -> list[str]:
-    from fairseq_lxsr.report.charts import accuracy_chart, loss_chart
-
     charts = [chart for chart in (loss_chart(logs), accuracy_chart(logs)) if chart.rows]
     return ["<h2>Training</h2>", *map(drawing, charts)] if charts else []
 
@@ -129,16 +121,10 @@ def _scores(scores: Sequence[Score]) -> list[str]:
         signatures = dict.fromkeys(score.signature for score in own)
         parts.append('<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>")
         curves = {_row_name(score, own): score.curve for score in own if score.curve.keys() >= THRESHOLD_CURVE}
-        parts += _thresholds(curves)
+        drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
+        parts += [drawing(threshold_chart(drawn))] if drawn else []
         parts += _published(protocol)
     return parts
-
-
-def _thresholds(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
-    from fairseq_lxsr.report.charts import threshold_chart
-
-    drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
-    return [drawing(threshold_chart(drawn))] if drawn else []
 
 
 def _row_name(score: Score, others: Sequence[Score]) -> str:
@@ -178,8 +164,6 @@ def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, floa
 
 
 def _sample(sample: Sample) -> list[str]:
-    from fairseq_lxsr.report.charts import heatmap_chart, length_chart, map_chart
-
     first, second = sample.languages
     what = f"{first} and {second}, {sample.pairs:,} pairs" + (f", model {named(sample.model)}" if sample.model else "")
     return [

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from conftest import lxsr_here, refused
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
@@ -67,8 +68,8 @@ def test_what_there_is_nothing_of_is_left_out(tmp_path):
 
 def test_missing_libraries_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs plotly, .*: pip install 'fairseq-lxsr\[report\]'"):
-        write_report(tmp_path / "a.html", "a", *contents())
+    done = lxsr_here("report", tmp_path, check=False)
+    refused(done, "needs plotly", "pip install 'fairseq-lxsr[report]'")
 
 
 class Structure(HTMLParser):
