@@ -133,7 +133,7 @@ def sentence_transformers_folder(
         )
     except Exception as error:  # a damaged folder raises errors of many kinds
         raise InputError(f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})") from None
-    width = model.get_sentence_embedding_dimension()
+    width = model.get_embedding_dimension()
     if width is None:
         raise InputError(f"{folder}: none of its modules embeds; expected a whole folder of sentence-transformers")
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
