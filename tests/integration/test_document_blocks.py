@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import toy
 import yaml
+from conftest import ROOT
 from forks import commands
 
 from fairseq_lxsr.evaluation.named_sets import datasets
 
-ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?"
     r'^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
@@ -53,27 +53,16 @@ def pages() -> list[Path]:
                 walk(part)
 
     walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
-    more = [
-        *sorted((ROOT / "examples").glob("*/README.md")),
-        ROOT / "preprocess" / "README.md",
-        ROOT / "CONTRIBUTING.md",
-    ]
-    return [ROOT / "README.md", *found, *more]
+    examples = sorted((ROOT / "examples").glob("*/README.md"))
+    return [ROOT / "README.md", *found, *examples, ROOT / "preprocess" / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    name = page.relative_to(ROOT)
-    return [
-        Block(
-            f"{name}:{text[: match.start()].count(chr(10)) + 1}",
-            match["language"],
-            match["title"],
-            match["reason"],
-            match["text"],
-        )
-        for match in FENCE.finditer(text)
-    ]
+    text, found = page.read_text(encoding="utf-8"), []
+    for match in FENCE.finditer(text):
+        line = text[: match.start()].count("\n") + 1
+        found.append(Block(f"{page.relative_to(ROOT)}:{line}", *match.group("language", "title", "reason", "text")))
+    return found
 
 
 def test_a_reason_ends_with_its_line():
@@ -91,16 +80,12 @@ def write_downloads(folder: Path) -> None:
     for place, name in enumerate(("acts", "regulations", "speech")):
         toy.write(folder / "text" / f"{name}.en-fr", pairs[100 * place : 100 * place + 100])
     for side, language in enumerate(("en", "fr")):
-        sentences = [
-            ("The dog is in the house.", "Le chien est dans la maison.")[side],
-            *(pair[side] for pair in pairs[400:]),
-        ]
+        known = ("The dog is in the house.", "Le chien est dans la maison.")[side]
+        sentences = [known, *(pair[side] for pair in pairs[400:])]
         conllu = "".join(f"# sent_id = n{number}\n# text = {line}\n\n" for number, line in enumerate(sentences[:50]))
         (folder / f"{language}_pud-ud-test.conllu").write_text(conllu)
-        documents = "\n".join(
-            "".join(f"{line}\n" for line in sentences[start : start + 6]) for start in range(0, 240, 6)
-        )
-        (folder / "text" / f"novels.{language}").write_text(documents)
+        documents = ["\n".join(sentences[start : start + 6]) for start in range(0, 240, 6)]
+        (folder / "text" / f"novels.{language}").write_text("\n\n".join(documents) + "\n")
     toy.write(folder / "tatoeba.fra-eng", [(fr, en) for en, fr in pairs[:50]], ("fra", "eng"))
     for name in ("bucc", "mldoc", "xnli"):
         shutil.copytree(ROOT / "tests" / "golden" / name, folder / name)
@@ -109,9 +94,8 @@ def write_downloads(folder: Path) -> None:
     original = toy.sentences(1)[0][0]
     changed = folder / "flores200_dataset" / "devtest_augmented"
     changed.mkdir()
-    (changed / "eng_Latn_errtype.devtest.json").write_text(
-        json.dumps({f"No {original}": {"errtype": "Negation", "src": original}})
-    )
+    kinds = {f"No {original}": {"errtype": "Negation", "src": original}}
+    (changed / "eng_Latn_errtype.devtest.json").write_text(json.dumps(kinds))
     (changed / "eng_Latn_augmented.devtest").write_text(f"No {original}\n")
     (folder / "STS2017-extended").mkdir()
     rated = "".join(f"{fr}\t{en}\t{number % 6}\n" for number, (en, fr) in enumerate(pairs[:50]))
@@ -174,16 +158,10 @@ def run(block: Block, place: Workplace) -> None:
     if block.language == "python":
         (place.folder / "block.py").write_text(block.text)
     command = "python block.py" if block.language == "python" else block.text
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
-        cwd=place.folder,
-        env=place.environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
-    output = textwrap.indent((done.stdout + done.stderr)[-3000:], "    ")
+    bash = ["bash", "-euo", "pipefail", "-c", command]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(bash, cwd=place.folder, env=place.environment, timeout=120, **streams)
+    output = textwrap.indent(done.stdout[-3000:], "    ")
     assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{block.text}\n{output}"
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import toy
 import yaml
-from conftest import ROOT, forked_environment, lxsr, refused
+from conftest import ROOT, checked, forked_environment, load_script, lxsr, main_here, refused
 
 from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.files.lines import read_parallel
@@ -23,15 +22,9 @@ def run_example(folder, name: str, *arguments, **variables) -> str:
     """Run a copy in `folder`: beside it no .venv, whose commands would come before the forked ones."""
     for part in ("examples", "preprocess"):
         shutil.copytree(ROOT / part, folder / "root" / part)
-    done = subprocess.run(
-        ["bash", folder / "root" / "examples" / name / "run.sh", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=forked_environment(**{key: str(value) for key, value in variables.items()}),
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
+    command = ["bash", folder / "root" / "examples" / name / "run.sh", *map(str, arguments)]
+    environment = forked_environment(**{key: str(value) for key, value in variables.items()})
+    return checked(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)).stdout
 
 
 def assert_options(output: str, options: str) -> None:
@@ -44,12 +37,8 @@ def assert_options(output: str, options: str) -> None:
 @pytest.mark.parametrize(("recipe", "updates"), [("best", 30), ("paper", 60)])
 def test_quickstart_on_own_text(tmp_path, recipe, updates):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
-    output = run_example(
-        tmp_path,
-        "quickstart",
-        **{"DATA": tmp_path / "text", "SRC": "en", "TGT": "xx", "WORK": tmp_path / "work"},
-        **{"UPDATES": updates, "VOCAB": 200, "HELD_OUT": 100, "RECIPE": recipe},
-    )
+    names = {"DATA": tmp_path / "text", "SRC": "en", "TGT": "xx", "WORK": tmp_path / "work", "RECIPE": recipe}
+    output = run_example(tmp_path, "quickstart", **names, UPDATES=updates, VOCAB=200, HELD_OUT=100)
     untrained, trained = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
     assert [score.task for score in trained] == ["en->xx", "xx->en"] * 3  # by three metrics
     for before, after in zip(untrained, trained, strict=True):
@@ -86,13 +75,19 @@ def test_a_language_is_added(tmp_path, toy_work):
     assert min(scores.values()) > 30
 
 
+SMALL = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
+
+
+def trained_twice(folder, name: str, updates: int, **variables) -> str:
+    """An example that trains on the toy corpus, and again on what it found with the first model."""
+    toy.write(folder / "text", toy.sentences(1200))
+    sizes = {"WORK": folder / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": updates}
+    return run_example(folder, name, folder / "text", "en-fr", *SMALL, **sizes, **variables)
+
+
 def test_short_pairs_are_cut_from_the_training_text(tmp_path):
-    toy.write(tmp_path / "text", toy.sentences(1200))
-    options = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
-    sizes = {"WORK": tmp_path / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": 40}
     toy.write(tmp_path / "words", [(f"{word} indeed", f"{word} vraiment") for word in toy.NOUNS])
-    sizes["DICTIONARY"] = tmp_path / "words"
-    output = run_example(tmp_path, "phrases", tmp_path / "text", "en-fr", *options, **sizes)
+    output = trained_twice(tmp_path, "phrases", 40, DICTIONARY=tmp_path / "words")
     pairs = list(read_parallel(tmp_path / "work" / "short.en", tmp_path / "work" / "short.fr"))
     assert f"{len(pairs):,} of them kept" in output
     assert ("red dog", "chien rouge") in pairs  # in another order
@@ -108,10 +103,7 @@ def test_short_pairs_are_cut_from_the_training_text(tmp_path):
 
 
 def test_near_pairs_are_found_by_the_first_half(tmp_path):
-    toy.write(tmp_path / "text", toy.sentences(1200))
-    options = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
-    sizes = {"WORK": tmp_path / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": 60}
-    output = run_example(tmp_path, "near", tmp_path / "text", "en-fr", *options, **sizes)
+    output = trained_twice(tmp_path, "near", 60)
     first, second = (line for line in output.splitlines() if line.startswith("fairseq-train ") and " --arch " in line)
     assert "--batches near" not in first
     assert "--batches near" in second
@@ -120,6 +112,9 @@ def test_near_pairs_are_found_by_the_first_half(tmp_path):
     scores = [float(line.split()[1]) for line in output.splitlines() if line.startswith(("en->fr", "fr->en"))]
     assert len(scores) == 2
     assert min(scores) > 80
+
+
+ACTS = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}
 
 
 def pack(path, lines) -> None:
@@ -140,18 +135,12 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
         pack(data / "eval" / f"pud.{name}", [f"{line} {lines[0]}" for line in lines[:50]])
         codes = {"en": "eng", "fr": "fra"}
         pack(data / "eval" / f"tatoeba-v1.fra-eng.{codes[name]}", [f"{lines[0]} {line}" for line in lines[:50]])
-    about = {
-        "kind": "manuals",
-        "about": "x",
-        "url": "https://example.org",
-        "licence": "CC BY 4.0",
-        "attribution": "somebody",
-    }
+    about = {"about": "x", "url": "https://example.org", "licence": "CC BY 4.0", "attribution": "somebody"}
     sources = [
-        {"name": "one", "files": "train/tech.{pair}", "tag": "a", "pairs": {"en-fr": 600, "en-de": 600}, "kind": "x"}
-        | about,
-        about | {"name": "two", "files": "large/acts.{pair}", "pairs": {"en-fr": 100}, "kind": "law"},
+        {"name": "one", "files": "train/tech.{pair}", "tag": "a", "pairs": {"en-fr": 600, "en-de": 600}},
+        {"name": "two", "files": "large/acts.{pair}", "pairs": {"en-fr": 100}},
     ]
+    sources = [about | source | {"kind": kind} for source, kind in zip(sources, ("manuals", "law"), strict=True)]
     (tmp_path / "sources.json").write_text(json.dumps({"note": "A note.", "sources": sources}))
     variables = {"DATA": data, "WORK": tmp_path / "work", "SOURCES": tmp_path / "sources.json", "SMOKE": 1}
     output = run_example(tmp_path, "pretrained", **variables, PAIRS="en-fr,en-de", PUD="en-fr", TATOEBA="fr:fra")
@@ -167,26 +156,13 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
     assert digest in output
 
 
-def test_a_table_that_is_not_of_the_text_is_refused(tmp_path):
-    for name in ("en", "fr"):
-        pack(tmp_path / f"acts.en-fr.{name}", ["a line", "another"])
-    source = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}
-    (tmp_path / "sources.json").write_text(json.dumps({"sources": [source]}))
-    words = ["--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text"]
-    program = [sys.executable, ROOT / "examples" / "pretrained" / "collect.py", *words]
-    done = subprocess.run(program, capture_output=True, text=True, env=forked_environment())
-    refused(done, "acts.en-fr: 2 pairs of acts; expected 3")
-    assert not list(tmp_path.glob("text/*"))
-
-
 def test_names_of_folders_are_quoted_for_yaml(tmp_path):
     """What stands behind a blank and # is a comment there; the script stops at an lxsr that does nothing."""
     shutil.copytree(ROOT / "examples" / "pretrained", tmp_path / "examples" / "pretrained")
     data, work = tmp_path / 'a "b" #1', tmp_path / "run #2" / "\U0001f600"
     for name in ("acts.en-fr.en", "acts.en-fr.fr", "eval/pud.en"):
         pack(data / name, ["a line"])
-    source = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 1}, "kind": "law"}
-    (tmp_path / "sources.json").write_text(json.dumps({"sources": [source]}))
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": [ACTS | {"pairs": {"en-fr": 1}}]}))
     (tmp_path / "lxsr").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "lxsr").chmod(0o755)
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -206,17 +182,17 @@ def test_names_of_folders_are_quoted_for_yaml(tmp_path):
         ("sources", "sources.json: JSONDecodeError("),
         ('{"sources": {}}', "the sources are no list"),
         ('{"sources": [{"name": "acts", "files": "acts", "pairs": {}}]}', "sources.json, source 1: {'files': 'acts'"),
+        (json.dumps({"sources": [ACTS]}), "acts.en-fr: 2 pairs of acts; expected 3"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path, monkeypatch, capsys, table, message):
+def test_a_table_that_is_none_or_not_of_the_text_is_refused(tmp_path, table, message):
+    for name in ("en", "fr"):
+        pack(tmp_path / f"acts.en-fr.{name}", ["a line", "another"])
     (tmp_path / "sources.json").write_text(table)
-    words = ["--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text"]
-    monkeypatch.setattr(sys, "argv", ["collect.py", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "examples" / "pretrained" / "collect.py"), run_name="__main__")
-    assert ended.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert message in line
+    collect = load_script(ROOT / "examples" / "pretrained" / "collect.py")
+    words = ("--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text")
+    refused(main_here(collect, *words, check=False), message)
+    assert not list(tmp_path.glob("text/*"))
 
 
 @pytest.mark.parametrize("language", ["fr", "it"])
@@ -234,13 +210,10 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
 def test_recipe_of_the_laser_family_in_its_smoke_mode(tmp_path, system):
     for number, pair in enumerate(("de-en", "de-es", "en-es", "fr-en", "fr-es", "it-en", "it-es")):
         toy.write(tmp_path / "text" / pair, toy.sentences(120, seed=number), tuple(pair.split("-")))
-    output = run_example(
-        tmp_path, "europarl_laser", system, SMOKE=1, SMOKE_WORK=tmp_path / "work", TEXT=tmp_path / "text" / "{pair}"
-    )
+    variables = {"SMOKE": 1, "SMOKE_WORK": tmp_path / "work", "TEXT": tmp_path / "text" / "{pair}"}
+    output = run_example(tmp_path, "europarl_laser", system, **variables)
     assert "de-en, de-es, en-es, es-en, fr-en, fr-es, it-en, it-es; dictionary" in output
-    settings = (
-        "--constraint norm, --constraint-weight 0.25, --label-smoothing 0.1, --weight-decay 1e-4, --max-positions 750"
-    )
+    settings = "--constraint norm, --constraint-weight 0.25, --label-smoothing 0.1, --weight-decay 1e-4"
     lr = "0.0005" if system == "ctlaser" else "0.001"
-    assert_options(output, f"{settings}, --lr {lr}, --adam-betas '(0.9, 0.98)'")
+    assert_options(output, f"{settings}, --max-positions 750, --lr {lr}, --adam-betas '(0.9, 0.98)'")
     assert len(read_scores(tmp_path / "work" / system / "xsr.jsonl")) == 8 * 3
