@@ -15,7 +15,7 @@ from fairseq_lxsr.encoder.folder import read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.machine import check_device, require
-from fairseq_lxsr.modules.packing import Pieces
+from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.options import COMPUTE_DTYPES, ON_LONG
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
@@ -118,28 +118,23 @@ class SentenceEncoder:
         Raises:
             InputError: for other layers, whose vectors of pieces depend on the sentence.
         """
-        if self._bag:
-            return self._bag.weights[TABLE]
         if not getattr(self.size, "sums_rows", False):
             raise InputError(
                 f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; "
                 "take one without layers, or with gated ones"
             )
-        return self.model.embed_tokens.weight.detach().float().cpu().numpy()
+        return self.weights[TABLE]
 
     @property
     def parameters(self) -> int:
         """Number of trained parameters."""
-        if self._bag:
-            return sum(value.size for value in self._bag.weights.values())
-        return sum(value.numel() for value in self.model.parameters())
+        return sum(value.size for value in self.weights.values())
 
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that are equal only for encoders that give the same embeddings."""
-        essence = {
-            name: self.config[name] for name in ("encoder", "text", "files")
-        }  # the hash of the weights stands for the architecture as well
+        # the hash of the weights stands for the architecture as well
+        essence = {name: self.config[name] for name in ("encoder", "text", "files")}
         digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
         return f"{digest}-untrained" if self.untrained else digest
 
@@ -195,9 +190,9 @@ class SentenceEncoder:
             raise SentenceError(row, sentences[row], why)
         starts, options = lengths.cumsum() - lengths, (batch_size, device, dtype, show_progress)
         if on_long == "split-mean":
-            embeddings = self._encode_in_parts(Pieces(ids, starts, lengths), longest, *options)
+            embeddings = self._encode_in_parts(FlatPieces(ids, starts, lengths), longest, *options)
         else:
-            embeddings = self._encode_pieces(Pieces(ids, starts, lengths.clip(max=longest)), *options)
+            embeddings = self._encode_pieces(FlatPieces(ids, starts, lengths.clip(max=longest)), *options)
         unusable = ~np.isfinite(embeddings).all(axis=1)
         if unusable.any():
             row = int(unusable.argmax())
@@ -227,21 +222,21 @@ class SentenceEncoder:
         if on_long not in ON_LONG:
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
-    def _encode_in_parts(self, pieces: Pieces, longest: int, *options) -> np.ndarray:
+    def _encode_in_parts(self, pieces: FlatPieces, longest: int, *options) -> np.ndarray:
         """Encode long sentences in parts of `longest` pieces; return the means of the parts, weighted by length."""
         lengths = pieces.lengths
         parts = np.maximum(1, -(-lengths // longest))
         owner = np.repeat(np.arange(len(lengths)), parts)
         offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
         part_lengths = np.minimum(longest, lengths[owner] - offset)
-        vectors = self._encode_pieces(Pieces(pieces.ids, pieces.starts[owner] + offset, part_lengths), *options)
+        vectors = self._encode_pieces(FlatPieces(pieces.ids, pieces.starts[owner] + offset, part_lengths), *options)
         embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
         share = part_lengths / np.maximum(1, lengths)[owner]
         np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
         return embeddings
 
     def _encode_pieces(
-        self, pieces: Pieces, batch_size: int, device: str | None, dtype: str, progress: bool
+        self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str, progress: bool
     ) -> np.ndarray:
         """Return the embeddings [N, D]."""
         if self._bag and dtype == "float32" and device in (None, "cpu"):

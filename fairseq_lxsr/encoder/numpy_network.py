@@ -13,7 +13,7 @@ import numpy as np
 
 from fairseq_lxsr.encoder.folder import WEIGHTS_FILE, check_weights, read_tokenizer, read_weights, size_of
 from fairseq_lxsr.machine import usable_threads
-from fairseq_lxsr.modules.packing import Pieces
+from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
@@ -34,7 +34,7 @@ class Bag:
         self.config = config
         self.weights = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
 
-    def embed(self, pieces: Pieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def embed(self, pieces: FlatPieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
 
         Those of one length have the same weights of positions; sentences without pieces are left out.
@@ -47,7 +47,7 @@ class Bag:
             while group := list(islice(batches, THREADED * threads)):
                 yield from zip(group, run(partial(self._embed_batch, pieces, local), group), strict=True)
 
-    def _embed_batch(self, pieces: Pieces, local: threading.local, batch: np.ndarray) -> np.ndarray:
+    def _embed_batch(self, pieces: FlatPieces, local: threading.local, batch: np.ndarray) -> np.ndarray:
         """Embed sentences of one length, float32 [n, D]; `local` keeps memory of the thread from batch to batch."""
         length = int(pieces.lengths[batch[0]])
         places = (pieces.starts[batch, None] + np.arange(length)).ravel()

@@ -32,7 +32,7 @@ from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, al
 from fairseq_lxsr.modules.cpu import warn_if_slow
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.modules.packed_linear import pack_linears
-from fairseq_lxsr.modules.packing import Pieces
+from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 
@@ -145,7 +145,7 @@ class NetworkCopies:
         vars(self).update(state, _copies={}, _lock=threading.Lock())
 
     def embed(
-        self, pieces: Pieces, batch_size: int, device: str | None, dtype: str
+        self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see `Bag.embed`."""
         model = self._model(device, dtype)

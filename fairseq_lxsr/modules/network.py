@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fairseq_lxsr.modules.packing import Batches, Pieces, padded_batches
+from fairseq_lxsr.modules.packing import Batches, FlatPieces, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
 # fields of a Config that change the embeddings of the same weights, which have the same shapes
@@ -56,7 +56,7 @@ class SentenceNetwork(nn.Module):
         """Values of the options of fairseq-train that no weight shows, though they change the embeddings."""
         return {option: getattr(self.config, field) for field, option in self.options.items() if field in WITHOUT_SHAPE}
 
-    def batches(self, pieces: Pieces, batch_size: int) -> Batches:
+    def batches(self, pieces: FlatPieces, batch_size: int) -> Batches:
         """Yield the numbers of at most `batch_size` sentences, and the arrays that `embed_batch` takes of them."""
         return padded_batches(pieces, batch_size, self.config.padding_idx)
 

@@ -13,7 +13,7 @@ Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class FlatPieces:
     """Sentences as ids of pieces; sentence i is ids[starts[i] : starts[i] + lengths[i]].
 
     Args:
@@ -135,14 +135,14 @@ def _joined(width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np
     return PackedRows(width, count, sentences[order], row[order], place[order])
 
 
-def row_batches(pieces: Pieces, batch_size: int, padding: int) -> Batches:
+def row_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
     """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`."""
     for rows in pack(pieces.lengths):
         for batch in rows.batches(max(1, BATCH_PIECES // rows.width), batch_size):
             yield batch.sentences, row_inputs(batch, pieces, padding)
 
 
-def padded_batches(pieces: Pieces, batch_size: int, padding: int) -> Batches:
+def padded_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
     """Make batches of sentences of similar length, padded to the longest."""
     for here in batches_by_length(pieces.lengths, BATCH_PIECES, batch_size):
         lengths = pieces.lengths[here, None]
@@ -151,7 +151,7 @@ def padded_batches(pieces: Pieces, batch_size: int, padding: int) -> Batches:
         yield here, (np.where(is_token, pieces.ids[place], padding),)
 
 
-def row_inputs(rows: PackedRows, sentences: Pieces, padding: int) -> tuple[np.ndarray, ...]:
+def row_inputs(rows: PackedRows, sentences: FlatPieces, padding: int) -> tuple[np.ndarray, ...]:
     """Build the arrays that `forward_rows` takes for the sentences of the rows."""
     starts, lengths = sentences.starts[rows.sentences], sentences.lengths[rows.sentences]
     first = lengths.cumsum() - lengths

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fairseq_lxsr.modules.cpu import on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.network import SentenceNetwork
-from fairseq_lxsr.modules.packing import Batches, Pieces, row_batches
+from fairseq_lxsr.modules.packing import Batches, FlatPieces, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
@@ -279,7 +279,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             x = layer(x, attends, self.embed_positions.weight[positions])
         return x
 
-    def batches(self, pieces: Pieces, batch_size: int) -> Batches:
+    def batches(self, pieces: FlatPieces, batch_size: int) -> Batches:
         """Pack sentences into rows for `forward_rows`."""
         return row_batches(pieces, batch_size, self.config.padding_idx)
 

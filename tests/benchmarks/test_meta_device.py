@@ -28,7 +28,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.modules.network import shapes_only
-from fairseq_lxsr.modules.packing import Pieces
+from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.recipes import names, read_recipe, train_command
 from fairseq_lxsr.training.checks import OF_TASK
 from fairseq_lxsr.training.laser.criterion import CONSTRAINT_OPTIONS
@@ -254,7 +254,7 @@ def test_encoder(name, size):
         model = network(network.Config(vocab_size=100, padding_idx=1, **size)).eval()
     lengths = np.array([1, 2, 2])
     ids, starts = np.arange(4, 4 + lengths.sum()), lengths.cumsum() - lengths
-    (_, inputs), *_ = model.batches(Pieces(ids, starts, lengths), 8)
+    (_, inputs), *_ = model.batches(FlatPieces(ids, starts, lengths), 8)
     inputs = [torch.from_numpy(values).to("meta") for values in inputs]
     for dtype in set(network.dtypes) - {"int8"}:
         model.to(getattr(torch, dtype))

@@ -8,7 +8,7 @@ import torch
 
 from fairseq_lxsr import modules
 from fairseq_lxsr.modules import all_networks
-from fairseq_lxsr.modules.packing import Pieces
+from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
 NETWORK = """
@@ -54,7 +54,7 @@ def test_every_network_declares_what_it_is(name):
     assert {"vocab_size", "padding_idx", "embed_dim", "num_layers"} <= fields
     built = network(network.Config(20, 1, embed_dim=8, **({"num_heads": 2} if "num_heads" in fields else {}))).eval()
     ids, starts, lengths = np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2])
-    for sentences, inputs in built.batches(Pieces(ids, starts, lengths), 4):
+    for sentences, inputs in built.batches(FlatPieces(ids, starts, lengths), 4):
         vectors = built.embed_batch(*map(torch.from_numpy, inputs))
         assert vectors.shape == (len(sentences), built.config.output_dim)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.modules.packing import NARROW, Pieces, pack, row_inputs
+from fairseq_lxsr.modules.packing import NARROW, FlatPieces, pack, row_inputs
 
 LENGTHS = {
     "mixed": np.random.default_rng(0).integers(0, 90, 500),
@@ -81,7 +81,7 @@ def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated, order_coe
     lengths = np.array([len(sentence) for sentence in sentences])
     starts = lengths.cumsum() - lengths
     for rows in pack(lengths):
-        inputs = row_inputs(rows, Pieces(np.concatenate(sentences), starts, lengths), 1)
+        inputs = row_inputs(rows, FlatPieces(np.concatenate(sentences), starts, lengths), 1)
         packed = model.forward_rows(*map(torch.from_numpy, inputs))
         for sentence, vector in zip(rows.sentences, packed, strict=True):
             alone = model(torch.from_numpy(sentences[sentence])[None])[0][0][0]
