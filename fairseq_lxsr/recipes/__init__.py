@@ -18,6 +18,17 @@ FOLDER = Path(__file__).parent
 LENGTH = {"max-update", "max-epoch"}
 
 Option = bool | int | float | str
+
+# options of earlier versions, and the only value that training has now: commands, recipes and checkpoints may still have
+# it, and any other value is refused
+REMOVED: Mapping[str, Option] = {
+    "activation-dropout": 0.0,
+    "constraint-every": 1,
+    "context": 1,
+    "mask-same-text": False,
+    "near-size": 32,
+    "translation-weight": 0.5,
+}
 Value = TypeVar("Value")
 
 

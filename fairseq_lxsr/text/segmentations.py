@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# how often a piece and its parts are taken apart, in training and in the rows that are exported: a piece of N characters
-# needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
+# how often a piece and its parts are taken apart, in training and in exported rows: a piece of N characters needs
+# N - 1 at most, and SentencePiece's have 16 unless more were asked for
 SPLIT_ROUNDS = 64
 
 

@@ -10,9 +10,7 @@ from fairseq.data.indexed_dataset import infer_dataset_impl
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_sources
-from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, is_punctuation, read_dictionary
-from fairseq_lxsr.text.words import WORD_START
-from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary
+from fairseq_lxsr.text.tokenizer import SPECIAL, read_dictionary
 from fairseq_lxsr.training.pairs import PairCorpus
 
 
@@ -58,19 +56,6 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
                 "--joined-dictionary (and the same --srcdict for every pair)"
             )
     return dictionary
-
-
-def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
-    """Add <mask> to a dictionary of pieces, as its last symbol."""
-    punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
-    mask_idx = dictionary.add_symbol(MASK)
-    return MaskingVocabulary(
-        padding_idx=dictionary.pad(),
-        mask_idx=mask_idx,
-        first_piece=dictionary.nspecial,
-        is_punctuation=np.array([*punctuation, False]),
-        starts_word=np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols]),
-    )
 
 
 def load_dictionary(path: Path) -> Dictionary:

@@ -163,7 +163,7 @@ class Batch(TypedDict, total=False):
         target_positions: [K] indices of the masked pieces in the flattened target.
         source_masked_index: [K] indices of the masked pieces in the flattened `source_masked_ids`.
         target_masked_index: [K] indices of the masked pieces in the flattened `target_masked_ids`.
-        text_number: [2, B] numbers that are equal for equal texts of a side, or only for the same pair.
+        pair_number: [B] numbers of the pairs, with --gather-negatives.
         negative_of: [B, 2] bool, whether the negative belongs to the source, to the target.
         teacher: [2B, E] a teacher's embeddings, sources first.
         is_dummy: True in the batch that fairseq gives a worker which has none left; its loss does not count.
@@ -181,7 +181,7 @@ class Batch(TypedDict, total=False):
     target_positions: Tensor
     source_masked_index: Tensor
     target_masked_index: Tensor
-    text_number: Tensor
+    pair_number: Tensor
     negative_of: Tensor
     teacher: Tensor
     is_dummy: bool
@@ -193,12 +193,10 @@ class DrawnPairs:
 
     Args:
         dataset: dataset of the pairs; every draw uses its seed and epoch.
-        whole: B samples as they are stored on disk.
-        samples: the same samples after subword dropout.
+        samples: B samples after subword dropout.
     """
 
     dataset: Any
-    whole: list[dict]
     samples: list[dict]
 
     @cached_property
@@ -209,11 +207,8 @@ class DrawnPairs:
     @cached_property
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """Both sides as padded ids, [B, T] and [B, T']."""
-        return self.padded(self.samples)
-
-    def padded(self, samples: list[dict]) -> tuple[np.ndarray, np.ndarray]:
-        """Pad both sides of samples to ids [B, T] and [B, T']."""
-        source, target = (padded([sample[side] for sample in samples], self.dataset.padding_idx) for side in SIDES)
+        padding_idx = self.dataset.padding_idx
+        source, target = (padded([sample[side] for sample in self.samples], padding_idx) for side in SIDES)
         return source, target
 
 

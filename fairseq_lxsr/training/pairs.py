@@ -12,10 +12,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training import dataset as sampling
 from fairseq_lxsr.training.dataset import SIDES, EpochDataset
-from fairseq_lxsr.training.lightweight.near import NearPairs
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
-BATCHES = ("length", "shuffled", "near")
 BLOCK = 1 << 16  # sentences that are read at once to count their pieces
 WHOLE = 1 << 30  # pieces: no sentence has more
 
@@ -46,9 +44,7 @@ class PairDataset(EpochDataset):
         temperature: distribution of an epoch over language pairs, see `sampling.samples_per_corpus`.
         source_temperature: distribution of the part of a language pair over its sources; at 1 they are one text.
         subword_dropout: draws new segmentations every epoch; batches are still cut by the lengths without it.
-        batches: one of `BATCHES`: `length` puts pairs of similar length together, `shuffled` any pairs, `near` groups
-            of near pairs, of similar mean length.
-        near: for `near`, the groups of each corpus.
+        by_length: pairs of similar length are together in a batch; off for any pairs.
         drop_last: leave out the last batch of a pass over a language pair unless it is full.
         options: see `EpochDataset`.
     """
@@ -60,18 +56,15 @@ class PairDataset(EpochDataset):
         temperature: float = 1.0,
         source_temperature: float = 1.0,
         subword_dropout: SubwordDropout | None = None,
-        batches: str = "length",
-        near: Sequence[NearPairs] = (),
+        by_length: bool = True,
         drop_last: bool = False,
         **options: Any,
     ):
-        if batches not in BATCHES:
-            raise ValueError(f"batches is {batches!r}; expected one of {BATCHES}")
         super().__init__(**options)
         self.corpora = list(corpora)
         self.temperature, self.source_temperature = temperature, source_temperature
         self.subword_dropout = subword_dropout
-        self.batches, self.near, self.drop_last = batches, near, drop_last
+        self.by_length, self.drop_last = by_length, drop_last
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
         full = np.concatenate(
             [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) - 1 for corpus in self.corpora]
@@ -128,8 +121,7 @@ class PairDataset(EpochDataset):
     def ordered_indices(self) -> np.ndarray:
         """Order the indices of this epoch: one round of draws from a language pair after the other.
 
-        A round is sorted by length, with `near` by groups, with `shuffled` in random order (for validation, in that of
-        the text). Pairs with an empty side are left out.
+        A round is ordered by `arranged`. Pairs with an empty side are left out.
         """
         rng = np.random.default_rng((self.seed, self.epoch))
         if self.shuffle:
@@ -137,7 +129,7 @@ class PairDataset(EpochDataset):
         else:
             drawn = [[indices] for indices in self._usable()]
         return np.concatenate(
-            [self._ordered(indices) + number * len(self) for rounds in drawn for number, indices in enumerate(rounds)]
+            [self.arranged(indices) + number * len(self) for rounds in drawn for number, indices in enumerate(rounds)]
         )
 
     def draws(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
@@ -158,21 +150,9 @@ class PairDataset(EpochDataset):
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
         ]
 
-    def _ordered(self, indices: np.ndarray) -> np.ndarray:
-        if self.batches == "shuffled":
-            return indices
-        if self.near and len(indices):
-            which = self.corpus_of(indices[0])
-            return self._near(indices, self.near[which], self.offsets[which])
-        return sampling.sort_by_length(indices, *self.lengths.T)
-
-    def _near(self, indices: np.ndarray, near: NearPairs, offset: int) -> np.ndarray:
-        """Order pairs of one corpus by groups, and those by their mean length."""
-        groups = near.groups(indices - offset)
-        sizes = np.array(list(map(len, groups)))
-        ordered = np.concatenate(groups) + offset
-        means = np.add.reduceat(self.num_tokens_vec(ordered), sizes.cumsum() - sizes) / sizes
-        return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
+    def arranged(self, indices: np.ndarray) -> np.ndarray:
+        """Order the pairs of a round, which come in random order, for validation in that of the text."""
+        return sampling.sort_by_length(indices, *self.lengths.T) if self.by_length else indices
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per side.

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairseq_lxsr.text.segmentations import merged_from
-from fairseq_lxsr.training.lightweight.parts.masking import uniform
+from fairseq_lxsr.text.segmentations import SPLIT_ROUNDS, merged_from
+from fairseq_lxsr.training.draws import Draw, uniform
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
-
-SPLIT = 6  # a separate draw, distinct from those of `masking`
-ROUNDS = 16  # a piece of N characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
 
 
 class SubwordDropout:
@@ -47,9 +44,9 @@ class SubwordDropout:
         """
         ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
         new = np.flatnonzero(self.can_split[ids])  # positions of the text so far that may be split now
-        for round_ in range(ROUNDS):
+        for round_ in range(SPLIT_ROUNDS):
             position = new - np.searchsorted(row, row[new])  # in the sentence
-            drawn = uniform(self.seed, epoch, index[row[new]], SPLIT, side, round_, position)
+            drawn = uniform(self.seed, epoch, index[row[new]], Draw.SUBWORD_SPLIT, side, round_, position)
             split = new[drawn < self.probability[ids[new]]]
             if not len(split):
                 break

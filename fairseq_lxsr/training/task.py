@@ -21,7 +21,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, DictConfig
 from torch import nn
 
-from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH, check_parts, check_resumable, read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.modules import SentenceNetwork
@@ -33,6 +33,7 @@ from fairseq_lxsr.training import mends as _loading  # noqa: F401  ends loading 
 from fairseq_lxsr.training import mends as amp  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.training.checks import check_run, spelling
 from fairseq_lxsr.training.mends import report_in_one_line
+from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
 
@@ -119,12 +120,8 @@ class LxsrTask(FairseqTask):
         start = self.starting_checkpoint()
         if start is not None:
             path, resumes = start
-            found = len(self.dictionary), self.state.state_dict, model.state_dict()
-            exact = resumes and not self.cfg.reset_optimizer
-            networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
-            unseen = {name: value for network in networks for name, value in network.options_without_shape.items()}
-            check_resumable(path, self.cfg._name, *found, exact, unseen)
-            check_parts(path, model)
+            check_resumable(path, NewRun.of(self, model, resumes and not self.cfg.reset_optimizer))
+            check_layers(path, model)
             if resumes and options is not None:
                 self.end_if_finished(path, options)
         for module in model.modules():

@@ -1,11 +1,10 @@
 """What a model folder must be to be read, without training one."""
 
-import copy
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import sentencepiece
 import small_model
 import torch
 from conftest import lxsr_here, refused
+from other_values import changed, places
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -210,28 +210,6 @@ def test_hostile_options_of_the_transformer(tmp_path, name, value, message):
 
 
 VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\ud800"]
-
-
-def places(value: Any, names: tuple = ()) -> Iterator[tuple]:
-    """Where something lies in nested objects and lists."""
-    for name, inner in (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    ):
-        yield (*names, name)
-        yield from places(inner, (*names, name))
-
-
-def changed(value: Any, place: tuple, new: Any) -> Any:
-    """A copy with something else in one place; `...` takes it away."""
-    whole = copy.deepcopy(value)
-    inner = whole
-    for name in place[:-1]:
-        inner = inner[name]
-    if new is ...:
-        del inner[place[-1]]
-    else:
-        inner[place[-1]] = new
-    return whole
 
 
 @pytest.mark.parametrize(("name", "part"), [("lxsr", None), ("tlaser", "encoder"), ("laser", "encoder")])

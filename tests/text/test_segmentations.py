@@ -62,3 +62,14 @@ def test_expected_rows_are_the_mean_of_what_training_reads():
     read = drop([sentence] * draws, 1, np.arange(draws), 0)
     mean = np.mean([table[ids].sum(axis=0) for ids in read], axis=0)
     np.testing.assert_allclose(mean, expected_rows(table, HALVES, probability)[sentence].sum(axis=0), atol=0.05)
+
+
+def test_training_takes_the_longest_piece_apart_as_far_as_the_expected_rows_do():
+    """Merged from left to right, one character after the other: 40 characters take 39 rounds."""
+    symbols = ["<s>", *(chr(0x4E00 + number) for number in range(40))]
+    symbols += ["".join(symbols[1 : 1 + length]) for length in range(2, 41)]
+    longest, halves = len(symbols) - 1, merged_from(symbols, 1)
+    parts = SubwordDropout(symbols, 1, 1.0)([np.array([longest])], 1, np.zeros(1, np.int64), 0)[0]
+    assert parts.tolist() == list(range(1, 41))
+    table = np.eye(len(symbols))
+    assert expected_rows(table, halves, np.ones(len(symbols)))[longest].tolist() == table[parts].sum(axis=0).tolist()

@@ -8,7 +8,7 @@ from pair_batches import EOS, MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.lightweight.parts.masking import Masking
-from fairseq_lxsr.training.lightweight.parts.same_text import PairNumbers
+from fairseq_lxsr.training.lightweight.terms.alignment import PairNumbers
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
@@ -64,7 +64,7 @@ def test_order_is_new_every_epoch_and_a_function_of_seed_and_epoch():
 
 
 def test_shuffled_batches_hold_any_lengths_and_the_same_pairs():
-    options = {"batches": "shuffled"}
+    options = {"by_length": False}
     data, again = (dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1), **options) for _ in range(2))
     batches = batches_of(data, max_sentences=16)
     assert sorted(itertools.chain(*batches)) == list(range(160))
@@ -77,23 +77,26 @@ def test_shuffled_batches_hold_any_lengths_and_the_same_pairs():
 
 
 def test_shuffled_batches_keep_to_the_limit_of_tokens():
-    data = dataset(corpus("en-fr", 100), batches="shuffled")
+    data = dataset(corpus("en-fr", 100), by_length=False)
     batches = batches_of(data, max_sentences=16, max_tokens=60)
     assert sorted(itertools.chain(*batches)) == list(range(100))
     assert all(data.lengths[batch].max() * len(batch) <= 60 for batch in batches)
 
 
 def test_shuffled_validation_keeps_the_order_of_the_text():
-    data = dataset(corpus("x-y", 50), shuffle=False, batches="shuffled")
+    data = dataset(corpus("x-y", 50), shuffle=False, by_length=False)
     assert list(itertools.chain(*batches_of(data, max_sentences=8))) == list(range(50))
 
 
-@pytest.mark.parametrize("batches", ["length", "shuffled"])
-def test_the_last_batch_is_dropped_unless_it_is_full(batches):
-    data = dataset(corpus("en-fr", 100), corpus("en-de", 64, seed=1), batches=batches, drop_last=True)
+@pytest.mark.parametrize("by_length", [True, False])
+def test_the_last_batch_is_dropped_unless_it_is_full(by_length):
+    data = dataset(corpus("en-fr", 100), corpus("en-de", 64, seed=1), by_length=by_length, drop_last=True)
     assert list(map(len, batches_of(data, max_sentences=16))) == [16] * 10
     limited = batches_of(data, max_sentences=16, max_tokens=60)
-    assert len(limited) == len(batches_of(dataset(*data.corpora, batches=batches), max_sentences=16, max_tokens=60)) - 2
+    assert (
+        len(limited)
+        == len(batches_of(dataset(*data.corpora, by_length=by_length), max_sentences=16, max_tokens=60)) - 2
+    )
     with pytest.raises(
         InputError, match="--drop-last: 164 pairs of training text make no full batch of --batch-size 200"
     ):
@@ -112,11 +115,6 @@ def test_of_many_rounds_of_a_small_corpus_only_the_last_batch_is_dropped():
             counts[corpora[one.corpus_of(batch[0])].name] += len(batch)
     assert all(0 <= kept[name] - found[name] < 16 for name in sizes), (kept, found)
     assert kept != found
-
-
-def test_unknown_batches_are_refused():
-    with pytest.raises(ValueError, match="'sorted'"):
-        dataset(corpus("x-y", 5), batches="sorted")
 
 
 def test_validation_order_never_changes():
@@ -154,19 +152,19 @@ def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
 def test_the_numbers_of_gathered_pairs_are_equal_for_a_pair_that_is_drawn_again():
     data = dataset(corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()])
     batch = data.collater([data[index] for index in (3, 405, 406, 405 + 420, 405 + 5 * 420)])
-    assert batch["text_number"].tolist() == [[3, 405, 406, 405, 405]] * 2
+    assert batch["pair_number"].tolist() == [3, 405, 406, 405, 405]
 
 
 NAMED = {"law": 340, "none": 0, "speech": 60}
 
 
-@pytest.mark.parametrize("batches", ["length", "shuffled"])
-def test_source_temperature_draws_more_of_the_smaller_source(batches):
+@pytest.mark.parametrize("by_length", [True, False])
+def test_source_temperature_draws_more_of_the_smaller_source(by_length):
     data = dataset(
         corpus("en-fr", 400, sources=NAMED, empty=[3, 399]),
         corpus("en-de", 100, seed=1),
         source_temperature=np.inf,
-        batches=batches,
+        by_length=by_length,
     )
     drawn = data.ordered_indices()
     pair = drawn % 500

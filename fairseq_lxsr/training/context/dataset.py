@@ -1,6 +1,6 @@
 """Sentences in their contexts, for training without parallel text.
 
-Every random choice is a function of (seed, epoch, sample) alone, as in `masking`. A sample is what the encoder reads:
+Every random choice is a function of (seed, epoch, sample) alone, see `draws`. A sample is what the encoder reads:
 the sentences before, one in the middle, and the sentences after; those before and after are of one document.
 """
 
@@ -13,11 +13,9 @@ from fairseq.data import FairseqDataset
 
 from fairseq_lxsr.training import dataset as sampling
 from fairseq_lxsr.training.dataset import EpochDataset, padded, to_tensors
-from fairseq_lxsr.training.lightweight.parts.masking import uniform
+from fairseq_lxsr.training.draws import ContextDraw, uniform
 from fairseq_lxsr.training.pairs import strip_eos
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
-
-FLIP, OTHER = range(2)  # separate draws of one sample
 
 
 @dataclass(frozen=True)
@@ -175,11 +173,11 @@ class ReplacedSentences(ContextDataset):
         super().set_epoch(epoch)
         samples = np.arange(len(self))
         # with both, the first half of the samples stays in its place
-        stays = 2 * samples < len(self) if self.both else uniform(self.seed, epoch, samples, FLIP) < 0.5
+        stays = 2 * samples < len(self) if self.both else uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
         self.labels = stays.astype(np.float32)
         sizes = np.array([corpus.starts[-1] for corpus in self.corpora])[self.places[:, 0]]
         # a step of 1 to size - 1, modulo the number of sentences, always reaches another sentence
-        step = 1 + (uniform(self.seed, epoch, samples, OTHER) * (sizes - 1)).astype(np.int64)
+        step = 1 + (uniform(self.seed, epoch, samples, ContextDraw.REPLACEMENT) * (sizes - 1)).astype(np.int64)
         others = (self.places[:, 1] + step) % sizes
         middles = np.where(self.labels > 0, self.places[:, 1], others)
         self.middles = np.stack((self.places[:, 0], middles), axis=1)

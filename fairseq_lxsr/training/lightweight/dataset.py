@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.training.dataset import SIDES, Batch, DrawnPairs, Part, to_tensors
+from fairseq_lxsr.training.lightweight.near import NearPairs
 from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
@@ -15,12 +16,26 @@ class SentencePairDataset(PairDataset):
     Args:
         corpora: one per language pair.
         parts: parts that add to a batch, in this order.
+        near: groups of near pairs of each corpus, which stay together; empty for pairs of similar length, or any.
         options: see `PairDataset`.
     """
 
-    def __init__(self, corpora: Sequence[PairCorpus], parts: Sequence[Part] = (), **options: Any):
+    def __init__(
+        self, corpora: Sequence[PairCorpus], parts: Sequence[Part] = (), near: Sequence[NearPairs] = (), **options: Any
+    ):
         super().__init__(corpora, **options)
-        self.parts = list(parts)
+        self.parts, self.near = list(parts), near
+
+    def arranged(self, indices: np.ndarray) -> np.ndarray:
+        """Order the pairs of a round by groups of near ones, and those by their mean length."""
+        if not self.near or not len(indices):
+            return super().arranged(indices)
+        which = self.corpus_of(indices[0])
+        groups = self.near[which].groups(indices - self.offsets[which])
+        sizes = np.array(list(map(len, groups)))
+        ordered = np.concatenate(groups) + self.offsets[which]
+        means = np.add.reduceat(self.num_tokens_vec(ordered), sizes.cumsum() - sizes) / sizes
+        return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
 
     def collater(self, samples: list[dict]) -> Batch:
         """Pad both sides, and let each part add its fields.
@@ -31,7 +46,7 @@ class SentencePairDataset(PairDataset):
         """
         if not samples:
             return {}
-        pairs = DrawnPairs(self, samples, self.resegmented(samples))
+        pairs = DrawnPairs(self, self.resegmented(samples))
         tokens = dict(zip(SIDES, pairs.tokens, strict=True))
         batch: dict[str, Any] = {
             "id": pairs.index,

@@ -17,17 +17,16 @@ from torch import Tensor, nn
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import at_least, below
-from fairseq_lxsr.training.corpora import add_mask
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
 from fairseq_lxsr.training.lightweight.near import NearPairs
-from fairseq_lxsr.training.lightweight.parts.masking import WordDropout
+from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, add_mask
 from fairseq_lxsr.training.lightweight.parts.teacher import embedding_folders, read_teacher, teacher_files
 from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, build_terms
 from fairseq_lxsr.training.mends import add_to_help, mark_dummy
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
-from fairseq_lxsr.training.pairs import BATCHES, PairCorpus
+from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import FloatArray
 
 
@@ -100,6 +99,7 @@ def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCor
 logger = logging.getLogger(__name__)
 
 CRITERION = "xling_sent_loss"
+BATCHES = ("length", "shuffled", "near")
 DEFAULT_BATCH_SIZE = 128
 
 
@@ -228,7 +228,10 @@ class XlingSentTask(PairTask):
             start, folder = time.perf_counter(), self.near_folders[(epoch - 1) % len(self.near_folders)]
             options["near"] = near_pairs(self.cfg, folder, corpora)
             logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
-        options |= {"batches": str(self.cfg.batches), "drop_last": self.cfg.drop_last and split == "train"}
+        options |= {
+            "by_length": str(self.cfg.batches) != "shuffled",
+            "drop_last": self.cfg.drop_last and split == "train",
+        }
         return SentencePairDataset(list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options)
 
 

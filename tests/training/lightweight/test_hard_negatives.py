@@ -61,7 +61,7 @@ def test_a_word_is_left_out_replaced_or_added(second, expected):
 
 def make(kind, data, samples, epoch=2):
     data.set_epoch(epoch)
-    return HardNegatives(kind, STARTS_WORD).make(DrawnPairs(data, samples, samples))
+    return HardNegatives(kind, STARTS_WORD).make(DrawnPairs(data, samples))
 
 
 @pytest.mark.parametrize("kind", HARD_NEGATIVES)
@@ -117,7 +117,7 @@ def same_sentences(pairs, length):
 def test_sides_and_pairs_of_words_are_drawn_evenly():
     data = dataset(same_sentences(3000, 6))
     samples = [data[index] for index in range(3000)]
-    tokens, of = HardNegatives("swap", np.ones(MASK + 1, dtype=bool)).make(DrawnPairs(data, samples, samples))
+    tokens, of = HardNegatives("swap", np.ones(MASK + 1, dtype=bool)).make(DrawnPairs(data, samples))
     assert np.abs(of.mean(axis=0) - 0.5).max() < 0.03
     changed = [tuple(np.flatnonzero(row != np.arange(10, 16))) for row in tokens]
     counts = Counter(changed)
@@ -149,7 +149,7 @@ def test_words_that_come_in_are_of_the_same_side_and_language_pair():
         corpora.append(PairCorpus(name, *sides))
     data = dataset(*corpora)
     samples = [data[index] for index in range(120)]
-    tokens, of = HardNegatives("edit", np.ones(MASK + 1, dtype=bool)).make(DrawnPairs(data, samples, samples))
+    tokens, of = HardNegatives("edit", np.ones(MASK + 1, dtype=bool)).make(DrawnPairs(data, samples))
     for index, (row, (of_source, of_target)) in enumerate(zip(tokens, of, strict=True)):
         if of_source or of_target:
             assert set(row[row != PAD].tolist()) <= known[index // 60, int(of_source)]

@@ -354,17 +354,6 @@ def test_distillation_is_the_mean_of_both_sides(form, tmp_path):
     assert "distill" not in criterion(model.eval(), make_batch())[2]
 
 
-def test_same_texts_are_no_negatives_on_request():
-    model, batch = make_model(), make_batch(pairs=4)
-    batch["text_number"] = torch.tensor([[1, 2, 3, 4], [5, 6, 6, 7]])  # targets 1 and 2 are the same
-    only_align = {"gen_weight": 0, "sim_weight": 0, "align_weight": 1.0, "mask_same_text": True}
-    same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
-    same_text[0, 1, 2] = same_text[0, 2, 1] = True  # sources 1 and 2 do not see the other's target
-    u, v = (model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target"))
-    loss = make_criterion(**only_align)(model, batch)[0]
-    torch.testing.assert_close(loss, losses.alignment_loss(u, v, same_text=same_text))
-
-
 @pytest.mark.parametrize("widths", ["4,8", "8,4", "16,8,4"])
 def test_matryoshka_adds_up_the_losses_of_all_widths_and_the_full_one(widths):
     """In any order, from one pass of the encoder, whose other losses stay as they are."""
@@ -450,7 +439,6 @@ def test_the_metrics_are_those_of_validation(objective):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"align_weight": 0, "mask_same_text": True}, "--mask-same-text with --align-weight 0"),
         ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
         ({"distill_weight": 2.0}, "--distill-weight 2.0 without --teacher-embeddings"),
         ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),

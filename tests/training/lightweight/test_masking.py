@@ -1,13 +1,10 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.training import subword_dropout
-from fairseq_lxsr.training.lightweight.parts import hard_negatives, masking
 from fairseq_lxsr.training.lightweight.parts.masking import (
     MaskingVocabulary,
     mask_one_piece,
     mask_tokens,
-    uniform,
     without_pieces,
 )
 
@@ -27,32 +24,6 @@ def batch(pairs, length, seed=0, shortest=1):
     tokens = rng.integers(10, MASK, (pairs, length))
     tokens[np.arange(length) >= rng.integers(shortest, length + 1, pairs)[:, None]] = PAD
     return tokens
-
-
-def test_uniform_numbers_look_uniform_and_differ_by_counter():
-    numbers = uniform(1, 1, np.arange(100_000), 0)
-    assert abs(numbers.mean() - 0.5) < 0.005
-    assert np.abs(np.histogram(numbers, 10, (0, 1))[0] - 10_000).max() < 400
-    others = [
-        uniform(2, 1, np.arange(100_000), 0),
-        uniform(1, 2, np.arange(100_000), 0),
-        uniform(1, 1, np.arange(100_000), 1),
-        uniform(1, 1, np.arange(1, 100_001), 0),
-    ]
-    for other in others:
-        assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.02
-    assert abs(np.corrcoef(others[0], others[1])[0, 1]) < 0.02  # seed and epoch do not change places
-
-
-def test_every_draw_of_a_pair_has_a_number_of_its_own():
-    used = [
-        getattr(masking, name) for name in ("LANGUAGE", "PIECE", "COUNT", "POSITION", "ACTION", "REPLACEMENT", "DROP")
-    ]
-    used += [
-        subword_dropout.SPLIT,
-        *(getattr(hard_negatives, name) for name in ("SIDE", "KIND", "FIRST", "SECOND", "OTHER")),
-    ]
-    assert len(set(used)) == len(used)
 
 
 def test_one_piece_of_one_side_is_masked(vocabulary):

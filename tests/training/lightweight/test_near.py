@@ -105,7 +105,7 @@ def test_batches_hold_groups_of_similar_length():
     rows = embeddings()
     first = NearPairs(TeacherEmbeddings(rows[:9], None), 9, 10, seed=1)
     text = corpus("en-fr", 9), corpus("en-de", len(rows), seed=1)
-    data = dataset(*text, batches="near", near=[first, near_pairs()])
+    data = dataset(*text, near=[first, near_pairs()])
     batches = batches_of(data, max_sentences=60)
     assert sorted(itertools.chain(*batches)) == list(range(9 + len(rows)))
     kinds = [len({topics()[index - 9] for index in batch}) for batch in batches if min(batch) >= 9]
@@ -132,7 +132,7 @@ def test_repeated_sources_are_near_in_each_round(limits):
     sources = {"large": 1100, "small": 100}
     text = corpus("en-fr", TOPICS * OF_TOPIC, sources=sources)
     options = {"source_temperature": 5.0, "drop_last": "max_tokens" not in limits}
-    plain, grouped = (dataset(text, **options, **more) for more in ({}, {"batches": "near", "near": [near_pairs()]}))
+    plain, grouped = (dataset(text, **options, **more) for more in ({}, {"near": [near_pairs()]}))
     batches = batches_of(grouped, **limits)
     assert all(len({index % len(grouped) for index in batch}) == len(batch) for batch in batches)
     assert sorted(grouped.ordered_indices()) == sorted(plain.ordered_indices())

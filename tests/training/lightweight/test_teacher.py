@@ -8,7 +8,6 @@ from pair_batches import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, without_pieces
-from fairseq_lxsr.training.lightweight.parts.same_text import TextNumbers, text_numbers
 from fairseq_lxsr.training.lightweight.parts.teacher import (
     TeacherEmbeddings,
     TeacherRows,
@@ -17,7 +16,6 @@ from fairseq_lxsr.training.lightweight.parts.teacher import (
 )
 from fairseq_lxsr.training.lightweight.terms.distillation import DistillationTerm
 from fairseq_lxsr.training.lightweight.terms.term import Split
-from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
 
 def rows(count, start):
@@ -114,30 +112,6 @@ def test_a_folder_for_several_shards_with_the_same_pair_is_refused(tmp_path):
             InputError, match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a"
         ):
             embedding_folders("--option", value, shards, pairs)
-
-
-def test_equal_texts_have_equal_numbers():
-    tokens = np.array([[5, 6, PAD], [6, 5, PAD], [5, 6, PAD], [5, 6, 7]])
-    first, second, third, fourth = text_numbers(tokens, PAD)
-    assert first == third == text_numbers(np.array([[5, 6, *[PAD] * 9]]), PAD)[0]  # of a worker with longer sentences
-    assert len({first, second, fourth}) == 3
-
-
-def test_batches_tell_equal_texts_on_request():
-    batches = [dataset(corpus("en-fr", 9), parts=parts) for parts in ([], [TextNumbers()])]
-    without, with_numbers = (data.collater([data[index] for index in (0, 3, 0)]) for data in batches)
-    assert "text_number" not in without
-    for first, second, third in with_numbers["text_number"].tolist():
-        assert first == third != second
-
-
-def test_equal_texts_are_told_from_others_whatever_their_pieces_are_split_into():
-    pieces = [chr(0x4E00 + number) for number in range(MASK)]
-    pieces[30:MASK] = [pieces[4 + number % 5] + pieces[10 + number % 7] for number in range(MASK - 30)]
-    data = dataset(corpus("en-fr", 9), parts=[TextNumbers()], subword_dropout=SubwordDropout(pieces, 4, 0.5))
-    batch = data.collater([data[index] for index in (0, 9, 18)])  # one pair, thrice
-    assert len(batch["source_tokens"].unique(dim=0)) > 1
-    assert (batch["text_number"] == batch["text_number"][:, :1]).all()
 
 
 def test_pieces_are_left_out_whatever_the_batch_and_never_all():

@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.training.dataset import SIDES, DrawnPairs, padded
-from fairseq_lxsr.training.lightweight.parts.masking import BoolArray, uniform
+from fairseq_lxsr.training.draws import Draw, uniform
+from fairseq_lxsr.training.lightweight.parts.masking import BoolArray
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 HARD_NEGATIVES = ("swap", "edit", "both")
-SIDE, KIND, FIRST, SECOND, OTHER = range(10, 15)  # separate draws of one pair, distinct from those of masking
+CHANGE_DRAWS = (
+    Draw.NEGATIVE_KIND,
+    Draw.NEGATIVE_FIRST_WORD,
+    Draw.NEGATIVE_SECOND_WORD,
+    Draw.NEGATIVE_SENTENCE,
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,8 @@ class HardNegatives:
                 (then it is a changed target), of the target.
         """
         data, index = pairs.dataset, pairs.index
-        of_target = uniform(data.seed, data.epoch, index, SIDE) < 0.5
-        draws = np.stack([uniform(data.seed, data.epoch, index, draw) for draw in (KIND, FIRST, SECOND, OTHER)], axis=1)
+        of_target = uniform(data.seed, data.epoch, index, Draw.NEGATIVE_SIDE) < 0.5
+        draws = np.stack([uniform(data.seed, data.epoch, index, draw) for draw in CHANGE_DRAWS], axis=1)
         sides = [SIDES[side] for side in of_target.astype(int)]
         changed = self._swapped if self.kind == "swap" else self._changed
         rows = changed(pairs, sides, draws)

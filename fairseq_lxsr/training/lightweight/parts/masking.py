@@ -1,16 +1,16 @@
-"""Deterministic masking: a function of (seed, epoch, pair index) alone, vectorised over a batch.
-
-Workers, batch order, padding and resuming never change which piece is masked, because no state is kept: random numbers
-come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
-"""
+"""Deterministic masking: a function of (seed, epoch, pair index) alone, vectorised over a batch; see `draws`."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from fairseq.data import Dictionary
 from numpy.typing import NDArray
 
+from fairseq_lxsr.text.tokenizer import MASK, is_punctuation
+from fairseq_lxsr.text.words import WORD_START
 from fairseq_lxsr.training.dataset import SIDES, DrawnPairs
+from fairseq_lxsr.training.draws import Draw, uniform
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 BoolArray = NDArray[np.bool_]
@@ -18,10 +18,7 @@ BoolArray = NDArray[np.bool_]
 MASKINGS = ("one", "tokens")
 # share of pieces that `mask_tokens` chooses; of those, the share replaced by <mask> and by a random piece; the others
 # are kept (Devlin et al. 2019)
-MASKED_SHARE, MASK, RANDOM = 0.15, 0.8, 0.1
-# separate draws of one pair, and of each of its sides
-LANGUAGE, PIECE, COUNT, POSITION, ACTION, REPLACEMENT = range(6)
-DROP = 7  # subword dropout uses 6
+MASKED_SHARE, MASK_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,19 @@ class MaskingVocabulary:
     starts_word: BoolArray  # [V] pieces that begin a word
 
 
+def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
+    """Add <mask> to a dictionary of pieces, as its last symbol."""
+    punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
+    mask_idx = dictionary.add_symbol(MASK)
+    return MaskingVocabulary(
+        padding_idx=dictionary.pad(),
+        mask_idx=mask_idx,
+        first_piece=dictionary.nspecial,
+        is_punctuation=np.array([*punctuation, False]),
+        starts_word=np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols]),
+    )
+
+
 @dataclass(frozen=True)
 class MaskedBatch:
     """One side of a batch: the ids that the encoder reads, and the masked ones (`padding_idx` at unused positions)."""
@@ -42,22 +52,6 @@ class MaskedBatch:
     tokens: IntArray  # [B, T]
     masked_ids: IntArray  # [B, M] original ids of the masked pieces
     positions: IntArray  # [B, M] their positions, 0 at unused positions
-
-
-def uniform(seed: int, epoch: int, *counters) -> FloatArray:
-    """Compute random numbers in [0, 1), one for each element of the broadcast counters (pair index, draw, ...)."""
-    with np.errstate(over="ignore"):
-        state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
-        for counter in counters:
-            state = _mix(state + np.asarray(counter).astype(np.uint64))
-    return (state >> np.uint64(11)) * 2.0**-53
-
-
-def _mix(state):
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
 
 
 def mask_one_piece(
@@ -75,8 +69,8 @@ def mask_one_piece(
         epoch: number of the epoch.
         vocabulary: meaning of the ids.
     """
-    draw_source = uniform(seed, epoch, index, LANGUAGE) < 0.5  # [B]
-    which = uniform(seed, epoch, index, PIECE)  # [B]
+    draw_source = uniform(seed, epoch, index, Draw.MASKED_SIDE) < 0.5  # [B]
+    which = uniform(seed, epoch, index, Draw.MASKED_PIECE)  # [B]
     sides = []
     for tokens, drawn in ((source, draw_source), (target, ~draw_source)):
         real = tokens != vocabulary.padding_idx
@@ -111,7 +105,7 @@ def without_pieces(
         probability: probability of replacing a piece.
         vocabulary: meaning of the ids.
     """
-    drawn = uniform(seed, epoch, index[:, None], DROP, side, np.arange(tokens.shape[1]))  # [B, T]
+    drawn = uniform(seed, epoch, index[:, None], Draw.WORD_DROPOUT, side, np.arange(tokens.shape[1]))  # [B, T]
     drawn[tokens == vocabulary.padding_idx] = 0
     kept = (drawn >= probability) | (drawn == drawn.max(axis=1, keepdims=True)) | (tokens == vocabulary.mask_idx)
     return np.where(kept, tokens, vocabulary.padding_idx)
@@ -136,20 +130,22 @@ def mask_tokens(
     real = tokens != vocabulary.padding_idx
     lengths = real.sum(axis=1)
 
-    def draw(kind: int) -> FloatArray:
+    def draw(kind: Draw) -> FloatArray:
         return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))  # [B, T]
 
-    counts = np.floor(MASKED_SHARE * lengths + draw(COUNT)[:, 0]).astype(np.int64).clip(1, None)
-    order = np.where(real, draw(POSITION), 2.0).argsort(axis=1, kind="stable")
+    counts = np.floor(MASKED_SHARE * lengths + draw(Draw.MASKED_COUNT)[:, 0]).astype(np.int64).clip(1, None)
+    order = np.where(real, draw(Draw.MASKED_POSITIONS), 2.0).argsort(axis=1, kind="stable")
     positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)[:, : counts.max(initial=1)]
     used = positions < t
     positions = np.where(used, positions, 0)
     masked_ids = np.where(used, np.take_along_axis(tokens, positions, axis=1), vocabulary.padding_idx)
 
-    action = np.take_along_axis(draw(ACTION), positions, axis=1)
+    action = np.take_along_axis(draw(Draw.MASK_ACTION), positions, axis=1)
     span = vocabulary.mask_idx - vocabulary.first_piece
-    random = vocabulary.first_piece + (np.take_along_axis(draw(REPLACEMENT), positions, axis=1) * span).astype(np.int64)
-    replacement = np.where(action < MASK, vocabulary.mask_idx, np.where(action < MASK + RANDOM, random, masked_ids))
+    nth = np.take_along_axis(draw(Draw.MASK_REPLACEMENT), positions, axis=1) * span
+    random = vocabulary.first_piece + nth.astype(np.int64)
+    other = np.where(action < MASK_SHARE + RANDOM_SHARE, random, masked_ids)
+    replacement = np.where(action < MASK_SHARE, vocabulary.mask_idx, other)
     masked = tokens.copy()
     rows = np.broadcast_to(np.arange(b)[:, None], positions.shape)
     masked[rows[used], positions[used]] = replacement[used]

@@ -35,15 +35,15 @@ def gather_rows(
     Args:
         u: [B, D] embeddings of this worker's sources.
         v: [B, D] embeddings of its targets.
-        numbers: [2, B] whole numbers that identify its sources and its targets.
+        numbers: [B] numbers of its pairs.
         capacity: at least B.
         is_dummy: this worker has no batch left; its rows are no candidates for others.
 
     Returns:
-        W * `capacity` candidates, C in all, and their numbers [2, C].
+        W * `capacity` candidates, C in all, and their numbers [C].
     """
     padding = (0, 0, 0, capacity - len(u))
     all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(u.shape[1], dim=1)
-    is_candidate = torch.full_like(numbers[:1], not is_dummy)  # [1, B]
-    everything = _all_gather(F.pad(torch.cat((numbers, is_candidate)).T, padding)).T  # [3, C]
-    return Candidates(all_u, all_v, dist.get_rank() * capacity, everything[2].gt(0)), everything[:2]
+    is_candidate = torch.full_like(numbers, not is_dummy)  # [B]
+    all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T  # [C] each
+    return Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers

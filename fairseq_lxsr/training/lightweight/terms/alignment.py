@@ -15,9 +15,8 @@ from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.modules.sizes import WIDTH
 from fairseq_lxsr.options import LOSS_WEIGHT, TEMPERATURE, NumberList
-from fairseq_lxsr.training.dataset import Part
+from fairseq_lxsr.training.dataset import DrawnPairs, Part
 from fairseq_lxsr.training.lightweight.parts.hard_negatives import HARD_NEGATIVES, HardNegatives
-from fairseq_lxsr.training.lightweight.parts.same_text import PairNumbers, TextNumbers
 from fairseq_lxsr.training.lightweight.terms._gather import gather_rows
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
@@ -47,13 +46,6 @@ class AlignmentOptions(FairseqDataclass):
             "both, half of each; half as much again to encode; with --objective none"
         },
     )
-    mask_same_text: bool = field(
-        default=False,
-        metadata={
-            "help": "sentences with the text of the true translation are no negatives in align, with "
-            "--gather-negatives those of other workers neither"
-        },
-    )
     gather_negatives: bool = field(
         default=False,
         metadata={"help": "align against the sentences of all workers, not only of the own; needs --batch-size"},
@@ -79,7 +71,7 @@ class AlignmentTerm(Term):
     def __init__(self, cfg: Any, setting: Setting):
         super().__init__(cfg.align_weight)
         self.similarity, self.scale = str(cfg.align_similarity), 1 / cfg.align_temperature
-        self.hard_negatives, self.mask_same_text = str(cfg.hard_negatives), cfg.mask_same_text
+        self.hard_negatives = str(cfg.hard_negatives)
         self.gathered_rows = cfg.batch_size if cfg.gather_negatives else None
         self.vocabulary = setting.vocabulary
         self.widths = WIDTHS.parse(cfg.matryoshka) if cfg.matryoshka else []
@@ -89,7 +81,6 @@ class AlignmentTerm(Term):
         own = {
             "--hard-negatives": cfg.hard_negatives != "none",
             "--matryoshka": cfg.matryoshka,
-            "--mask-same-text": cfg.mask_same_text,
             "--gather-negatives": cfg.gather_negatives,
         }
         for option, is_set in own.items():
@@ -100,11 +91,7 @@ class AlignmentTerm(Term):
         return cls(cfg, setting) if cfg.align_weight else None
 
     def parts(self, split: Split) -> Sequence[Part]:
-        parts: list[Part] = []
-        if self.mask_same_text:
-            parts.append(TextNumbers())
-        elif self.gathered_rows:
-            parts.append(PairNumbers())
+        parts: list[Part] = [PairNumbers()] if self.gathered_rows else []
         if self.hard_negatives != "none":
             parts.append(HardNegatives(self.hard_negatives, self.vocabulary.starts_word))
         return parts
@@ -128,11 +115,9 @@ class AlignmentTerm(Term):
             "negatives": None if negative is None else losses.Negatives(negative, batch["negative_of"]),
         }
         if self.gathered_rows and torch.distributed.is_initialized():
-            numbers, is_dummy = batch["text_number"], batch.get("is_dummy", False)
+            numbers, is_dummy = batch["pair_number"], batch.get("is_dummy", False)
             options["candidates"], everyones = gather_rows(u, v, numbers, self.gathered_rows, is_dummy)
-            options["same_text"] = same_text(numbers, everyones, options["candidates"].first)
-        elif self.mask_same_text:
-            options["same_text"] = same_text(batch["text_number"])
+            options["same_text"] = same_pair(numbers, everyones, options["candidates"].first)
         if self.widths:  # the encoder ran once; only products of embeddings are computed for each width
             return losses.matryoshka_alignment_loss(u, v, sorted({*self.widths, u.shape[1]}), **options)
         return losses.alignment_loss(u, v, **options)
@@ -149,18 +134,24 @@ def check_gathering(cfg: Any) -> None:
         )
 
 
-def same_text(numbers: Tensor, of_candidates: Tensor | None = None, first: int = 0) -> Tensor:
-    """Find the sentences that are no negatives because they have the text of the true translation.
+class PairNumbers:
+    """Part of a batch: the number of each pair, the same where an epoch draws the pair again."""
+
+    def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
+        batch["pair_number"] = pairs.index % len(pairs.dataset)
+
+
+def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
+    """Find the candidates that are no negatives because they are the true translation, drawn again.
 
     Args:
-        numbers: [2, B] numbers that are equal for equal source texts, for equal target texts.
-        of_candidates: [2, C] the numbers of the candidates; None for those of the batch.
+        numbers: [B] numbers of the pairs.
+        of_candidates: [C] those of the candidates.
         first: candidate that is the first pair of the batch; pair i is candidate `first + i`.
 
     Returns:
         [2, B, C] bool, True for such candidates of v, then of u.
     """
-    of_candidates = numbers if of_candidates is None else of_candidates
-    equal = numbers[:, :, None] == of_candidates[:, None, :]  # [2, B, C]
-    candidate = torch.arange(of_candidates.shape[1], device=numbers.device)
-    return (equal & (candidate != candidate[first : first + numbers.shape[1], None])).flip(0)
+    equal = numbers[:, None] == of_candidates  # [B, C]
+    candidate = torch.arange(len(of_candidates), device=numbers.device)
+    return (equal & (candidate != candidate[first : first + len(numbers), None])).expand(2, -1, -1)

@@ -1,0 +1,54 @@
+"""Random numbers as a function of (seed, epoch, sample, draw) alone, and the one list of draws.
+
+Workers, batch order, padding and resuming never change what is drawn, because no state is kept: the numbers come from a
+counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
+"""
+
+from enum import IntEnum, unique
+
+import numpy as np
+
+from fairseq_lxsr.vectors.rows import FloatArray
+
+
+@unique  # two draws of one number would be the same number; a number that changes changes every training
+class Draw(IntEnum):
+    """What a random number decides about a sentence pair."""
+
+    MASKED_SIDE = 0
+    MASKED_PIECE = 1
+    MASKED_COUNT = 2
+    MASKED_POSITIONS = 3
+    MASK_ACTION = 4
+    MASK_REPLACEMENT = 5
+    SUBWORD_SPLIT = 6
+    WORD_DROPOUT = 7
+    NEGATIVE_SIDE = 10
+    NEGATIVE_KIND = 11
+    NEGATIVE_FIRST_WORD = 12
+    NEGATIVE_SECOND_WORD = 13
+    NEGATIVE_SENTENCE = 14
+
+
+@unique
+class ContextDraw(IntEnum):
+    """What a random number decides about a sentence in its context, which is never in a batch of pairs."""
+
+    STAYS = 0
+    REPLACEMENT = 1
+
+
+def uniform(seed: int, epoch: int, *counters) -> FloatArray:
+    """Compute random numbers in [0, 1), one for each element of the broadcast counters (sample, draw, ...)."""
+    with np.errstate(over="ignore"):
+        state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
+        for counter in counters:
+            state = _mix(state + np.asarray(counter).astype(np.uint64))
+    return (state >> np.uint64(11)) * 2.0**-53
+
+
+def _mix(state):
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

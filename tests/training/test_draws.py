@@ -1,0 +1,27 @@
+"""Random numbers of samples: they look random, and no training draws others than before."""
+
+import numpy as np
+
+from fairseq_lxsr.training.draws import ContextDraw, Draw, uniform
+
+
+def test_uniform_numbers_look_uniform_and_differ_by_counter():
+    numbers = uniform(1, 1, np.arange(100_000), 0)
+    assert abs(numbers.mean() - 0.5) < 0.005
+    assert np.abs(np.histogram(numbers, 10, (0, 1))[0] - 10_000).max() < 400
+    others = [
+        uniform(2, 1, np.arange(100_000), 0),
+        uniform(1, 2, np.arange(100_000), 0),
+        uniform(1, 1, np.arange(100_000), 1),
+        uniform(1, 1, np.arange(1, 100_001), 0),
+    ]
+    for other in others:
+        assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.02
+    assert abs(np.corrcoef(others[0], others[1])[0, 1]) < 0.02  # seed and epoch do not change places
+
+
+def test_every_draw_keeps_its_number():
+    """A training that is resumed by a newer version draws the same; that no two are equal, the class itself checks."""
+    assert [draw.value for draw in Draw] == [*range(8), *range(10, 15)]
+    assert [draw.value for draw in ContextDraw] == [0, 1]
+    assert uniform(1, 2, np.arange(3), Draw.WORD_DROPOUT).tolist() == uniform(1, 2, np.arange(3), 7).tolist()
