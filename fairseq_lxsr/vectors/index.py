@@ -16,8 +16,8 @@ from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.files.write import naming
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.vectors.neighbours import CANDIDATE_ROWS, nearest_neighbours, normalise_rows, unit_rows
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.neighbours import nearest_neighbours
+from fairseq_lxsr.vectors.rows import CANDIDATE_ROWS, FloatArray, IntArray, normalise_rows, unit_rows
 
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
@@ -216,7 +216,7 @@ def read_index(path: Path) -> Any:
 
 MAGIC = b"IxFI"
 # magic, width, vectors, two numbers that faiss ignores, whether it is trained, metric, coordinates (faiss, index_write)
-HEADER = struct.Struct("<4siqqqBiQ")
+FLAT_HEADER = struct.Struct("<4siqqqBiQ")
 IGNORED, TRAINED, INNER_PRODUCT = 1 << 20, 1, 0
 
 
@@ -233,7 +233,7 @@ class FlatIndex:
 
     def write(self, path: Path) -> None:
         """Write the index as faiss does; rows of length one, in blocks."""
-        header = HEADER.pack(MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size)
+        header = FLAT_HEADER.pack(MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size)
         with naming(path), open(path, "wb") as stream:
             stream.write(header)
             for start in range(0, self.ntotal, CANDIDATE_ROWS):
@@ -244,15 +244,15 @@ class FlatIndex:
     def read(cls, path: Path) -> "FlatIndex":
         """Map an index into memory."""
         with open(path, "rb") as stream:
-            header = stream.read(HEADER.size)
+            header = stream.read(FLAT_HEADER.size)
             size = os.fstat(stream.fileno()).st_size
-        if len(header) < HEADER.size:
+        if len(header) < FLAT_HEADER.size:
             raise InputError(f"{path}: not an index of faiss (cut off); build it again")
-        _, width, count, _, _, _, metric, numbers = HEADER.unpack(header)
-        described = min(width, count) > 0 and width * count == numbers and HEADER.size + 4 * numbers == size
+        _, width, count, _, _, _, metric, numbers = FLAT_HEADER.unpack(header)
+        described = min(width, count) > 0 and width * count == numbers and FLAT_HEADER.size + 4 * numbers == size
         if metric != INNER_PRODUCT or not described:
             raise InputError(f"{path}: not an index of faiss ({count:,} vectors of width {width}); build it again")
-        return cls(np.memmap(path, np.dtype("<f4"), "r", HEADER.size, (count, width)))
+        return cls(np.memmap(path, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))
 
 
 def is_flat(path: Path) -> bool:

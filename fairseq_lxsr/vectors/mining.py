@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import RETRIEVALS
 from fairseq_lxsr.vectors.margin import margin_scores, neighbourhood
-from fairseq_lxsr.vectors.neighbours import nearest_neighbours, normalise_rows
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.neighbours import nearest_neighbours
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, normalise_rows
 
 PAIR_ROWS = 1024  # queries that are compared at a time
 

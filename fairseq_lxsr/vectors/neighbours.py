@@ -5,53 +5,25 @@ last step, which scores them again in float32. numpy computes in float32; torch,
 bfloat16.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from fairseq_lxsr.errors import InputError, first_line
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
-
-QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # sizes of one matrix product: 32 MB of float32 scores
-# candidates kept beyond k, so that exact scores decide the order of ties and near ties with the k-th
-SPARE = {"float32": 8, "bfloat16": 24}
-NO_NUMBERS = "OSUcMm"  # kinds of numpy's types: objects, text, bytes, complex numbers, times
-UNIT_TOLERANCE = 5e-7  # rounding error of a normalized row
-# least sum of squares in which those that float32 rounds to nothing do not count, up to width 4 million
-LEAST_SQUARES = np.float32(2.0**-80)
-
-
-def normalise_rows(embeddings: ArrayLike) -> FloatArray:
-    """Normalize rows to length one, float32 [N, D]; a zero row stays zero.
-
-    Raises:
-        InputError: for NaN or infinity, naming the row, and for what is no matrix of numbers.
-    """
-    embeddings = _matrix(embeddings, "embeddings")
-    rows = unit_rows(embeddings, 0, len(embeddings), "embeddings")
-    return rows.copy() if np.may_share_memory(rows, embeddings) else rows
-
-
-def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> None:
-    """Refuse embeddings without a direction, whose neighbours would be arbitrary.
-
-    Args:
-        embeddings: vectors [N, D].
-        where: maps a row number to what was embedded, for the message.
-
-    Raises:
-        InputError: naming the first row that is zero or has NaN or infinity.
-    """
-    with np.errstate(over="ignore"):  # values whose square overflows are refused like infinity
-        norms = np.linalg.norm(embeddings, axis=1)
-    for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
-        if bad.any():
-            what = where(int(bad.argmax()))
-            raise InputError(f"{what} {why}, so nothing is near to it; leave the sentence out or mend the encoder")
+from fairseq_lxsr.vectors.rows import (
+    SPARE,
+    Candidates,
+    FloatArray,
+    IntArray,
+    as_matrix,
+    queries_in,
+    query_blocks,
+    unit_rows,
+)
 
 
 def nearest_neighbours(
@@ -85,12 +57,13 @@ def nearest_neighbours(
     Raises:
         InputError: for embeddings of different width, fewer candidates than k, NaN, or an unknown precision.
     """
-    queries, candidates = _matrix(queries, "queries"), _matrix(candidates, "candidates")
+    queries, candidates = as_matrix(queries, "queries"), as_matrix(candidates, "candidates")
     penalty = None if penalty is None else np.asarray(penalty)
     _check(queries, candidates, k, penalty, precision)
     found_scores = np.empty((len(queries), k), dtype=np.float32)
     found = np.empty((len(queries), k), dtype=np.int64)
-    rows = rows_in(memory_mb, queries.shape[1], k + SPARE[precision])
+    rows = queries_in(memory_mb, queries.shape[1], k + SPARE[precision])
+    others = Candidates(candidates, penalty, memory_mb)
     with tqdm(total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True) as bar:
         for start in range(0, len(queries), rows):
             stop = min(start + rows, len(queries))
@@ -99,10 +72,10 @@ def nearest_neighbours(
             if precision == "bfloat16":
                 from fairseq_lxsr.vectors.bfloat16 import search_bfloat16
 
-                scores, ids, certain = search_bfloat16(units, candidates, k, penalty, memory_mb)
+                scores, ids, certain = search_bfloat16(units, others, k)
                 found_scores[start:stop], found[start:stop] = scores, ids
                 doubtful = np.flatnonzero(~certain)
-            again = _search(units[doubtful], candidates, k, penalty, memory_mb)
+            again = _search(units[doubtful], others, k)
             found_scores[start:stop][doubtful], found[start:stop][doubtful] = again
             bar.update(stop - start)
     return found_scores, found
@@ -131,25 +104,6 @@ def merge_neighbours(parts: Iterable[tuple[FloatArray, IntArray]], k: int) -> tu
     return best
 
 
-def rows_in(memory_mb: int, width: int, depth: int) -> int:
-    """Return how many queries fit in memory, at least one block: rows in two precisions and the candidates of each."""
-    return max(QUERY_ROWS, memory_mb * 10**6 // (width * 10 + depth * 64) // QUERY_ROWS * QUERY_ROWS)
-
-
-def _matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
-    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not."""
-    try:
-        matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
-    except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths, a tensor on a GPU
-        reason = f"{first_line(error):.150}"
-        raise InputError(f"{name} are no array of numbers ({reason}); expected rows of one length") from None
-    if matrix.dtype.kind in NO_NUMBERS:
-        raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
-    if matrix.ndim != 2 or not len(matrix):
-        raise InputError(f"{name} have shape {matrix.shape}; expected [N, D] with at least one row")
-    return matrix
-
-
 def _check(queries, candidates, k: int, penalty, precision: str) -> None:
     if queries.shape[1] != candidates.shape[1]:
         raise InputError(
@@ -165,76 +119,23 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
         require("torch", "torch", f"precision {precision}")
 
 
-def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> FloatArray:
-    """Return rows start to stop in float32 with length one, without a copy where they are normalized already."""
-    rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
-    with np.errstate(over="ignore", invalid="ignore"):  # treated below
-        squares = (rows * rows).sum(axis=1, keepdims=True)
-    # without NaN in either; asked of all rows at once, because nearly always none is extreme
-    if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
-        rows, squares = _rescaled(rows, squares)
-        if not np.isfinite(squares).all():
-            row = start + int((~np.isfinite(squares)).argmax())
-            raise InputError(
-                f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again"
-            )
-    norms = np.sqrt(squares)
-    one = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
-    return rows if one.all() else rows / np.where(one, 1, norms)
-
-
-def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scale rows of extreme length by the power of two that brings their largest number near one: nothing is rounded.
-
-    Args:
-        rows: vectors [n, D].
-        squares: their sums of squares [n, 1], some of them too small, infinite or NaN.
-
-    Returns:
-        The rows, and their sums of squares; NaN or infinite only where the row has such a number.
-    """
-    extreme = ~((squares >= LEAST_SQUARES) & (squares < np.inf))[:, 0]
-    chosen = rows[extreme]
-    _, exponents = np.frexp(np.abs(chosen).max(axis=1, initial=0, keepdims=True))
-    chosen = np.ldexp(chosen, -exponents)
-    rows, squares = rows.copy(), squares.copy()
-    rows[extreme], squares[extreme] = chosen, (chosen * chosen).sum(axis=1, keepdims=True)
-    return rows, squares
-
-
-def _search(units: FloatArray, candidates, k: int, penalty, memory_mb: int) -> tuple[FloatArray, IntArray]:
+def _search(units: FloatArray, candidates: Candidates, k: int) -> tuple[FloatArray, IntArray]:
     """Search unit queries [n, D] in float32: scores and ids [n, k]."""
+    if not len(units):
+        return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     depth = min(k + SPARE["float32"], len(candidates))
-    parts = [slice(start, start + QUERY_ROWS) for start in range(0, len(units), QUERY_ROWS)]
+    parts = query_blocks(len(units))
     best = [_Best(len(units[part]), depth) for part in parts]
-    buffer = np.empty(min(QUERY_ROWS, len(units)) * min(CANDIDATE_ROWS, len(candidates)), dtype=np.float32)
-    for start in range(0, len(candidates), CANDIDATE_ROWS):
-        block = unit_rows(candidates, start, min(start + CANDIDATE_ROWS, len(candidates)), "candidates")
+    buffer = np.empty(len(units[parts[0]]) * candidates.largest_block, dtype=np.float32)
+    for start, block, penalty in candidates.blocks():
         for part, selected in zip(parts, best, strict=True):
             rows = units[part]
             scores = buffer[: len(rows) * len(block)].reshape(len(rows), len(block))  # [n, c]
             np.matmul(rows, block.T, out=scores)
             if penalty is not None:
-                scores -= penalty[start : start + len(block)].astype(np.float32)
+                scores -= penalty.astype(np.float32)
             selected.update(scores, start)
-    if not best:
-        return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
-    ids = np.sort(np.concatenate([selected.ids for selected in best]), axis=1)
-    exact = rescore(units, candidates, ids, penalty, memory_mb)
-    order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(exact, order, axis=1), np.take_along_axis(ids, order, axis=1)
-
-
-def rescore(units: FloatArray, candidates, ids: IntArray, penalty, memory_mb: int) -> FloatArray:
-    """Score the kept candidates in float32 [n, depth]; equal rows get equal scores at any position."""
-    scores = np.empty(ids.shape, dtype=np.float32)
-    step = int(min(256, max(1, memory_mb * 10**6 // (12 * ids.shape[1] * units.shape[1]))))
-    for start in range(0, len(ids), step):
-        chosen = ids[start : start + step]
-        rows = unit_rows(candidates[chosen.ravel()], 0, chosen.size, "candidates")
-        products = units[start : start + step, None] * rows.reshape(*chosen.shape, -1)  # [r, depth, D]
-        scores[start : start + step] = products.sum(axis=2)
-    return scores if penalty is None else scores - penalty[ids].astype(np.float32)
+    return candidates.best(units, np.sort(np.concatenate([selected.ids for selected in best]), axis=1), k)
 
 
 class _Best:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.vectors import bfloat16, merge_neighbours, nearest_neighbours, neighbours, normalise_rows
+from fairseq_lxsr.vectors import bfloat16, merge_neighbours, nearest_neighbours, normalise_rows, rows
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -24,8 +24,8 @@ def brute_force(queries, candidates, k, penalty=0.0):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Many blocks of odd sizes even for small sets."""
-    monkeypatch.setattr(neighbours, "QUERY_ROWS", 7)
-    monkeypatch.setattr(neighbours, "CANDIDATE_ROWS", 48)
+    monkeypatch.setattr(rows, "QUERY_ROWS", 7)
+    monkeypatch.setattr(rows, "CANDIDATE_ROWS", 48)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -84,8 +84,8 @@ def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
     np.testing.assert_array_equal(
         nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16"), exact
     )
-    units = neighbours.unit_rows(queries, 0, 20, "queries")
-    _, found, certain = bfloat16.search_bfloat16(units, candidates, 4, penalty, memory_mb=100)
+    units = rows.unit_rows(queries, 0, 20, "queries")
+    _, found, certain = bfloat16.search_bfloat16(units, rows.Candidates(candidates, penalty, memory_mb=100), 4)
     assert not certain.all()  # the fallback was needed
     assert (found != exact[1]).any()
 
@@ -103,7 +103,7 @@ def test_penalty(precision):
 
 
 def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(neighbours, "QUERY_ROWS", 16)
+    monkeypatch.setattr(rows, "QUERY_ROWS", 16)
     rng = np.random.default_rng(5)
     candidates = rng.standard_normal((500, 24)).astype(np.float16)
     np.save(tmp_path / "candidates.npy", candidates)
