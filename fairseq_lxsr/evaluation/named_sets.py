@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,13 +14,19 @@ DATASETS_FILE = Path(__file__).with_name("datasets.json")
 TEXT_SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
+def first_file(names: Iterable[str | Path], suffixes: Sequence[str] = ("", ".gz")) -> Path | None:
+    """Return the first file that is there, of these names with these endings."""
+    paths = (Path(f"{name}{suffix}") for name in names for suffix in suffixes)
+    return next(filter(Path.is_file, paths), None)
+
+
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
     """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed."""
     name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
     base = name.replace("{lang}", language).replace("{pair}", pair)
-    for suffix in TEXT_SUFFIXES:
-        if Path(base + suffix).is_file():
-            return Path(base + suffix)
+    found = first_file([base], TEXT_SUFFIXES)
+    if found:
+        return found
     raise InputError(f"{base}: no such file, nor with {', '.join(TEXT_SUFFIXES[1:])}; check --data and the languages")
 
 
@@ -76,12 +82,7 @@ class Dataset:
         raise InputError(f"--lang-pairs: {self.name} has {len(found)} languages {language!r}; expected {known}")
 
     def path(self, folder: str, language: str) -> Path:
-        """Find the file of a language.
-
-        Args:
-            folder: the unpacked archive.
-            language: see `code`.
-        """
+        """Find the file of a language (see `code`) in the unpacked archive, and check its number of lines."""
         code = self.code(language)
         path = self._find(folder, self.files.get(code, self.file.format(code=code)))
         count = sum(1 for _ in read_lines(path))
@@ -94,19 +95,16 @@ class Dataset:
         if not self.error_types:
             raise InputError(f"{self.name} has no changed sentences; expected --error-types, or another --dataset")
         code = self.code(language)
-        return self._find(folder, self.error_types.format(code=code)), self._find(
-            folder, self.augmented.format(code=code)
-        )
+        errors, text = (self._find(folder, name.format(code=code)) for name in (self.error_types, self.augmented))
+        return errors, text
 
     def _find(self, folder: str, name: str) -> Path:
-        for suffix in ("", ".gz"):
-            path = Path(folder) / f"{name}{suffix}"
-            if path.is_file():
-                return path
-        raise InputError(
-            f"{Path(folder) / name}: no such file; expected in --data the folder that {self.name} unpacks to, of "
-            f"{self.url}"
-        )
+        path = Path(folder) / name
+        found = first_file([path])
+        if found:
+            return found
+        where = f"the folder that {self.name} unpacks to, of {self.url}"
+        raise InputError(f"{path}: no such file; expected in --data {where}")
 
 
 @cache

@@ -51,12 +51,27 @@ def test_scores_of_several_writers_are_all_kept(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("line", ["not json", "[]", '{"protocol": "xsr"}', '{"outcomes": 3}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        "[]",
+        '{"protocol": "xsr"}',
+        '{"outcomes": 3}',
+        json.dumps(score().as_dict() | {"curve": {"threshold": [1, 2], "recall": [1]}}),
+        json.dumps(score().as_dict() | {"curve": {"threshold": ["x"]}}),
+        json.dumps(score().as_dict() | {"curve": [1]}),
+        json.dumps(score().as_dict() | {"outcomes": {"P@1": {"hits": [1], "of": None, "correlation": True}}}),
+    ],
+)
 def test_what_is_no_score_is_refused(tmp_path, line):
     append_scores(tmp_path / "scores.jsonl", [score()])
     with open(tmp_path / "scores.jsonl", "a") as stream:
         stream.write(line + "\n")
     with pytest.raises(InputError, match="line 2: not a score"):
+        read_scores(tmp_path / "scores.jsonl")
+    (tmp_path / "scores.jsonl").write_text("")
+    with pytest.raises(InputError, match="no score in it"):
         read_scores(tmp_path / "scores.jsonl")
 
 
@@ -66,11 +81,6 @@ def test_a_correlation_reads_back(tmp_path):
     (read,) = read_scores(tmp_path / "a.jsonl")
     assert read.outcomes["Pearson"] == outcomes
     assert read.values["Pearson"] == outcomes.value
-    line = json.loads((tmp_path / "a.jsonl").read_text())
-    line["outcomes"]["Pearson"]["of"] = None
-    (tmp_path / "a.jsonl").write_text(json.dumps(line))
-    with pytest.raises(InputError, match="correlation True"):
-        read_scores(tmp_path / "a.jsonl")
 
 
 def test_a_table_of_tasks_with_different_values():
@@ -90,12 +100,6 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": float("nan")}, {})])
     assert not list(tmp_path.iterdir())
-
-
-def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "scores.jsonl").write_text("")
-    with pytest.raises(InputError, match="no score in it"):
-        read_scores(tmp_path / "scores.jsonl")
 
 
 def test_units_are_short():

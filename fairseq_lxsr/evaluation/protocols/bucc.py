@@ -162,7 +162,7 @@ def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
 class BuccMining:
     """How a part is mined; options are None where they are not given, because the forms of mteb refuse them."""
 
-    k: int | None = option("size of the neighbourhoods (default: 4)", None, at_least(1), metavar="N")
+    k: int | None = option("size of the neighbourhoods (default: 4)", None, at_least(1))
     margin: str | None = option("default: ratio", None, MARGINS)
     retrieval: str | None = option("default: max", None, RETRIEVALS)
     # LASER's code does not know which identifier of a repeated sentence is meant (tasks/bucc/bucc.py, lines 84 to 95)

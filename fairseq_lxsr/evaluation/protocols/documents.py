@@ -13,8 +13,8 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, transfer_scores
-from fairseq_lxsr.evaluation.named_sets import TEXT_SUFFIXES
-from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGE_LIST, ClassifierOptions, Plan, Protocol
+from fairseq_lxsr.evaluation.named_sets import TEXT_SUFFIXES, first_file
+from fairseq_lxsr.evaluation.protocols.protocol import TransferProtocol, comma_separated
 from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.texts import read_columns
 from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME, option
@@ -44,19 +44,23 @@ class Labelled:
     text: Text
     labels: list[str]
 
+    @property
+    def file(self) -> str:
+        return self.text.file
+
 
 def read_part(data: str, language: str, part: str) -> Labelled | None:
     """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where there is none."""
-    for name in PART_FILES[part]:
-        for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
-            for suffix in TEXT_SUFFIXES:
-                path = Path(data) / f"{pattern}{suffix}"
-                if path.is_file():
-                    return _read_labelled(path, language)
-    return None
-
-
-def _read_labelled(path: Path, language: str) -> Labelled:
+    path = first_file(
+        (
+            Path(data) / pattern
+            for name in PART_FILES[part]
+            for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}")
+        ),
+        TEXT_SUFFIXES,
+    )
+    if path is None:
+        return None
     labels, lines = zip(*read_columns(path, "label<TAB>text"), strict=True)
     return Labelled(Text(lines, language, str(path)), [label.strip() for label in labels])
 
@@ -98,23 +102,17 @@ def without_copyright(found: Labelled) -> Labelled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Titles(ClassifierOptions, Protocol):
+class Titles(TransferProtocol):
     """Accuracy on titles for every pair of a language that is learnt in and a language that is tested."""
 
     data: str = option("LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER")
-    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGE_LIST, metavar="LANGS")
     train_langs: tuple[str, ...] | None = option(
-        "learnt in (default: all of --langs; en for en to X)", None, type=LANGUAGE_LIST, metavar="LANGS"
+        "learnt in (default: all of --langs; en for en to X)", None, type=comma_separated("languages"), metavar="LANGS"
     )
     classifier: str = option("default: mlp", "mlp", CLASSIFIERS)
 
     name = "titles"
     strip_copyright = False
-
-    def plan(self) -> Plan:
-        texts = self.texts()
-        files = [found.text.file for parts in texts.values() for found in parts.values()]
-        return Plan(lambda encoder: [self.scores(texts, encoder)], files)
 
     def texts(self) -> dict[str, dict[str, Labelled]]:
         """Read the parts of every language, by language, see `read_language`."""
@@ -125,12 +123,8 @@ class Titles(ClassifierOptions, Protocol):
         }
 
     def scores(
-        self,
-        texts: Mapping[str, Mapping[str, Labelled]],
-        encoder: Encoder,
-        config: ClassifierConfig | None = None,
+        self, texts: Mapping[str, Mapping[str, Labelled]], encoder: Encoder, config: ClassifierConfig | None = None
     ) -> list[Score]:
-        """Train and test a classifier, by default that of the protocol."""
         read = without_copyright if self.strip_copyright else lambda found: found
         features = {
             language: {part: _embed(encoder, read(found)) for part, found in parts.items()}

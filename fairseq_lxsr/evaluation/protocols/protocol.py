@@ -1,7 +1,7 @@
 """What every protocol of `lxsr eval` is, and the options that several protocols share."""
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from fairseq_lxsr.search.reranker import Reranker
 
 AlignedFiles = tuple[str, str, str, str]  # two languages, two paths
+
+
+def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of different names with commas between them, as `type=` of argparse."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if not all(names) or len(set(names)) != len(names) or (allowed and not set(names) <= set(allowed)):
+            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {what} with commas between them, each once")
+        return names
+
+    return parse
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,6 @@ class RerankOption:
         "score the N nearest again by their pieces, of a model without layers or with gated ones (default: no)",
         None,
         at_least(1),
-        metavar="N",
     )
 
     def reranker(self, encoder: "Encoder") -> "Reranker | None":
@@ -148,17 +159,18 @@ class RerankOption:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierOptions:
-    """Options of protocols that train a classifier; None is the protocol's own value."""
+class TransferProtocol(Protocol):
+    """A classifier learns in one language and is tested in all (Schwenk and Li 2018); None is the protocol's own value.
 
+    Sub-classes define `texts`, by language and part, and `scores`.
+    """
+
+    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=comma_separated("languages"), metavar="LANGS")
     epochs: int | None = option(
-        "passes over the training set; the best on dev is kept (default: as the protocol has it)",
-        None,
-        at_least(1),
-        metavar="N",
+        "passes over the training set; the best on dev is kept (default: as the protocol has it)", None, at_least(1)
     )
     seeds: int | None = option(
-        "classifiers whose scores are averaged (default: as the protocol has it)", None, at_least(1), metavar="N"
+        "classifiers whose scores are averaged (default: as the protocol has it)", None, at_least(1)
     )
     ties: str | None = option(
         "epoch kept of those that are best on dev; LASER's code: last (default: first)", None, TIES
@@ -168,6 +180,20 @@ class ClassifierOptions:
         """Return the protocol's values with what the user set."""
         given: dict[str, Any] = {"epochs": self.epochs, "seeds": self.seeds, "ties": self.ties}
         return replace(config, **{name: value for name, value in given.items() if value is not None})
+
+    def plan(self) -> Plan:
+        texts = self.texts()
+        files = [found.file for parts in texts.values() for found in parts.values()]
+        return Plan(lambda encoder: [self.scores(texts, encoder)], files)
+
+    def texts(self) -> dict[str, dict[str, Any]]:
+        raise NotImplementedError
+
+    def scores(
+        self, texts: Mapping[str, Mapping[str, Any]], encoder: "Encoder", config: "ClassifierConfig | None" = None
+    ) -> "list[Score]":
+        """Train and test a classifier, by default that of the protocol."""
+        raise NotImplementedError
 
 
 def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str, str]]:
@@ -181,21 +207,6 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
             pair = f"{first}-{second}"
             raise InputError(f"--lang-pairs {text}: {pair} stands there twice; both directions are measured anyway")
     return pairs
-
-
-def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of different names with commas between them, as `type=` of argparse."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
-        if not all(names) or len(set(names)) != len(names) or (allowed and not set(names) <= set(allowed)):
-            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {what} with commas between them, each once")
-        return names
-
-    return parse
-
-
-LANGUAGE_LIST = comma_separated("languages")
 
 
 # until the verbs of searching have dataclasses of their own

@@ -13,7 +13,8 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, transfer_scores
-from fairseq_lxsr.evaluation.protocols.protocol import LANGUAGE_LIST, ClassifierOptions, Plan, Protocol
+from fairseq_lxsr.evaluation.named_sets import first_file
+from fairseq_lxsr.evaluation.protocols.protocol import TransferProtocol
 from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.texts import check_pair, read_columns
 from fairseq_lxsr.files.lines import read_lines
@@ -58,14 +59,13 @@ def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
     published = [f"xnli.{part}.tsv"] if part != "train" else [f"multinli.train.{language}.tsv"]
     if part == "train" and language == "en":
         published.append(ENGLISH_TRAIN_FILE)
-    for suffix in ("", ".gz"):
-        path = Path(data) / f"{language}.{part}.tsv{suffix}"
-        if path.is_file():
-            rows = read_columns(path, "label<TAB>premise<TAB>hypothesis", tabs_in_last=False)
-            return _pairs(path, language, enumerate(rows, start=1))
-        for path in (Path(data) / f"{name}{suffix}" for name in published):
-            if path.is_file():
-                return _pairs(path, language, _published(path, language))
+    own = first_file([Path(data) / f"{language}.{part}.tsv"])
+    if own:
+        rows = read_columns(own, "label<TAB>premise<TAB>hypothesis", tabs_in_last=False)
+        return _pairs(own, language, enumerate(rows, start=1))
+    path = first_file(Path(data) / name for name in published)
+    if path:
+        return _pairs(path, language, _published(path, language))
     raise InputError(
         f"{data}: neither {language}.{part}.tsv nor {' nor '.join(published)} (also .gz); check --data and languages"
     )
@@ -112,18 +112,12 @@ def _embed(encoder: Encoder, pairs: NliPairs, normalise: bool) -> LabelledFeatur
 
 
 @dataclass(frozen=True, kw_only=True)
-class Xnli(ClassifierOptions, Protocol):
+class Xnli(TransferProtocol):
     """Accuracy in every language of a classifier that is trained and selected in one language."""
 
     data: str = option("the published files, or LANG.PART.tsv", allowed=FILE_NAME, metavar="FOLDER")
-    langs: tuple[str, ...] = option("tested, for example en,de,fr", type=LANGUAGE_LIST, metavar="LANGS")
     train_lang: str = option("default: en", "en", metavar="LANG")
     preset: str = option("default: laser", "laser", XNLI_PRESETS)
-
-    def plan(self) -> Plan:
-        texts = self.texts()
-        files = [pairs.file for parts in texts.values() for pairs in parts.values()]
-        return Plan(lambda encoder: [self.scores(texts, encoder)], files)
 
     def texts(self) -> dict[str, dict[str, NliPairs]]:
         """Read test in every language, and train and dev in the language to learn in, by language and part."""
@@ -133,12 +127,8 @@ class Xnli(ClassifierOptions, Protocol):
         return texts
 
     def scores(
-        self,
-        texts: Mapping[str, Mapping[str, NliPairs]],
-        encoder: Encoder,
-        config: ClassifierConfig | None = None,
+        self, texts: Mapping[str, Mapping[str, NliPairs]], encoder: Encoder, config: ClassifierConfig | None = None
     ) -> list[Score]:
-        """Train and test a classifier, by default that of the preset."""
         normalise = self.preset in NORMALISED
         features = {
             language: {part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()}

@@ -107,7 +107,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         type=comma_separated(f"some of {', '.join(RANKING_METRICS)}", RANKING_METRICS),
         metavar="NAMES",
     )
-    seed: int = option("of the shuffle that picks queries and candidates", 1, at_least(0), metavar="N")
+    seed: int = option("of the shuffle that picks queries and candidates", 1, at_least(0))
 
     def plan(self) -> Plan:
         files = self.files()

@@ -70,14 +70,8 @@ def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        "",
-        "[]",
-        "{}",
-        '{"a": 1}',
-        '{"a": {"errtype": "x"}}',
-        '{"a": {"errtype": 1, "src": "b"}}',
-        '{"a": {"errtype": "x|y", "src": "b"}}',
-        '{"a": {"errtype": "x", "src": null}}',
+        *("", "[]", "{}", '{"a": 1}', '{"a": {"errtype": "x"}}', '{"a": {"errtype": 1, "src": "b"}}'),
+        *('{"a": {"errtype": "x|y", "src": "b"}}', '{"a": {"errtype": "x", "src": null}}'),
         json.dumps({str(n): {"errtype": f"t{n}", "src": "b"} for n in range(20)}),
     ],
 )
