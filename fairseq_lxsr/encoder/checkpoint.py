@@ -77,7 +77,7 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
     if not (isinstance(weights, dict) and weights and all(map(_is_weight, *zip(*weights.items(), strict=True)))):
         wrong = "model"
     if wrong:
-        raise InputError(f"{path}: its {wrong} is none that fairseq-train writes; choose another file")
+        raise InputError(f"{path}: its {wrong} is not as fairseq-train writes it; choose another file")
     return {**state, **more, "optimizer_history": history or [{}], "cfg": cfg | parts}
 
 

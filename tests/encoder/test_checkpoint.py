@@ -1,6 +1,5 @@
 """Checkpoints become model folders from any place, or are refused in one line; nothing is trained here."""
 
-import copy
 import itertools
 import json
 import shutil
@@ -36,8 +35,19 @@ def run(tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
-def test_the_data_folder_is_found_from_the_checkpoint(run, tmp_path):
-    export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
+@pytest.fixture
+def checkpoint(run):
+    return run / "save" / "checkpoint_best.pt"
+
+
+def change_checkpoint(path, change):
+    state = torch.load(path, weights_only=True)
+    change(state)
+    torch.save(state, path)
+
+
+def test_the_data_folder_is_found_from_the_checkpoint(checkpoint, tmp_path):
+    export_checkpoint(checkpoint, tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
 
 
@@ -52,29 +62,25 @@ def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
         export_checkpoint(tmp_path / "elsewhere", tmp_path / "model")
 
 
-def test_a_checkpoint_is_no_model(run):
-    checkpoint = run / "save" / "checkpoint_best.pt"
+def test_a_checkpoint_is_no_model(checkpoint):
     for arguments in (("embed", "--input", "x", "--output", "o.npy"), ("export", "onnx", "--output", "o")):
         done = lxsr_here(*arguments, "--model", checkpoint, check=False)
         refused(done, checkpoint, "expected a model folder", "lxsr export folder")
 
 
-def test_epsilon_of_the_options_is_that_of_the_model(run, tmp_path):
-    checkpoint = run / "save" / "checkpoint_best.pt"
-    state = torch.load(checkpoint, weights_only=True)
+def test_epsilon_of_the_options_is_that_of_the_model(checkpoint, tmp_path):
     for epsilon in (None, 1e-12):
         if epsilon is not None:
-            state["cfg"]["model"]["layer_norm_eps"] = epsilon
-            torch.save(state, checkpoint)
+            change_checkpoint(checkpoint, lambda state: state["cfg"]["model"].update(layer_norm_eps=1e-12))
         export_checkpoint(checkpoint, tmp_path / f"model{epsilon}")
         model = SentenceEncoder.from_pretrained(tmp_path / f"model{epsilon}", "cpu").model
         assert model.layer_norm.eps == model.layers[0].final_layer_norm.eps == (epsilon or 1e-5)
 
 
-def test_data_that_is_gone_is_named(run, tmp_path):
+def test_data_that_is_gone_is_named(run, checkpoint, tmp_path):
     shutil.rmtree(run / "data")
     with pytest.raises(InputError, match="data: no such data folder; name one that fairseq-preprocess"):
-        export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
+        export_checkpoint(checkpoint, tmp_path / "model")
 
 
 def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
@@ -104,28 +110,18 @@ def test_what_another_run_kept_is_not_taken(run, tmp_path):
     assert {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()} == {"dict.txt", "text.json"}
 
 
-def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, tmp_path):
+def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, checkpoint, tmp_path):
     (run / "data" / "sentencepiece.model").rename(tmp_path / "mine.model")
     keep_text(run / "data", run / "save")
-    checkpoint = run / "save" / "checkpoint_best.pt"
     export_checkpoint(checkpoint, tmp_path / "model", sentencepiece_model=tmp_path / "mine.model")
     (tmp_path / "mine.model").rename(run / "data" / "sentencepiece.model")
     export_checkpoint(checkpoint, tmp_path / "model")
 
 
-def test_another_sentencepiece_model_is_refused(run, tmp_path):
+def test_another_sentencepiece_model_is_refused(run, checkpoint, tmp_path):
     other = small_model.write_pieces(tmp_path / "other", 99) / "sentencepiece.model"
-    checkpoint = run / "save" / "checkpoint_best.pt"
-    given = (
-        "export",
-        "folder",
-        "--checkpoint",
-        checkpoint,
-        "--output",
-        tmp_path / "model",
-        "--sentencepiece-model",
-        other,
-    )
+    export = ("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
+    given = (*export, "--sentencepiece-model", other)
     refused(lxsr_here(*given, check=False), other, "differs from", run / "data" / "sentencepiece.model")
     (run / "data" / "sentencepiece.model").unlink()  # then only its pieces can tell
     other = small_model.write_pieces(tmp_path / "other", 60) / "sentencepiece.model"
@@ -133,20 +129,17 @@ def test_another_sentencepiece_model_is_refused(run, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_an_exported_model_names_no_file_of_its_training(run, tmp_path):
-    checkpoint = run / "save" / "checkpoint_best.pt"
-    state = torch.load(checkpoint, weights_only=True)
+def test_an_exported_model_names_no_file_of_its_training(checkpoint, tmp_path):
     files = ("mined", "teacher_embeddings", "near_embeddings", "save_dir", "restore_file", "finetune_from_model")
-    files += ("continue_once",)
-    state["cfg"]["task"] |= {name: f"/home/{name}" for name in files}
-    torch.save(state, checkpoint)
+    named = {name: f"/home/{name}" for name in (*files, "continue_once")}
+    change_checkpoint(checkpoint, lambda state: state["cfg"]["task"].update(named))
     export_checkpoint(checkpoint, tmp_path / "model")
     assert "/home/" not in (tmp_path / "model" / "config.json").read_text()
 
 
-def test_text_options_that_the_command_does_not_name_stay(run, tmp_path):
+def test_text_options_that_the_command_does_not_name_stay(run, checkpoint, tmp_path):
     (run / "data" / "text.json").write_text('{"lowercase": true, "split_han": true}')
-    export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model", lowercase=False)
+    export_checkpoint(checkpoint, tmp_path / "model", lowercase=False)
     text = json.loads((tmp_path / "model" / "config.json").read_text())["text"]
     assert text == {"lowercase": False, "split_han": True}
 
@@ -166,41 +159,33 @@ def test_text_options_that_the_command_does_not_name_stay(run, tmp_path):
         ),
         (lambda w: w.pop("encoder.layers.0.fc1.bias"), r"has no layers\.0\.fc1\.bias"),
         (lambda w: w.update({"encoder.more": torch.ones(1)}), "has an unknown more"),
-        (lambda w: w.clear(), "its model is none that fairseq-train writes"),
-        (lambda w: w.update(x=3), "its model is none that fairseq-train writes"),
-        (lambda w: w.update({3: torch.ones(1)}), "its model is none that fairseq-train writes"),
+        (lambda w: w.clear(), "its model is not as fairseq-train writes it"),
+        (lambda w: w.update(x=3), "its model is not as fairseq-train writes it"),
+        (lambda w: w.update({3: torch.ones(1)}), "its model is not as fairseq-train writes it"),
     ],
 )
-def test_weights_that_cannot_be_exported_are_named(run, tmp_path, change, message):
-    path = run / "save" / "checkpoint_best.pt"
-    state = torch.load(path, weights_only=True)
-    change(state["model"])
-    torch.save(state, path)
+def test_weights_that_cannot_be_exported_are_named(checkpoint, tmp_path, change, message):
+    change_checkpoint(checkpoint, lambda state: change(state["model"]))
     with pytest.raises(InputError, match=message) as caught:
-        export_checkpoint(path, tmp_path / "model")
-    assert str(path) in str(caught.value)
+        export_checkpoint(checkpoint, tmp_path / "model")
+    assert str(checkpoint) in str(caught.value)
     assert not (tmp_path / "model").exists()
 
 
-def test_an_average_is_checked_as_well(run, tmp_path):
-    path = run / "save" / "checkpoint_best.pt"
-    state = torch.load(path, weights_only=True)
-    for average in (None, {}, 5):
-        torch.save(state | {"extra_state": {"ema": average}}, path)
-        with pytest.raises(InputError, match="has no moving average of its weights"):
-            export_checkpoint(path, tmp_path / "model", ema=True)
-    average = dict(state["model"]) | {EMBEDDINGS: torch.full((102, 16), float("inf"))}
-    torch.save(state | {"extra_state": {"ema": average}}, path)
-    with pytest.raises(InputError, match=r"embed_tokens\.weight has NaN or infinity"):
-        export_checkpoint(path, tmp_path / "model", ema=True)
+def test_an_average_is_checked_as_well(checkpoint, tmp_path):
+    weights = torch.load(checkpoint, weights_only=True)["model"]
+    none, infinite = "has no moving average of its weights", r"embed_tokens\.weight has NaN or infinity"
+    averages = [(None, none), ({}, none), (5, none)]
+    averages += [(weights | {EMBEDDINGS: torch.full((102, 16), float("inf"))}, infinite)]
+    for average, message in averages:
+        change_checkpoint(checkpoint, lambda state, average=average: state.update(extra_state={"ema": average}))
+        with pytest.raises(InputError, match=message):
+            export_checkpoint(checkpoint, tmp_path / "model", ema=True)
 
 
-def test_weights_beyond_half_precision_are_named(run, tmp_path):
-    path = run / "save" / "checkpoint_best.pt"
-    state = torch.load(path, weights_only=True)
-    state["model"]["encoder.layers.0.fc1.bias"][3] = 1e5
-    torch.save(state, path)
-    export = ("export", "folder", "--checkpoint", path, "--output", tmp_path / "model", "--dtype")
+def test_weights_beyond_half_precision_are_named(checkpoint, tmp_path):
+    change_checkpoint(checkpoint, lambda state: state["model"]["encoder.layers.0.fc1.bias"].__setitem__(3, 1e5))
+    export = ("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model", "--dtype")
     refused(lxsr_here(*export, "float16", check=False), "layers.0.fc1.bias has numbers as large as 1e+05")
     lxsr_here(*export, "bfloat16")
 
@@ -235,9 +220,7 @@ def test_bytes_that_are_changed_are_read_or_refused(tmp_path, name):
             assert str(path) in str(error)  # noqa: PT017
 
 
-def test_a_state_is_not_changed_by_reading(run):
-    path = run / "save" / "checkpoint_best.pt"
-    state = torch.load(path, weights_only=True)
-    before = copy.deepcopy(state["cfg"])
-    read = read_checkpoint(path)
+def test_a_state_is_not_changed_by_reading(checkpoint):
+    before = torch.load(checkpoint, weights_only=True)["cfg"]
+    read = read_checkpoint(checkpoint)
     assert {name: part for name, part in read["cfg"].items() if name in before} == before

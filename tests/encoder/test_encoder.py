@@ -134,17 +134,6 @@ def test_lists_generators_and_arrays(encoder):
     np.testing.assert_array_equal(encoder.encode(np.array(SENTENCES)), reference)
 
 
-def test_bfloat16_is_near(encoder):
-    reference, rounded = (
-        encoder.encode(SENTENCES, normalize=True),
-        encoder.encode(SENTENCES, dtype="bfloat16", normalize=True),
-    )
-    assert rounded.dtype == np.float32
-    cosines = (reference * rounded).sum(axis=1)
-    assert cosines[np.abs(reference).sum(axis=1) > 0].min() > 0.999
-    assert (rounded != reference).any()
-
-
 def test_a_small_budget_of_pieces_changes_nothing(encoder, monkeypatch):
     reference = encoder.encode(SENTENCES)
     monkeypatch.setattr("fairseq_lxsr.modules.packing.BATCH_PIECES", 1)

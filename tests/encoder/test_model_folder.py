@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,15 @@ def change_config(folder: Path, *names: str, value: Any) -> None:
 
 
 EMBEDDINGS = "embed_tokens.weight"
+
+
+def quantise(weights: dict[str, torch.Tensor], scales: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
+    codes = weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, dtype=torch.int8)
+    if scales:
+        weights[f"{EMBEDDINGS}.scale"] = scales(codes)
+
+
+ONE_A_ROW = "expected float32, one for each row"
 WEIGHTS = {
     "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN or infinity"),
     "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN or infinity"),
@@ -93,6 +103,13 @@ WEIGHTS = {
     "missing": (lambda w: w.pop(EMBEDDINGS), f"has no {EMBEDDINGS}"),
     "more": (lambda w: w.update(more=torch.ones(1)), "has an unknown more"),
     "none": (lambda w: w.clear(), ": 0 weights; the options ask for"),
+    "scales of columns": (lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1])), ONE_A_ROW),
+    "scales of cells": (lambda w: quantise(w, lambda codes: torch.ones(codes.shape)), ONE_A_ROW),
+    "float64 scales": (lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.float64)), ONE_A_ROW),
+    "int8 scales": (lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.int8)), ONE_A_ROW),
+    "NaN scales": (lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))), "NaN or infinity"),
+    "no scales": (lambda w: quantise(w, None), "of type int8; expected one of float32"),
+    "scales alone": (lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}), f"has an unknown {EMBEDDINGS}.scale"),
 }
 
 
@@ -125,34 +142,6 @@ def test_weights_in_8_bits_are_read(plain, tmp_path):
     assert (found != expected).any()
 
 
-@pytest.mark.parametrize(
-    ("scales", "message"),
-    [
-        (lambda codes: torch.ones(codes.shape[1]), "expected float32, one for each row"),
-        (lambda codes: torch.ones(codes.shape), "expected float32, one for each row"),
-        (lambda codes: torch.ones(len(codes), dtype=torch.float64), "expected float32, one for each row"),
-        (lambda codes: torch.ones(len(codes), dtype=torch.int8), "expected float32, one for each row"),
-        (lambda codes: torch.full((len(codes),), float("nan")), "NaN or infinity"),
-        (None, "of type int8; expected one of float32"),
-    ],
-)
-def test_scales_that_are_none_are_named(folder, scales, message):
-    def change(weights):
-        weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, dtype=torch.int8)
-        if scales:
-            weights[f"{EMBEDDINGS}.scale"] = scales(weights[EMBEDDINGS])
-
-    change_weights(folder, change)
-    with pytest.raises(InputError, match=rf"model.safetensors: {EMBEDDINGS} .*{message}"):
-        SentenceEncoder.from_pretrained(folder)
-
-
-def test_scales_alone_are_named(folder):
-    change_weights(folder, lambda weights: weights.update({f"{EMBEDDINGS}.scale": torch.ones(3)}))
-    with pytest.raises(InputError, match=rf"has an unknown {EMBEDDINGS}.scale"):
-        SentenceEncoder.from_pretrained(folder)
-
-
 def test_every_verb_refuses_them(folder, tmp_path):
     change_weights(folder, WEIGHTS["NaN"][0])
     (tmp_path / "text").write_text("one dog\n")
@@ -164,49 +153,48 @@ def test_every_verb_refuses_them(folder, tmp_path):
     assert not (tmp_path / "output").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("embed_dim", 10**12, "embed_dim 1000000000000; expected a whole number of at least 1 and of at most 65,536"),
-        ("embed_dim", 512.0, "embed_dim 512.0; expected a whole number"),
-        ("embed_dim", 65_536, "the options ask for ["),
-        ("vocab_size", 0, "vocab_size 0; expected a whole number of at least 1"),
-        ("vocab_size", 2**27, "the encoder has 134,217,728"),
-        ("padding_idx", 99_999, "padding_idx 99999; expected less than vocab_size"),
-        ("padding_idx", -1, "padding_idx -1"),
-        ("num_layers", 10**9, "num_layers 1000000000; expected a whole number"),
-        ("num_layers", 1000, "the options ask for 1,000 layers"),
-        ("dropout", float("nan"), "dropout nan; expected a number"),
-        ("dropout", 1, "dropout 1; expected a number of at least 0.0 and below 1"),
-        ("width", 3, "unexpected keyword"),
-    ],
+SIZES = (
+    ("embed_dim", 10**12, "embed_dim 1000000000000; expected a whole number of at least 1 and of at most 65,536"),
+    ("embed_dim", 512.0, "embed_dim 512.0; expected a whole number"),
+    ("embed_dim", 65_536, "the options ask for ["),
+    ("vocab_size", 0, "vocab_size 0; expected a whole number of at least 1"),
+    ("vocab_size", 2**27, "the encoder has 134,217,728"),
+    ("padding_idx", 99_999, "padding_idx 99999; expected less than vocab_size"),
+    ("padding_idx", -1, "padding_idx -1"),
+    ("num_layers", 10**9, "num_layers 1000000000; expected a whole number"),
+    ("num_layers", 1000, "the options ask for 1,000 layers"),
+    ("dropout", float("nan"), "dropout nan; expected a number"),
+    ("dropout", 1, "dropout 1; expected a number of at least 0.0 and below 1"),
+    ("width", 3, "unexpected keyword"),
 )
-def test_hostile_sizes_are_refused_before_memory_is_taken(folder, name, value, message):
+OF_THE_TRANSFORMER = (
+    ("gated", "no", "gated 'no'; expected true or false"),
+    ("order_coefficients", 10**9, "order_coefficients 1000000000; expected a whole number"),
+    ("order_coefficients", 1000, "has no order"),
+    ("pooling", "max", "pooling 'max'; expected one of mean, mean_max"),
+    ("pooling", ["mean"], "pooling ['mean']; expected one of"),
+    ("num_heads", 3, "num_heads 3; expected a multiple"),
+    ("max_positions", 10**9, "max_positions 1000000000"),
+    ("max_positions", 41, "embed_positions.weight has the sizes [40, 16]; the options ask for [41, 16]"),
+)
+
+
+def refuses_size(folder, name, value, message, untrained=False):
     change_config(folder, "encoder", name, value=value)
     with pytest.raises(InputError, match=r"config\.json: |dict\.txt: |model\.safetensors: ") as caught:
-        SentenceEncoder.from_pretrained(folder)
+        SentenceEncoder.from_pretrained(folder, untrained=untrained)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("gated", "no", "gated 'no'; expected true or false"),
-        ("order_coefficients", 10**9, "order_coefficients 1000000000; expected a whole number"),
-        ("order_coefficients", 1000, "has no order"),
-        ("pooling", "max", "pooling 'max'; expected one of mean, mean_max"),
-        ("pooling", ["mean"], "pooling ['mean']; expected one of"),
-        ("num_heads", 3, "num_heads 3; expected a multiple"),
-        ("max_positions", 10**9, "max_positions 1000000000"),
-        ("max_positions", 41, "embed_positions.weight has the sizes [40, 16]; the options ask for [41, 16]"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "message"), SIZES)
+def test_hostile_sizes_are_refused_before_memory_is_taken(folder, name, value, message):
+    refuses_size(folder, name, value, message)
+
+
+@pytest.mark.parametrize(("name", "value", "message"), OF_THE_TRANSFORMER)
 def test_hostile_options_of_the_transformer(tmp_path, name, value, message):
     folder = small_model.write_folder(tmp_path / "model")
-    change_config(folder, "encoder", name, value=value)
-    with pytest.raises(InputError) as caught:
-        SentenceEncoder.from_pretrained(folder, untrained=True)
-    assert message in str(caught.value)
+    refuses_size(folder, name, value, message, untrained=True)
 
 
 VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\ud800"]
@@ -253,14 +241,13 @@ def test_config_that_is_something_else(folder, text):
         SentenceEncoder.from_pretrained(folder)
 
 
-def reverse_dictionary(folder):
+def take_entries(folder, part):
     lines = (folder / "dict.txt").read_text().splitlines(keepends=True)
-    (folder / "dict.txt").write_text("".join(reversed(lines)))
+    (folder / "dict.txt").write_text("".join(lines[part]))
 
 
-def cut_dictionary(folder):
-    lines = (folder / "dict.txt").read_text().splitlines(keepends=True)
-    (folder / "dict.txt").write_text("".join(lines[:-7]))
+reverse_dictionary = partial(take_entries, part=slice(None, None, -1))
+cut_dictionary = partial(take_entries, part=slice(-7))
 
 
 def other_pieces(folder):
@@ -269,32 +256,22 @@ def other_pieces(folder):
     shutil.copy(other / "sentencepiece.model", folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        (reverse_dictionary, "dict.txt"),
-        (cut_dictionary, "dict.txt"),
-        (other_pieces, "sentencepiece.model"),
-    ],
-)
-def test_text_files_of_another_model(folder, change, name):
-    change(folder)
-    set_hashes(folder)
-    with pytest.raises(InputError, match=f"{name}: not the file that .*model.safetensors was stored with"):
-        SentenceEncoder.from_pretrained(folder)
+OTHER_TEXT = "not the file that .*model.safetensors was stored with"
+TEXT_FILES = {  # change, and the message; an older folder does not say which text files the weights go with
+    "reversed": (reverse_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
+    "cut": (cut_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
+    "pieces": (other_pieces, False, rf"sentencepiece\.model: {OTHER_TEXT}"),
+    "older, cut": (cut_dictionary, True, r"dict\.txt: \d+ entries; the encoder has"),
+    "older, pieces": (other_pieces, True, r"sentencepiece\.model: lacks \d+ of the \d+ entries of the dictionary, for"),
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (cut_dictionary, r"dict\.txt: \d+ entries; the encoder has"),
-        (other_pieces, r"sentencepiece\.model: lacks \d+ of the \d+ entries of the dictionary, for example"),
-    ],
-)
-def test_text_files_of_another_model_in_an_older_folder(folder, change, message):
-    """The weights do not say what they go with."""
-    change_weights(folder, lambda weights: None, forget=True)
-    assert SentenceEncoder.from_pretrained(folder).output_dim
+@pytest.mark.parametrize("name", TEXT_FILES)
+def test_text_files_of_another_model(folder, name):
+    change, is_older, message = TEXT_FILES[name]
+    if is_older:
+        change_weights(folder, lambda weights: None, forget=True)
+        assert SentenceEncoder.from_pretrained(folder).output_dim
     change(folder)
     set_hashes(folder)
     with pytest.raises(InputError, match=message):
