@@ -193,9 +193,7 @@ def assert_same_weights(save_dir: Path, other: Path) -> None:
 
 def import_plugin() -> None:
     """What --user-dir imports; fairseq leaves it out where the package is there already."""
-    for room in ("tasks",):
-        for path in (ROOT / "fairseq_lxsr" / room).glob("[a-z]*.py"):
-            importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
+    importlib.import_module("fairseq_lxsr.tasks.families")
 
 
 def report(error: Exception) -> int:

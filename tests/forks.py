@@ -10,7 +10,6 @@ import fcntl
 import importlib
 import json
 import os
-import pkgutil
 import runpy
 import shutil
 import signal
@@ -33,6 +32,7 @@ PRELOADED = (
     "fairseq_cli.generate",
     "fairseq_lxsr.cli.main",
     "fairseq_lxsr.encoder",
+    "fairseq_lxsr.tasks.families",  # as --user-dir does
     "torch._dynamo",  # which every optimizer imports
 )
 CLIENT = """#!{python} -ISE
@@ -167,9 +167,5 @@ def call(name: str, arguments: list[str]) -> int | None:
 if __name__ == "__main__":
     for preloaded in PRELOADED:
         importlib.import_module(preloaded)
-    for room in ("tasks",):  # as --user-dir does
-        package = importlib.import_module(f"fairseq_lxsr.{room}")
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
     shrinks = [importlib.import_module(module).shrink for module in sys.argv[2:]]
     serve(sys.argv[1], *(shrinks or [lambda name, arguments: arguments]))

@@ -4,11 +4,10 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 
 import pytest
 import torch
-from conftest import ROOT, TRAIN_OPTIONS, forked_commands, forked_environment
+from conftest import ROOT, TRAIN_OPTIONS, forked_commands, forked_environment, wait_until
 
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
@@ -55,10 +54,16 @@ def started(command) -> subprocess.Popen:
     return subprocess.Popen(words, cwd=ROOT, env=forked_environment(), **pipes)
 
 
+def ended(process: subprocess.Popen, status: int = 0) -> str:
+    """What a process has said when it has ended as it must."""
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == status, output[-3000:]
+    return output
+
+
 def run_all(commands) -> None:
     for process in [started(command) for command in commands]:
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == 0, output[-3000:]
+        ended(process)
 
 
 def slow_alignment(u, v, numbers, dummy) -> list[torch.Tensor]:
@@ -110,10 +115,6 @@ def two_workers(command: list[str]) -> list[list[str]]:
     return [[*command, *distributed, "--distributed-rank", str(rank)] for rank in (0, 1)]
 
 
-def train_both(data, save_dir, options: dict[str, str], *flags) -> None:
-    run_all(two_workers(train_command(data, save_dir, options, *flags)))
-
-
 def test_two_workers_equal_one_with_twice_the_batch(tmp_path, toy_work):
     shards = toy_work / "data-bin", tmp_path / "second"
     shutil.copytree(*shards)
@@ -161,32 +162,24 @@ def test_a_killed_worker_ends_the_run_which_goes_on_from_its_last_checkpoint(tmp
         return [started(worker) for worker in two_workers(command)]
 
     last, (left, killed) = tmp_path / "checkpoint_last.pt", start(100_000)
-    deadline = time.monotonic() + 200
-    while not last.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(last.exists, killed, seconds=200)
     killed.kill()
-    output, _ = left.communicate(timeout=100)
-    assert left.returncode == 2, output[-3000:]
+    killed.communicate()
+    output = ended(left, status=2)
     assert "Traceback" not in output
     assert "error: another worker of this training has ended" in output
     before = read_checkpoint(last)["optimizer_history"][-1]["num_updates"]
     assert before >= 10
     for process in start(before + 2):
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == 0, output[-3000:]
+        ended(process)
     assert read_checkpoint(last)["optimizer_history"][-1]["num_updates"] == before + 2
 
 
 @pytest.mark.parametrize("arch", ["laser_tiny", "tlaser_tiny"])
 def test_two_processes_train_one_translation_model(tmp_path, toy_work, arch):
-    options = {
-        "--task": "xling_translation",
-        "--criterion": "xling_translation_loss",
-        "--constraint": "norm",
-        "--arch": arch,
-        "--max-epoch": "1",
-    }
-    train_both(toy_work / "data-bin", tmp_path, options)
+    options = {"--task": "xling_translation", "--criterion": "xling_translation_loss", "--constraint": "norm"}
+    options |= {"--arch": arch, "--max-epoch": "1"}
+    run_all(two_workers(train_command(toy_work / "data-bin", tmp_path, options)))
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")
     # two directions of 900 pairs, 29 batches of 32 each, dealt to two
     assert state["optimizer_history"][-1]["num_updates"] == 29
