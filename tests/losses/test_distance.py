@@ -149,16 +149,6 @@ def test_negatives_are_permutations_without_fixed_points_and_every_other_sentenc
 
 
 @pytest.mark.parametrize("metric", DISTANCES)
-def test_order_of_the_pairs_changes_nothing(metric):
-    torch.manual_seed(0)
-    u, v = torch.randn(2, 6, 4)
-    order = torch.randperm(6)
-    torch.testing.assert_close(
-        distance_constraint(u[order], v[order], metric=metric), distance_constraint(u, v, metric=metric)
-    )
-
-
-@pytest.mark.parametrize("metric", DISTANCES)
 def test_one_pair_identical_and_zero_embeddings_stay_finite(metric):
     for u, v in (
         (torch.ones(1, 3), torch.zeros(1, 3)),
@@ -172,16 +162,3 @@ def test_one_pair_identical_and_zero_embeddings_stay_finite(metric):
         assert loss.isfinite()
         assert torch.cat((u.grad, v.grad)).isfinite().all()
     assert distance_constraint(torch.ones(1, 3), torch.zeros(1, 3), metric=metric)[1] == 0
-
-
-def test_half_precision_embeddings_give_a_float32_loss():
-    torch.manual_seed(0)
-    u, v = torch.randn(2, 6, 4).half()
-    for result, expected in zip(distance_constraint(u, v), distance_constraint(u.float(), v.float()), strict=True):
-        assert result.dtype == torch.float32
-        torch.testing.assert_close(result, expected)
-
-
-def test_unknown_metric():
-    with pytest.raises(ValueError, match="cosine"):
-        distance_constraint(torch.ones(2, 3), torch.ones(2, 3), metric="cosine")
