@@ -78,52 +78,41 @@ def test_what_was_measured_alike_is_compared():
     assert results[0].low < results[0].difference < results[0].high
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "compared", "notes"),
-    [
-        (
-            [score(FIRST, "a", seed=1)],
-            [score(SECOND, "b", seed=2)],
-            [],
-            ["xsr en->fr: measured differently (seed 1 and 2), so not compared"],
-        ),
-        (
-            [score(FIRST, "a")],
-            [replace(score(SECOND, "b"), task="en->de")],
-            [],
-            ["xsr en->de: no counterpart in the first file", "xsr en->fr: no counterpart in the second file"],
-        ),
-        (
-            [replace(score(FIRST, "a"), version="0.0.1")],
-            [score(SECOND, "b")],
-            [],
-            [f"xsr en->fr: measured differently (version 0.0.1 and {__version__}), so not compared"],
-        ),
-        (
-            [score(FIRST, "a", metric="nn"), score(FIRST, "a", metric="csls")],
-            [score(SECOND, "b", metric="nn")],
-            [(FIRST, SECOND)],
-            ["xsr en->fr csls: no counterpart in the second file"],
-        ),
-        (
-            [score(FIRST, "a", metric="nn")],
-            [score(SECOND, "b", metric="nn"), score(FIRST, "b", metric="csls")],
-            [(FIRST, SECOND)],
-            ["xsr en->fr: measured differently (metric nn and csls), so not compared"],
-        ),
-        (
-            [score(SECOND, "a"), score(FIRST, "c")],
-            [score(SECOND, "b")],
-            [(FIRST, SECOND)],
-            ["xsr en->fr: the first file has it of a and, later, of c, which is taken"],
-        ),
-        ([score(FIRST, "a")], [score(FIRST, "b"), score(SECOND, "b")], [(FIRST, SECOND)], []),
-    ],
-    ids=["seed", "task", "version", "metric of the first", "metric of the second", "two models", "a later score"],
-)
-def test_what_was_measured_otherwise_is_named(first, second, compared, notes):
+NN, CSLS = score(FIRST, "a", metric="nn"), score(FIRST, "a", metric="csls")
+OTHERWISE = {  # two files, whether FIRST and SECOND are compared, and what is said of the others
+    "seed": (
+        *([score(FIRST, "a", seed=1)], [score(SECOND, "b", seed=2)], False),
+        "xsr en->fr: measured differently (seed 1 and 2), so not compared",
+    ),
+    "task": (
+        *([score(FIRST, "a")], [replace(score(SECOND, "b"), task="en->de")], False),
+        *("xsr en->de: no counterpart in the first file", "xsr en->fr: no counterpart in the second file"),
+    ),
+    "version": (
+        *([replace(score(FIRST, "a"), version="0.0.1")], [score(SECOND, "b")], False),
+        f"xsr en->fr: measured differently (version 0.0.1 and {__version__}), so not compared",
+    ),
+    "metric of the first": (
+        *([NN, CSLS], [score(SECOND, "b", metric="nn")], True),
+        "xsr en->fr csls: no counterpart in the second file",
+    ),
+    "metric of the second": (
+        *([NN], [score(SECOND, "b", metric="nn"), CSLS], True),
+        "xsr en->fr: measured differently (metric nn and csls), so not compared",
+    ),
+    "two models": (
+        *([score(SECOND, "a"), score(FIRST, "c")], [score(SECOND, "b")], True),
+        "xsr en->fr: the first file has it of a and, later, of c, which is taken",
+    ),
+    "a later score": ([score(FIRST, "a")], [score(FIRST, "b"), score(SECOND, "b")], True),
+}
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_what_was_measured_otherwise_is_named(case):
+    first, second, compared, *notes = OTHERWISE[case]
     results, found = compare(first, second)
-    assert [(result.first, result.second) for result in results] == [(a.value, b.value) for a, b in compared]
+    assert [(result.first, result.second) for result in results] == [(FIRST.value, SECOND.value)] * compared
     assert found == notes
 
 

@@ -17,6 +17,8 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import report_scores, transfer_means
 
 PROTOCOLS = {"mldoc": MLDoc, "titles": Titles}
+LINEAR = documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"]
+XY = {"x": [1.0, 0.0], "y": [0.0, 1.0]}
 
 
 def protocol(langs=("en",), data=GOLDEN / "mldoc", kind=MLDoc, **options):
@@ -33,12 +35,8 @@ def test_golden_documents(name, classifier):
     config = replace(documents.DOCUMENT_CLASSIFIERS[name][classifier], epochs=150, seeds=2, learning_rate=0.05)
     config = replace(config, dropout=0, input_dropout=0, l2=config.l2[:2])
     scores = measured(protocol(("en", "fr"), kind=PROTOCOLS[name]), config)
-    assert {score.task: score.values["accuracy"] for score in scores} == {
-        "en->en": 100,
-        "en->fr": 75,
-        "fr->en": 0,
-        "fr->fr": 25,
-    }
+    accuracies = {score.task: score.values["accuracy"] for score in scores}
+    assert accuracies == {"en->en": 100, "en->fr": 75, "fr->en": 0, "fr->fr": 25}
     assert scores[1].values["macro F1"] == pytest.approx(100 * (4 / 5 + 2 / 3) / 2)
     assert scores[1].values["sd"] == 0
     assert scores[1].outcomes["accuracy"].hits == [1, 1, 0, 1]
@@ -48,7 +46,7 @@ def test_golden_documents(name, classifier):
 
 
 def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
-    config = replace(documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], epochs=2, seeds=1)
+    config = replace(LINEAR, epochs=2, seeds=1)
     both = measured(protocol(("en", "fr")), config)
     one = measured(protocol(("fr",), train_langs=("en",)), config)
     assert [score.task for score in one] == ["en->fr"]
@@ -76,8 +74,8 @@ def test_copyright_of_reuters(document, expected):
 def test_documents_without_copyright_are_another_text(tmp_path):
     for name in ("en.train", "en.dev", "en.test"):
         (tmp_path / name).write_text("a\tx(c) Reuters Limited 1996.\nb\ty\n")
-    vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})  # and none of what was to be stripped
-    config = replace(documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], epochs=2, seeds=1, ties="last")
+    vectors = Vectors(dict(XY))  # and none of what was to be stripped
+    config = replace(LINEAR, epochs=2, seeds=1, ties="last")
     [score] = measured(protocol(data=tmp_path, strip_copyright=True), config, vectors)
     assert score.signature.startswith("mldoc|copyright:stripped|classes:2|")
     assert "|seeds:1|ties:last|" in score.signature
@@ -92,10 +90,8 @@ def test_documents_without_copyright_are_another_text(tmp_path):
 def test_golden_xnli(preset):
     config = replace(xnli.NLI_CLASSIFIERS[preset], epochs=40, batch_size=8)
     scores = measured(xnli.Xnli(data=str(GOLDEN / "xnli"), langs=("en", "fr"), preset=preset), config)
-    assert {score.task: score.values["accuracy"] for score in scores} == {
-        "en->en": 100,
-        "en->fr": pytest.approx(100 * 11 / 12),
-    }
+    accuracies = {score.task: score.values["accuracy"] for score in scores}
+    assert accuracies == pytest.approx({"en->en": 100, "en->fr": 100 * 11 / 12})
     assert scores[0].settings["norm"] == ("l2-sentence" if preset == "laser" else "none")
 
 
@@ -148,9 +144,7 @@ def test_layouts(tmp_path, layout):
 def test_a_language_that_is_not_tested_needs_no_test(tmp_path):
     for name in ("en.train", "en.dev", "fr.test"):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
-    vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
-    config = documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"]
-    scores = measured(protocol(("fr",), tmp_path, train_langs=("en",)), config, vectors)
+    scores = measured(protocol(("fr",), tmp_path, train_langs=("en",)), LINEAR, Vectors(XY))
     assert [score.task for score in scores] == ["en->fr"]
 
 
@@ -177,9 +171,8 @@ def test_without_dev_every_tenth_line_is_held_out(tmp_path):
 def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    vectors = Vectors({"x": [1.0, 0.0], "y": [0.0, 1.0]})
     with pytest.raises(InputError, match=message):
-        measured(protocol(data=tmp_path), documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"], vectors)
+        measured(protocol(data=tmp_path), LINEAR, Vectors(XY))
 
 
 @pytest.mark.parametrize("protocol", ["mldoc", "titles", "xnli"])

@@ -12,31 +12,30 @@ from fairseq_lxsr.evaluation.score import read_scores
 
 
 @pytest.mark.parametrize(
-    ("sentence", "changed"),
+    ("rule", "sentence", "changed"),
     [
-        ("The dog is in the garden.", "The garden is in the dog."),
-        ("A man sees a cat.", None),  # what follows the first noun could be another noun
-        ("The dog and the cat are here.", None),  # coordination means the same
-        ("The practical needs of the day.", None),  # an adjective is no noun
-        ("The dog of a man.", None),  # other articles would have to move too
-        ("The dog of the dog.", None),
-        ("Dogs bark.", None),
+        (swapped, "The dog is in the garden.", "The garden is in the dog."),
+        (swapped, "A man sees a cat.", None),  # what follows the first noun could be another noun
+        (swapped, "The dog and the cat are here.", None),  # coordination means the same
+        (swapped, "The practical needs of the day.", None),  # an adjective is no noun
+        (swapped, "The dog of a man.", None),  # other articles would have to move too
+        (swapped, "The dog of the dog.", None),
+        (swapped, "Dogs bark.", None),
+        (negated, "He has seen it.", "He has not seen it."),
+        (negated, "Has he seen it?", None),
+        (negated, "It is not here.", None),
+        (negated, "Dogs bark.", None),
+        (renumbered, "12,500 dogs and B52", None),
     ],
 )
-def test_swap(sentence, changed):
-    assert swapped(sentence) == changed
+def test_rules(rule, sentence, changed):
+    assert rule(sentence) == changed
 
 
-def test_negation_and_numbers():
-    assert negated("He has seen it.") == "He has not seen it."
-    assert negated("Has he seen it?") is None
-    assert negated("It is not here.") is None
-    assert negated("Dogs bark.") is None
-    for sentence in ("In 1984 it was 7.", "7 dogs", "42 of 100"):
-        changed = renumbered(sentence)
-        assert changed != sentence
-        assert len(changed) == len(sentence)
-    assert renumbered("12,500 dogs and B52") is None
+@pytest.mark.parametrize("sentence", ["In 1984 it was 7.", "7 dogs", "42 of 100"])
+def test_another_number_has_as_many_digits(sentence):
+    changed = renumbered(sentence)
+    assert (changed != sentence, len(changed)) == (True, len(sentence))
 
 
 def test_a_tie_counts_half():
