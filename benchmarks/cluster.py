@@ -21,7 +21,7 @@ from typing import Any
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.cluster import Cluster, Corpus, Workers, connect, embed_shards, index_shards, mine_shards
+from fairseq_lxsr.cluster import Cluster, Corpus, Embedding, Workers, connect, embed_shards, index_shards, mine_shards
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
@@ -92,14 +92,14 @@ class Bench:
 
     def in_workers(self, workers: Any, verb: str, output: Path) -> None:
         source, target = self.sides
-        rows, layout = self.args.shard_lines, Layout("raw", "float32", self.encoder.width)
+        layout = Layout("raw", "float32", self.encoder.width)
         if verb == "embed":
-            embed_shards(read_lines(source), output, layout, {"model": workers.model}, embedder, workers, rows)
+            embed_shards(read_lines(source), output, Embedding(layout, {"model": workers.model}, embedder), workers)
         elif verb == "index":
-            index_shards(read_lines(target), output, encode_with, workers, rows)
+            index_shards(read_lines(target), output, encode_with, workers)
         else:
             corpora = [Corpus(side, "", self.args.lines) for side in (source, target)]
-            mine_shards(corpora[0], corpora[1], output, workers, rows)
+            mine_shards(corpora[0], corpora[1], output, workers)
 
     def result(self, verb: str, output: Path) -> str:
         """A hash of what a verb has made: vectors in their order, what is found, or pairs."""
@@ -120,7 +120,7 @@ class Bench:
         load = partial(load_model, self.args.model)
         for count in self.args.workers:
             began = time.perf_counter()
-            with connect(Cluster(count=count), load) as workers:
+            with connect(Cluster(count=count, shard_lines=self.args.shard_lines), load) as workers:
                 started = time.perf_counter() - began
                 for verb in ("embed", "index", "mine"):
                     counted, workers.seconds = Counted(workers), 0.0

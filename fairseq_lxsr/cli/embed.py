@@ -16,7 +16,6 @@ from fairseq_lxsr.cli.options import (
     model_files,
     names_languages,
     refuse_idf,
-    shard_lines,
     summary,
     workers,
 )
@@ -121,7 +120,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def run_in_cluster(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.cluster import embed_shards
+    from fairseq_lxsr.cluster import Embedding, embed_shards
 
     if args.shard:
         raise InputError("--shard with --ray, which cuts the text itself; expected one or the other")
@@ -131,8 +130,8 @@ def run_in_cluster(args: argparse.Namespace) -> None:
     with workers(args, partial(load_embedder, args)) as those:
         layout = layout_of(args, those.width_of(text_of(args, line, 0, total)))
         settings = describe(args, those.model, layout, 0)
-        embed = partial(embedder, args, total)
-        done = embed_shards(lines, args.output, layout, settings, embed, those, shard_lines(args))
+        how = Embedding(layout, settings, partial(embedder, args, total))
+        done = embed_shards(lines, args.output, how, those)
     print(
         f"{args.output}: {done['count']:,} embeddings of width {layout.width}, model {those.model}, "
         f"{summary(done, those)}"

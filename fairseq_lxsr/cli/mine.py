@@ -11,7 +11,6 @@ from fairseq_lxsr.cli.options import (
     load_any,
     model_files,
     refuse_idf,
-    shard_lines,
     summary,
     workers,
 )
@@ -111,7 +110,7 @@ def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], option
         for path, language in zip((args.source, args.target), languages, strict=True)
     )
     with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
-        pairs, done = mine_shards(source, target, args.output, those, shard_lines(args), args.work, options)
+        pairs, done = mine_shards(source, target, args.output, those, args.work, options)
     print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}, {summary(done, those)}")
 
 

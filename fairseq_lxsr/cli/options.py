@@ -261,18 +261,12 @@ def in_cluster(args: argparse.Namespace) -> bool:
     return True
 
 
-def shard_lines(args: argparse.Namespace) -> int:
-    from fairseq_lxsr.cluster import SHARD_LINES
-
-    return args.shard_lines or SHARD_LINES
-
-
 def workers(args: argparse.Namespace, load: "Load") -> "AbstractContextManager[Workers]":
     """Start the workers that the options name; each loads the encoder."""
-    from fairseq_lxsr.cluster import Cluster, connect
+    from fairseq_lxsr.cluster import SHARD_LINES, Cluster, connect
 
     gpu = (args.device or "").startswith("cuda")
-    return connect(Cluster(args.ray, args.workers, gpu), load)
+    return connect(Cluster(args.ray, args.workers, gpu, args.shard_lines or SHARD_LINES), load)
 
 
 def summary(done: dict[str, Any], workers: "Workers") -> str:

@@ -17,7 +17,6 @@ from fairseq_lxsr.cli.options import (
     model_files,
     names_languages,
     refuse_idf,
-    shard_lines,
     summary,
     workers,
 )
@@ -136,7 +135,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         language = args.lang if names_languages(args) else ""
         options = IndexOptions(args.kind, args.lists, model_folder(args), language)
         read: Counter[str] = Counter()
-        done = index_shards(counted(lines, read), args.output, encode, those, shard_lines(args), options)
+        done = index_shards(counted(lines, read), args.output, encode, those, options)
     print(
         f"{args.output}: {args.kind} index of {done['sentences']:,} sentences{left_out(read, done['sentences'])}, "
         f"model {those.model}, {summary(done, those)}"

@@ -4,8 +4,8 @@ All machines of the cluster see the same folders, in which workers write their s
 through Ray.
 """
 
-from fairseq_lxsr.cluster.embed import EmbedShard, embed_shards
-from fairseq_lxsr.cluster.index import IndexOptions, IndexShard, index_shards
+from fairseq_lxsr.cluster.embed import Embedding, embed_shards
+from fairseq_lxsr.cluster.index import IndexOptions, index_shards
 from fairseq_lxsr.cluster.mine import Corpus, mine_shards
 from fairseq_lxsr.cluster.shards import SHARD_LINES, Shard
 from fairseq_lxsr.cluster.workers import Cluster, Workers, connect
@@ -14,9 +14,8 @@ __all__ = [
     "SHARD_LINES",
     "Cluster",
     "Corpus",
-    "EmbedShard",
+    "Embedding",
     "IndexOptions",
-    "IndexShard",
     "Shard",
     "Workers",
     "connect",

@@ -1,17 +1,17 @@
 """Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index` opens."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, finish, make_shard
-from fairseq_lxsr.cluster.workers import Load, Workers
+from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank
 from fairseq_lxsr.search import CorpusIndex
-from fairseq_lxsr.search.corpus import Encode
+from fairseq_lxsr.search.corpus import EmbedText
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.vectors.index import least_rows
 
@@ -34,7 +34,7 @@ class IndexOptions:
 
 
 @dataclass(frozen=True)
-class IndexShard:
+class IndexShard(ShardTask):
     """Makes the index of a shard.
 
     Args:
@@ -45,11 +45,11 @@ class IndexShard:
 
     shard: Shard
     options: IndexOptions
-    embedder: Callable[[Encoder], Encode]
+    embedder: Callable[[Encoder], EmbedText]
 
     @property
-    def name(self) -> str:
-        return self.shard.name
+    def output(self) -> Path:
+        return self.shard.stem
 
     def __call__(self, encoder: Load) -> int:
         encode, fingerprint = self.embedder(encoder()), encoder().fingerprint
@@ -57,15 +57,14 @@ class IndexShard:
         if sum(not is_blank(line) for line in lines) < least_rows(kind, lists):
             kind, lists = "flat", None
         about = kind, lists, self.options.model_folder, self.shard.first
-        return len(CorpusIndex.build(self.shard.stem, lines, encode, fingerprint, *about))
+        return len(CorpusIndex.build(self.output, lines, encode, fingerprint, *about))
 
 
 def index_shards(
     lines: Iterable[str],
     folder: Path,
-    embedder: Callable[[Encoder], Encode],
+    embedder: Callable[[Encoder], EmbedText],
     workers: Workers,
-    rows: int,
     options: IndexOptions = IndexOptions(),
 ) -> dict[str, Any]:
     """Make an index of each shard and `shards.json`; those of an earlier run are kept.
@@ -75,7 +74,6 @@ def index_shards(
         folder: folder to write.
         embedder: makes the function that embeds text, in a worker.
         workers: workers of a cluster.
-        rows: lines of a shard.
         options: how each is made; shards of other options are not kept.
 
     Returns:
@@ -84,23 +82,19 @@ def index_shards(
     Raises:
         InputError: as `CorpusIndex.build`, naming the shard, and for shards that are all too short for their kind.
     """
-    if rows < (least := least_rows(options.kind, options.lists)):
+    rows, least = workers.shard_lines, least_rows(options.kind, options.lists)
+    if rows < least:
         raise InputError(f"shards of {rows:,} lines, too few for {options.kind}; expected at least {least:,} a shard")
-    shards: list[Shard] = []
-
-    def missing() -> Iterator[IndexShard]:
-        settings = {"model": workers.model, **asdict(options)}
-        for number, block in enumerate(blocks(enumerate(lines), rows)):
-            if all(map(is_blank, block[1])):
-                continue
-            shards.append(make_shard(folder / f"{number:05d}", block, settings))
-            if not shards[-1].stem.is_dir():
-                yield IndexShard(shards[-1], options, embedder)
-
+    settings = {"model": workers.model, **asdict(options)}
     with work_folder(folder, "index"):
-        done = sum(1 for _ in workers.run(missing()))
+        shards = [
+            make_shard(folder / f"{number:05d}", block, settings)
+            for number, block in enumerate(blocks(enumerate(lines), rows))
+            if not all(map(is_blank, block[1]))
+        ]
         if not shards:
             raise InputError("no text to index; expected one sentence a line")
+        done = complete([IndexShard(shard.name, shard, options, embedder) for shard in shards], workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         if max(counts) < least:  # all of them flat
             raise InputError(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
-from fairseq_lxsr.cluster.workers import Load, Workers
+from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
 from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
@@ -37,12 +37,12 @@ VECTORS = ".npy"
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardVectors:
     """Vectors of a shard.
 
     Args:
-        vectors: the vectors [count, D].
-        index: their index; the vectors themselves where the search is exact.
+        vectors: file of the vectors [count, D].
+        index: file of their index; that of the vectors where the search is exact.
         count: number of vectors.
     """
 
@@ -72,15 +72,28 @@ class Corpus:
     language: str
     total: int
 
+    def text(self, lines: list[str], numbers: np.ndarray) -> Text:
+        """Return some of its sentences, with the numbers of their lines."""
+        return Text(lines, self.language, str(self.path), numbers, self.total)
+
+    def check(self, k: int) -> Text:
+        """Check that k lines differ, reading no more than that takes, and return the first."""
+        first = list(islice(distinct(self.path), max(k, 1)))
+        if not first:
+            raise InputError(f"{self.path}: no text in it; expected one sentence a line")
+        check_k(k, len(first), self.path)
+        number, line = first[0]
+        return self.text([line], np.array([number]))
+
 
 @dataclass(frozen=True)
-class EmbedDistinct:
+class EmbedDistinct(ShardTask):
     """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a file.
 
     Args:
         shard: the shard.
         corpus: the side.
-        kind: one of `choices.MINING_KINDS`.
+        kind: one of `options.MINING_KINDS`.
     """
 
     shard: Shard
@@ -88,26 +101,22 @@ class EmbedDistinct:
     kind: str
 
     @property
-    def name(self) -> str:
-        return self.shard.name
-
-    @property
-    def part(self) -> Part:
+    def vectors(self) -> ShardVectors:
         vectors = self.shard.path(VECTORS)
         index = vectors if self.kind == "flat" else self.shard.path(f".{self.kind}")
-        return Part(vectors, index, len(self.shard.numbers))
+        return ShardVectors(vectors, index, len(self.shard.numbers))
 
     @property
     def output(self) -> Path:
-        return self.part.index
+        return self.vectors.index
 
     def __call__(self, encoder: Load) -> int:
         side = Side(self.corpus.path, encoder(), self.corpus.language)
         lines, numbers, settings = self.shard.lines(), np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
-        first = Text(lines[:1], side.language, str(side.path), numbers[:1], self.corpus.total)
-        texts = Distinct(side, lines, numbers, self.corpus.total, width_of(side.encoder, first), settings)
-        vectors = embed_distinct(self.part.vectors, texts)
-        if self.output != self.part.vectors:
+        width = width_of(side.encoder, self.corpus.text(lines[:1], numbers[:1]))
+        texts = Distinct(side, lines, numbers, self.corpus.total, width, settings)
+        vectors = embed_distinct(self.vectors.vectors, texts)
+        if self.kind != "flat":
             partial = self.shard.path(f".{self.kind}.partial")
             write_index(build_index(vectors, self.kind), partial)
             partial.replace(self.output)
@@ -115,19 +124,17 @@ class EmbedDistinct:
 
 
 @dataclass(frozen=True)
-class SearchShard:
+class SearchShard(ShardTask):
     """Finds the neighbours of a shard in all shards of the other side.
 
     Args:
-        name: name of the shard, for messages.
-        queries: the shard.
-        candidates: the shards of the other side.
+        queries: vectors of the shard.
+        candidates: those of the shards of the other side.
         options: options of mining.
     """
 
-    name: str
-    queries: Part
-    candidates: Sequence[Part]
+    queries: ShardVectors
+    candidates: Sequence[ShardVectors]
     options: Mining
 
     @property
@@ -159,7 +166,6 @@ def mine_shards(
     target: Corpus,
     output: Path,
     workers: Workers,
-    rows: int,
     work: Path | None = None,
     options: Mining | None = None,
 ) -> tuple[MinedPairs, dict[str, Any]]:
@@ -170,7 +176,6 @@ def mine_shards(
         target: target file.
         output: file to write.
         workers: workers of a cluster.
-        rows: distinct lines of a shard.
         work: as of `mine_files`; on a disk that all machines see.
         options: options of mining; None for the defaults.
 
@@ -184,18 +189,19 @@ def mine_shards(
     if options.rerank:
         raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
     check_choices(options)
-    for corpus in (source, target):
-        _check_count(corpus, options.k)
-    width, other = (workers.width_of(_first(corpus)) for corpus in (source, target))
+    firsts = [corpus.check(options.k) for corpus in (source, target)]
+    width, other = map(workers.width_of, firsts)
     check_same_width(width, other, (source.path, target.path))
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
-        sides: list[list[EmbedDistinct]] = [[], []]
-        done = sum(1 for _ in workers.run(_embeddings(folder, (source, target), sides, options, workers.model, rows)))
-        ways = [_searches(one, other, options) for one, other in (sides, sides[::-1])]
-        missing = [task for way in ways for task in way if not task.output.exists()]
-        done += sum(1 for _ in workers.run(missing))
+        sides = [
+            _cut(corpus, folder / name, options.kind, workers)
+            for corpus, name in ((source, "source"), (target, "target"))
+        ]
+        done = complete([*sides[0], *sides[1]], workers)
+        ways = [_searches(*sides, options), _searches(*sides[::-1], options)]
+        done += complete([*ways[0], *ways[1]], workers)
         # copied, because a mapped array keeps its file open, and there may be thousands
         forward, backward = (np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways)
         found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
@@ -205,44 +211,20 @@ def mine_shards(
     return pairs, {"shards": count, "kept": 2 * count - done}
 
 
-def _check_count(corpus: Corpus, k: int) -> None:
-    """Check early that a text has enough different lines, of which no more are read than that takes."""
-    count = sum(1 for _ in islice(distinct(corpus.path), max(k, 1)))
-    if not count:
-        raise InputError(f"{corpus.path}: no text in it; expected one sentence a line")
-    check_k(k, count, corpus.path)
-
-
-def _first(corpus: Corpus) -> Text:
-    """Return the first sentence of a text, which says how wide the embeddings are."""
-    number, line = next(distinct(corpus.path))
-    return Text([line], corpus.language, str(corpus.path), np.array([number]), corpus.total)
-
-
-def _embeddings(
-    folder: Path,
-    corpora: tuple[Corpus, Corpus],
-    sides: list[list[EmbedDistinct]],
-    options: Mining,
-    model: str,
-    rows: int,
-) -> Iterator[EmbedDistinct]:
-    """Cut both texts into shards, collect them in `sides`, and yield those that are not embedded yet."""
-    for corpus, side, name in zip(corpora, sides, ("source", "target"), strict=True):
-        settings = {"model": model, "language": corpus.language, "file": str(corpus.path), "total": corpus.total}
-        for number, block in enumerate(blocks(distinct(corpus.path), rows)):
-            stem = folder / f"{name}-{number:05d}"
-            # the text is kept: the pairs are written from it
-            side.append(
-                EmbedDistinct(make_shard(stem, block, settings, ".txt", str(corpus.path)), corpus, options.kind)
-            )
-            if not side[-1].output.exists():
-                yield side[-1]
+def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedDistinct]:
+    """Cut the distinct sentences of a text into shards, which keep their text: the pairs are written from it."""
+    name = str(corpus.path)
+    settings = {"model": workers.model, "language": corpus.language, "file": name, "total": corpus.total}
+    shards = [
+        make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, ".txt", name)
+        for number, block in enumerate(blocks(distinct(corpus.path), workers.shard_lines))
+    ]
+    return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]
 
 
 def _searches(side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining) -> list[SearchShard]:
-    candidates = [task.part for task in other]
-    return [SearchShard(f"search of {task.name}", task.part, candidates, options) for task in side]
+    candidates = [task.vectors for task in other]
+    return [SearchShard(f"search of {task.name}", task.vectors, candidates, options) for task in side]
 
 
 def distinct(path: Path) -> Iterator[tuple[int, str]]:

@@ -17,7 +17,7 @@ from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.search.corpus import MANIFEST, MANIFEST_VERSION
 
 SHARD_LINES = 1_000_000  # a multiple of the lines that one machine encodes together, so that they are the same here
-NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
+SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
 
 Numbers = Sequence[int] | np.ndarray
 Block = tuple[Numbers, list[str]]  # line numbers from 0, and the lines
@@ -103,7 +103,7 @@ def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, di
         stream.write(json.dumps({"version": MANIFEST_VERSION, **about, "shards": rows}, indent=2) + "\n")
     kept = {shard.stem.name for shard, _ in shards}
     for path in folder.iterdir():
-        found = NAME.match(path.name.removeprefix("."))
+        found = SHARD_NAME.match(path.name.removeprefix("."))
         is_hidden = path.name.startswith(".")  # until it is complete
         if found and (is_hidden or found[0] not in kept or path.name == f"{found[0]}.txt"):
             if path.is_dir():

@@ -8,13 +8,15 @@ import os
 import re
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairseq_lxsr.cluster.shards import SHARD_LINES
 from fairseq_lxsr.embeddings import Encoder, Text, width_of
 from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.machine import require
@@ -39,18 +41,40 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
+class ShardTask(ABC):
+    """Work on one shard, whose output has its name only when it is whole: a rerun does what is missing.
+
+    Args:
+        name: what it works on, for messages.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def output(self) -> Path:
+        """File or folder that is there when the work is done."""
+
+    @abstractmethod
+    def __call__(self, encoder: Load) -> Any:
+        """Do the work, see `Task`."""
+
+
+@dataclass(frozen=True)
 class Cluster:
-    """Where the workers are.
+    """Where the workers are, and what they take at a time.
 
     Args:
         address: `local` for processes of this machine, `auto` for the cluster that runs, HOST:PORT or ray://HOST:PORT.
         count: number of workers; None for one on each core, or on each GPU where they use one.
         gpu: whether each worker has a GPU for itself.
+        shard_lines: lines of a shard.
     """
 
     address: str = "local"
     count: int | None = None
     gpu: bool = False
+    shard_lines: int = SHARD_LINES
 
 
 @dataclass(frozen=True)
@@ -105,14 +129,15 @@ class Workers:
         make: starts an actor of `Worker`, and returns its handle.
         count: number of actors.
         folder: the current folder of all of them.
+        shard_lines: lines of a shard.
 
     Attributes:
         model: fingerprint of the encoder.
         seconds: of the processor, in all tasks that ended well.
     """
 
-    def __init__(self, make: Callable[[], Any], count: int, folder: Path):
-        self.seconds = 0.0
+    def __init__(self, make: Callable[[], Any], count: int, folder: Path, shard_lines: int = SHARD_LINES):
+        self.seconds, self.shard_lines = 0.0, shard_lines
         self.make, self.loading = make, Loading(folder)
         self._idle: list[Any] = []
         self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result
@@ -224,6 +249,12 @@ class Workers:
             ) from None
 
 
+def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:
+    """Do the tasks whose output is missing, and return their number."""
+    missing = [task for task in tasks if not task.output.exists()]
+    return sum(1 for _ in workers.run(missing))
+
+
 @contextlib.contextmanager
 def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
     """Start the workers of a cluster, and end them with the block.
@@ -247,7 +278,7 @@ def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
         if not there:
             raise InputError(f"the cluster at {cluster.address} has no {kind}; expected at least one for a worker")
         actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=int(cluster.gpu))
-        workers = Workers(lambda: actor.remote(load), cluster.count or there, Path.cwd())
+        workers = Workers(lambda: actor.remote(load), cluster.count or there, Path.cwd(), cluster.shard_lines)
         try:
             workers.load()
             yield workers

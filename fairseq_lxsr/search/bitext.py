@@ -15,11 +15,8 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write, check_writable
 from fairseq_lxsr.options import MARGINS, MINING_KINDS, RETRIEVALS
 from fairseq_lxsr.search.reranker import Reranker, score_name
-from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
+from fairseq_lxsr.search.resumable import ENCODE_ROWS, SEARCH_ROWS, Rows, resumable_array, work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
-
-ENCODE_ROWS = 20_000  # sentences between two points at which work is saved
-SEARCH_ROWS = 32_768
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -16,17 +16,17 @@ from fairseq_lxsr.files.open import sha256, stamp
 from fairseq_lxsr.files.records import open_array, parse_json
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.vectors import build_index, check_directions, merge_neighbours, read_index, search_index, write_index
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-CONFIG_FILE, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
+INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
 OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 FORMAT_VERSION = 2
 STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
-ENCODE_ROWS = 20_000
 
-Encode = Callable[[Text], np.ndarray]
+EmbedText = Callable[[Text], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class CorpusIndex:
     @property
     def files(self) -> list[Path]:
         """Files of the folder."""
-        return [self.folder / name for name in (CONFIG_FILE, *FILES)]
+        return [self.folder / name for name in (INDEX_CONFIG, *FILES)]
 
     @classmethod
     def build(
         cls,
         folder: str | Path,
         sentences: Iterable[str],
-        encode: Encode,
+        encode: EmbedText,
         fingerprint: str,
         kind: str = "flat",
         lists: int | None = None,
@@ -96,7 +96,7 @@ class CorpusIndex:
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
-        with atomic_folder(folder, CONFIG_FILE, sign='"model_folder"') as work:
+        with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
             lines, offsets, width = _write_blocks(work, enumerate(sentences, first), encode)
             count = len(lines)
             vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
@@ -115,7 +115,7 @@ class CorpusIndex:
                 "files": {name: sha256(work / name) for name in FILES},
                 STAMPS: {name: stamp(work / name) for name in FILES},
             }
-            (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            (work / INDEX_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         return cls.load(folder)
 
     @classmethod
@@ -144,7 +144,7 @@ class CorpusIndex:
     def search(
         self,
         queries: Sequence[str],
-        encode: Encode,
+        encode: EmbedText,
         k: int = 5,
         probes: int = 32,
         reranker: Reranker | None = None,
@@ -211,11 +211,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
     Hashing takes longer than a search, so files that nobody has touched since they were hashed are not hashed again.
     """
-    if not (folder / CONFIG_FILE).is_file():
-        why = f"it has no {CONFIG_FILE}" if folder.is_dir() else "no such folder"
+    if not (folder / INDEX_CONFIG).is_file():
+        why = f"it has no {INDEX_CONFIG}" if folder.is_dir() else "no such folder"
         raise InputError(f"{folder}: not an index, {why}; make one with `lxsr index`")
     try:
-        config = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = parse_json((folder / INDEX_CONFIG).read_text(encoding="utf-8"))
         version = config["format_version"]
         if version == FORMAT_VERSION:
             types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
@@ -261,7 +261,7 @@ def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], li
 
 
 def _write_blocks(
-    work: Path, numbered: Iterable[tuple[int, str]], encode: Encode
+    work: Path, numbered: Iterable[tuple[int, str]], encode: EmbedText
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and the width."""
     # arrays of blocks: every full garbage collection would go through a list of all lines

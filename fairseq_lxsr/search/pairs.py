@@ -17,11 +17,11 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, check_same_width
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.corpus import CorpusIndex
+from fairseq_lxsr.search.resumable import SEARCH_ROWS
 from fairseq_lxsr.vectors import margin_scores, nearest_neighbours, neighbourhood
 from fairseq_lxsr.vectors.rows import FloatArray
 
-WINDOW = 8_192  # pairs encoded together
-SEARCH_ROWS = 32_768
+PAIRS_TOGETHER = 8_192  # pairs encoded together
 LOST = 0.0  # score of a pair of which a side has no known piece
 
 Pair = tuple[str, str, str]  # source, target, and the line that they came in
@@ -143,7 +143,7 @@ def _means_in(index: CorpusIndex, embeddings: FloatArray, k: int) -> FloatArray:
 
 def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     remaining = iter(pairs)
-    while block := list(islice(remaining, WINDOW)):
+    while block := list(islice(remaining, PAIRS_TOGETHER)):
         yield block
 
 

@@ -16,7 +16,8 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.records import Record, difference, open_array
 from fairseq_lxsr.files.write import naming, reserve
 
-LOCK, MARKER = "lock", ".lxsr-work"
+LOCK_FILE, WORK_MARKER = "lock", ".lxsr-work"
+ENCODE_ROWS, SEARCH_ROWS = 20_000, 32_768  # sentences, queries between two points at which work is saved
 Compute = Callable[[int, int], np.ndarray]
 
 
@@ -114,9 +115,9 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     if there and not _is_of(folder, verb):
         raise InputError(f"{folder}: exists and is no folder of this command; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text(verb, encoding="utf-8")  # where it is interrupted, the file is empty
+    (folder / WORK_MARKER).write_text(verb, encoding="utf-8")  # where it is interrupted, the file is empty
     try:
-        with locked(folder / LOCK, folder):
+        with locked(folder / LOCK_FILE, folder):
             try:
                 yield
                 over = not keep
@@ -134,12 +135,12 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
 
 def _can_resume(folder: Path) -> bool:
     """Return whether a folder has more than rows that no record calls finished."""
-    return any(path.suffix != ".partial" and path.name not in (MARKER, LOCK) for path in folder.iterdir())
+    return any(path.suffix != ".partial" and path.name not in (WORK_MARKER, LOCK_FILE) for path in folder.iterdir())
 
 
 def _empty(folder: Path) -> None:
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == MARKER):  # the marker comes last
-        if path.name != LOCK:
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_MARKER):  # the marker comes last
+        if path.name != LOCK_FILE:
             path.unlink()
 
 
@@ -147,5 +148,5 @@ def _is_of(folder: Path, verb: str) -> bool:
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}
-    marker = folder / MARKER  # empty in a folder of an older version
-    return not names - {LOCK} or (MARKER in names and marker.read_text("utf-8", "replace") in ("", verb))
+    marker = folder / WORK_MARKER  # empty in a folder of an older version
+    return not names - {LOCK_FILE} or (WORK_MARKER in names and marker.read_text("utf-8", "replace") in ("", verb))

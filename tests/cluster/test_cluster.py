@@ -57,7 +57,7 @@ def workers(work):
     def load():
         return ModelFolder(SentenceEncoder.from_pretrained(model), show_progress=False)
 
-    with connect(Cluster(count=2), load) as those:
+    with connect(Cluster(count=2, shard_lines=30), load) as those:
         yield those
 
 
@@ -67,7 +67,7 @@ def shared(workers, monkeypatch):
 
     @contextlib.contextmanager
     def given(cluster, load):
-        assert cluster == Cluster("local", 2)
+        assert cluster == Cluster("local", 2, shard_lines=30)
         workers.seconds = 0.0
         yield workers
 
@@ -197,9 +197,9 @@ def test_what_cannot_be_mined_is_refused_before_any_work(work, tmp_path):
     for name, width in (("en", 3), ("fr", 4)):
         np.save(stored / f"text.{name}.npy", np.ones((LINES, width), np.float32))
     corpora = [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
-    here = SimpleNamespace(model="m", width_of=partial(width_of, StoredEmbeddings(stored)))
+    here = SimpleNamespace(model="m", shard_lines=30, width_of=partial(width_of, StoredEmbeddings(stored)))
     with pytest.raises(InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"):
-        mine_shards(*corpora, tmp_path / "o", here, 30)
+        mine_shards(*corpora, tmp_path / "o", here)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
 
 
@@ -252,9 +252,9 @@ def deadly(model: Path, died: Path, times: int):
 def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
     mine(work, tmp_path / "whole.tsv")
     (tmp_path / "died").mkdir()
-    with connect(Cluster(count=2), deadly(work / "m" / "model", tmp_path / "died", 1)) as workers:
+    with connect(Cluster(count=2, shard_lines=30), deadly(work / "m" / "model", tmp_path / "died", 1)) as workers:
         sides = (Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr"))
-        mine_shards(*sides, tmp_path / "out.tsv", workers, 30)
+        mine_shards(*sides, tmp_path / "out.tsv", workers)
     assert len(list((tmp_path / "died").iterdir())) == 1
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
@@ -265,16 +265,16 @@ def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     run = tmp_path / "out.tsv"
     with (
         pytest.raises(InputError, match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died"),
-        connect(Cluster(count=1), deadly(work / "m" / "model", tmp_path / "died", 99)) as workers,
+        connect(Cluster(count=1, shard_lines=30), deadly(work / "m" / "model", tmp_path / "died", 99)) as workers,
     ):
-        mine_shards(*sides, run, workers, 30)
+        mine_shards(*sides, run, workers)
     assert len(list((tmp_path / "died").iterdir())) == 3
     assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2  # what is done stays
 
 
 def test_bad_input_is_named_with_its_shard(workers, tmp_path):
     with pytest.raises(InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: index 'ball'; expected one of"):
-        index_shards(["a dog"] * 60, tmp_path / "i", lambda encoder: encoder.embed, workers, 30, IndexOptions("ball"))
+        index_shards(["a dog"] * 60, tmp_path / "i", lambda encoder: encoder.embed, workers, IndexOptions("ball"))
     assert not (tmp_path / "i" / "shards.json").exists()
 
 

@@ -228,7 +228,7 @@ def test_mining_refuses_two_models_and_too_few(encoder, tmp_path):
         mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=3))
     other = random_model.write_model(tmp_path / "m", gated=True, num_layers=0, order_coefficients=1)
     with pytest.raises(InputError, match="rerank 8 in a cluster; expected none"):
-        mine_shards(*sides, tmp_path / "out.tsv", None, 10, None, Mining(rerank=8))
+        mine_shards(*sides, tmp_path / "out.tsv", None, None, Mining(rerank=8))
     sides[1] = Side(sides[1].path, ModelFolder(SentenceEncoder.from_pretrained(other)))
     with pytest.raises(InputError, match="rerank with a model for each language; expected one"):
         mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=8))
