@@ -3,10 +3,7 @@ import torch
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 from torch import nn
 
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder, laser, max_pool
-
-BOS, EOS = 0, 2
 
 
 def make_encoder(**options):
@@ -70,27 +67,3 @@ def test_equals_a_packed_bidirectional_lstm_values_and_gradients(tokens):
 
 def test_a_sentence_of_padding_only_gives_zeros(tokens):
     assert (make_encoder()(torch.full((1, 4), PAD)) == 0).all()
-
-
-def test_two_batches_of_different_width_at_once(tokens):
-    encoder = make_encoder(num_layers=2)
-    u, v = encoder.forward_both(tokens[1:3, :4], tokens)
-    torch.testing.assert_close(u, encoder(tokens[1:3]), rtol=0, atol=5e-6)
-    torch.testing.assert_close(v, encoder(tokens), rtol=0, atol=5e-6)
-
-
-@pytest.mark.parametrize("options", [{"append_eos": True}, {"prepend_bos": True, "append_eos": True}])
-def test_symbols_around_a_sentence_are_read_like_pieces(tokens, options):
-    encoder, plain = make_encoder(**options), make_encoder()
-    framed = torch.nn.functional.pad(tokens, (0, 1), value=PAD)
-    for row, length in enumerate(tokens.ne(PAD).sum(1)):
-        framed[row, length] = EOS
-    if options.get("prepend_bos"):
-        framed = torch.cat((torch.full((5, 1), BOS), framed), dim=1)
-    torch.testing.assert_close(encoder(tokens), plain(framed))
-    padding_and_batch_change_nothing(encoder, tokens)
-
-
-def test_bad_sizes():
-    with pytest.raises(InputError, match="num_layers 0"):
-        make_encoder(num_layers=0)

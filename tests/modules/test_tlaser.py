@@ -2,11 +2,8 @@ import pytest
 import torch
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.tlaser import sinusoidal_positions
-
-EOS = 2
 
 
 def make_encoder(**options):
@@ -54,12 +51,8 @@ def test_computing_the_first_place_only_equals_the_textbook_values_and_gradients
     # not the parameters whose gradient is zero for all but rounding: a bias of keys moves no softmax
     parameters = [encoder.tag, encoder.embed_tokens.weight, encoder.layers[0].fc1.weight, encoder.layers[2].fc2.weight]
     weights = torch.randn(result.shape)
-    for ours, theirs in zip(
-        torch.autograd.grad((result * weights).sum(), parameters),
-        torch.autograd.grad((expected * weights).sum(), parameters),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+    gradients = (torch.autograd.grad((states * weights).sum(), parameters) for states in (result, expected))
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
 def test_the_last_layer_computes_the_tag_alone(tokens):
@@ -79,29 +72,3 @@ def test_positions_worked_out_by_hand():
     # D 4: frequencies 1 and 1 / 10,000
     expected = [[0, 0, 1, 1], [0.841471, 0.0001, 0.540302, 1.0]]
     torch.testing.assert_close(sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0)
-
-
-def test_two_batches_of_different_width_at_once(tokens):
-    encoder = make_encoder(num_layers=2)
-    u, v = encoder.forward_both(tokens[1:3, :4], tokens)
-    torch.testing.assert_close(u, encoder(tokens[1:3]), rtol=0, atol=5e-6)
-    torch.testing.assert_close(v, encoder(tokens), rtol=0, atol=5e-6)
-
-
-@pytest.mark.parametrize("options", [{"append_eos": True}])
-def test_symbols_around_a_sentence_are_read_like_pieces(tokens, options):
-    encoder, plain = make_encoder(**options), make_encoder(max_positions=751)
-    framed = torch.nn.functional.pad(tokens, (0, 1), value=PAD)
-    for row, length in enumerate(tokens.ne(PAD).sum(1)):
-        framed[row, length] = EOS
-    torch.testing.assert_close(encoder(tokens), plain(framed))
-    longest = make_encoder(max_positions=tokens.shape[1], **options)
-    torch.testing.assert_close(longest(tokens), plain(framed))
-    padding_and_batch_change_nothing(encoder, tokens)
-
-
-def test_bad_sizes():
-    with pytest.raises(InputError, match="num_heads 3"):
-        make_encoder(num_heads=3)
-    with pytest.raises(InputError, match="num_layers 0"):
-        make_encoder(num_layers=0)
