@@ -243,16 +243,16 @@ def transfer_scores(
         fingerprint: fingerprint of the encoder.
     """
     scores = []
-    for learnt in train_languages:
-        train, dev = (languages[learnt].get(part) for part in ("train", "dev"))
+    for trained in train_languages:
+        train, dev = (languages[trained].get(part) for part in ("train", "dev"))
         if train is None or dev is None:
-            raise InputError(f"{learnt}: no training text; expected train and dev to learn in this language")
+            raise InputError(f"{trained}: no training text; expected train and dev to learn in this language")
         classes = sorted(set(train.labels))
         tests = {tested: parts["test"] for tested, parts in languages.items() if "test" in parts}
         for tested, test in tests.items():
             if test.features.shape[1] != train.features.shape[1]:
                 raise InputError(
-                    f"embeddings of {learnt} are {train.features.shape[1]} wide and those of {tested} "
+                    f"embeddings of {trained} are {train.features.shape[1]} wide and those of {tested} "
                     f"{test.features.shape[1]}; expected the same model for all languages"
                 )
         gold = {tested: class_numbers(test, classes) for tested, test in tests.items()}
@@ -268,7 +268,7 @@ def transfer_scores(
                 "text": text_hash([train.text, dev.text, test.text]),
                 "model": fingerprint,
             }
-            scores.append(_score(protocol, f"{learnt}->{tested}", predicted, gold[tested], settings))
+            scores.append(_score(protocol, f"{trained}->{tested}", predicted, gold[tested], settings))
     return scores
 
 

@@ -44,8 +44,8 @@ def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str
     """Average over train and test languages as T-LASER reports: `same`, `cross` (where there are any), and `all`."""
     groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
     for score in scores:
-        learnt, tested = score.task.split("->")
-        groups["same" if learnt == tested else "cross"].append(score.values[value])
+        trained, tested = score.task.split("->")
+        groups["same" if trained == tested else "cross"].append(score.values[value])
         groups["all"].append(score.values[value])
     return {name: float(np.mean(values)) for name, values in groups.items() if values}
 
@@ -54,8 +54,8 @@ def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
     """Format train languages as rows and test languages as columns, then the means same, cross and all."""
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
-        learnt, tested = score.task.split("->")
-        rows.setdefault(f"train {learnt}", {})[tested] = score.values[value]
+        trained, tested = score.task.split("->")
+        rows.setdefault(f"train {trained}", {})[tested] = score.values[value]
     means = "  ".join(f"{name} {mean:.1f}" for name, mean in transfer_means(scores, value).items())
     return f"{value}\n{format_table(rows)}\nmeans: {means}"
 

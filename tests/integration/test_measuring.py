@@ -175,7 +175,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         ("eval xsr --model {model} --source {text}.en", ("--source and --target", "--data and --lang-pairs")),
         (f"{XSR} en", ("--lang-pairs en: 'en'; expected SRC-TGT",)),
         (f"{XSR} en-de", ("test.de", "no such file")),
-        (f"{XSR} en-fr,fr-en", ("stands there twice; both directions",)),
+        (f"{XSR} en-fr,fr-en", ("is given twice; both directions",)),
         (f"{XSR} en-fr --device gpu", ("--device gpu",)),
         (f"{XSR} en-fr --device cpu:x", ("--device cpu:x",)),
         (f"{XSR} en-fr --device cuda:99", ("--device cuda:99",)),

@@ -75,7 +75,7 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
     for language, path in zip(split_pair(pair), texts, strict=True):
         ids, lines = zip(*read_columns(path, "id<TAB>sentence"), strict=True)
         if len(set(ids)) != len(ids):
-            raise InputError(f"{path}: an identifier stands there twice; expected each once")
+            raise InputError(f"{path}: an identifier is given twice; expected each once")
         sides.append((Text(lines, language, str(path)), list(ids)))
     (source, source_ids), (target, target_ids) = sides
     return MiningSet(source, target, source_ids, target_ids, _read_gold(gold, source_ids, target_ids), part)
@@ -107,7 +107,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     """
     mined = mined.above(-LARGEST_THRESHOLD)
     if not len(mined):
-        raise InputError("no pair was mined, so no threshold can be learnt; give more text")
+        raise InputError("no pair was mined, so no threshold can be learned; give more text")
     found = correct(mined, gold).cumsum()
     kept = np.arange(1, len(mined) + 1)
     f1 = 2 * found / (kept + len(gold))

@@ -103,11 +103,11 @@ def without_copyright(found: Labelled) -> Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Titles(TransferProtocol):
-    """Accuracy on titles for every pair of a language that is learnt in and a language that is tested."""
+    """Accuracy on titles for every pair of a train language and a test language."""
 
     data: str = option("LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER")
     train_langs: tuple[str, ...] | None = option(
-        "learnt in (default: all of --langs; en for en to X)", None, type=comma_separated("languages"), metavar="LANGS"
+        "trained in (default: all of --langs; en for en to X)", None, type=comma_separated("languages"), metavar="LANGS"
     )
     classifier: str = option("default: mlp", "mlp", CLASSIFIERS)
 
@@ -116,10 +116,10 @@ class Titles(TransferProtocol):
 
     def texts(self) -> dict[str, dict[str, Labelled]]:
         """Read the parts of every language, by language, see `read_language`."""
-        learnt = self.train_langs or self.langs
+        train_langs = self.train_langs or self.langs
         return {
-            language: read_language(self.data, language, language in learnt, language in self.langs)
-            for language in dict.fromkeys([*self.langs, *learnt])
+            language: read_language(self.data, language, language in train_langs, language in self.langs)
+            for language in dict.fromkeys([*self.langs, *train_langs])
         }
 
     def scores(
@@ -131,8 +131,7 @@ class Titles(TransferProtocol):
             for language, parts in texts.items()
         }
         config = config or self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
-        learnt = self.train_langs or self.langs
-        scores = transfer_scores(self.name, features, learnt, config, encoder.fingerprint)
+        scores = transfer_scores(self.name, features, self.train_langs or self.langs, config, encoder.fingerprint)
         signed = {"copyright": "stripped"} if self.strip_copyright else {}
         return [replace(score, settings=signed | score.settings) for score in scores]
 

@@ -52,9 +52,11 @@ class Plan:
 class Protocol:
     """One way to score an encoder: a frozen dataclass whose fields are its options, declared by `options.option`.
 
-    plan = Xsim(source="test.fr", target="test.en").plan()
-    for scores in plan.measure(ModelFolder(SentenceEncoder.from_pretrained("model"))):
-        append_scores("scores.jsonl", scores)
+        plan = Xsim(source="test.fr", target="test.en").plan()
+        for scores in plan.measure(ModelFolder(SentenceEncoder.from_pretrained("model"))):
+            append_scores("scores.jsonl", scores)
+
+    Sub-classes define `plan`, or derive from a class below, which does.
     """
 
     def __post_init__(self):
@@ -160,7 +162,7 @@ class RerankOption:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferProtocol(Protocol):
-    """A classifier learns in one language and is tested in all (Schwenk and Li 2018); None is the protocol's own value.
+    """A classifier is trained in one language, tested in all (Schwenk and Li 2018); None is the protocol's own value.
 
     Sub-classes define `texts`, by language and part, and `scores`.
     """
@@ -205,7 +207,7 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
     for first, second in pairs if both_directions else ():
         if first != second and (second, first) in pairs:
             pair = f"{first}-{second}"
-            raise InputError(f"--lang-pairs {text}: {pair} stands there twice; both directions are measured anyway")
+            raise InputError(f"--lang-pairs {text}: {pair} is given twice; both directions are measured anyway")
     return pairs
 
 

@@ -1,4 +1,4 @@
-"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is learnt in English.
+"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is trained in English.
 
 Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the MultiNLI file), or
 from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
@@ -122,8 +122,8 @@ class Xnli(TransferProtocol):
     def texts(self) -> dict[str, dict[str, NliPairs]]:
         """Read test in every language, and train and dev in the language to learn in, by language and part."""
         texts = {language: {"test": read_nli_pairs(self.data, language, "test")} for language in self.langs}
-        learnt = {part: read_nli_pairs(self.data, self.train_lang, part) for part in ("train", "dev")}
-        texts.setdefault(self.train_lang, {}).update(learnt)
+        training = {part: read_nli_pairs(self.data, self.train_lang, part) for part in ("train", "dev")}
+        texts.setdefault(self.train_lang, {}).update(training)
         return texts
 
     def scores(

@@ -118,7 +118,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
                 if texts.empty or texts.repeated:
                     say(
                         f"{source}, {target}: of {texts.source.total:,} pairs, {texts.empty:,} with an empty side and "
-                        f"{texts.repeated:,} with a sentence that stood before are left out"
+                        f"{texts.repeated:,} with a sentence of an earlier pair are left out"
                     )
                 yield self.signed(self.scores(texts, encoder))
 

@@ -217,7 +217,7 @@ def test_nothing_mined_above_the_threshold_scores_zero():
     ("name", "content", "message"),
     [
         ("fr-en.test.fr", "fr-1 no tab\n", "line 1: 'fr-1 no tab'; expected id<TAB>sentence"),
-        ("fr-en.test.fr", "fr-1\ta\nfr-1\tb\n", "an identifier stands there twice"),
+        ("fr-en.test.fr", "fr-1\ta\nfr-1\tb\n", "an identifier is given twice"),
         ("fr-en.test.fr", "", "empty file"),
         ("fr-en.test.gold", "fr-000000000\ten-9\n", "'en-9' is not in the text"),
         ("fr-en.test.gold", "", "empty file; expected id<TAB>id"),

@@ -80,7 +80,7 @@ def test_the_command_counts_what_is_left_out(tmp_path):
         (tmp_path / side).write_text("".join(f"a dog {i}\n" for i in range(12)) + f"{side}\n" * 3 + "\n")
     arguments = ("--model", "model", "--source", "s", "--target", "t", "--metric", "nn")
     done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
-    left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence that stood before are left out"
+    left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence of an earlier pair are left out"
     assert left_out in done.stderr.splitlines()
 
 
