@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from conftest import ROOT, wait_until
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os, sys
 from pathlib import Path
@@ -27,9 +25,7 @@ except Terminated:
 def test_sigterm_ends_the_training_too(tmp_path):
     log = tmp_path / "train.log"
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, log], cwd=ROOT)
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"), process)
     child = int(log.read_text())
     os.kill(child, 0)  # it is there
     process.send_signal(signal.SIGTERM)
