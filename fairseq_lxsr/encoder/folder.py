@@ -50,7 +50,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: {what}; make one with `lxsr export folder`")
     path = folder / CONFIG_FILE
     if not path.is_file():
-        raise InputError(f"{path}: no such file, so the folder is no model; make one with `lxsr export folder`")
+        raise InputError(f"{path}: no such file, so the folder is not a model folder; make one with `lxsr export folder`")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         version, files = config["format_version"], dict(config["files"])

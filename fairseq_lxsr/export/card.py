@@ -60,7 +60,7 @@ class TextSources:
             read = parse_json("\n".join(read_lines(path, max_words=None)))
             note, rows = read["note"], read["sources"]
             if not (isinstance(note, str) and isinstance(rows, list) and rows):
-                raise TypeError("the note is no text, or the sources are no list")
+                raise TypeError("the note is not text, or the sources are not a list")
         except (ValueError, KeyError, TypeError) as error:
             reason = error if isinstance(error, InputError) else f"{path}: {error!r:.100}"
             raise InputError(f'{reason}; expected {{"note": ..., "sources": [...]}}') from None
@@ -79,8 +79,6 @@ def _source(row: Any, where: str) -> TextSource:
 
 
 TIMED_SENTENCES, TIMED_PIECES = 2000, 20  # size of the text on which speed is measured
-
-
 # options that say nothing where the weight of their loss is 0
 OF_WEIGHT = {
     "gen_weight": ("target_weights", "target_ids", "target_overlap"),

@@ -106,6 +106,10 @@ def short(text: str) -> str:
     return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def _figure(x: dict[str, Any], y: dict[str, Any], **layout: Any) -> go.Figure:
+    return go.Figure(layout=LAYOUT | {"xaxis": x, "yaxis": y} | layout)
+
+
 def loss_chart(logs: Sequence[Curves]) -> Chart:
     """Draw the loss and its terms over updates, dashed on validation text."""
     return _curves("Loss", logs, LOSSES, is_loss=True)
@@ -118,7 +122,8 @@ def accuracy_chart(logs: Sequence[Curves]) -> Chart:
 
 
 def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: bool) -> Chart:
-    figure = go.Figure(layout=LAYOUT)
+    scale = {"type": "log", "title": "loss (logarithmic scale)"} if is_loss else {"type": "linear", "title": "share"}
+    figure = _figure({"title": "updates"}, scale)
     rows: list[tuple[Cell, ...]] = []
     left_out = 0
     for number, (log, name) in enumerate((log, name) for log in logs for name in names):
@@ -136,8 +141,6 @@ def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: b
             figure.add_scatter(x=updates, y=values, name=short(label), mode=mode, line=line)
             best = min(values) if is_loss else max(values)
             rows.append((label, len(points), updates[-1], float(values[0]), float(best), float(values[-1])))
-    figure.update_xaxes(title="updates")
-    figure.update_yaxes(type="log" if is_loss else "linear", title="loss (logarithmic scale)" if is_loss else "share")
     spoken = [f"{row[0]} goes from {row[3]:.3g} to {row[5]:.3g}" for row in rows[:SPOKEN_CURVES]]
     more = f"; {len(rows) - len(spoken)} more in the table" if len(rows) > len(spoken) else ""
     diverged = f" {left_out} values are not finite and not drawn: the training diverged." if left_out else ""
@@ -147,7 +150,7 @@ def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: b
 
 def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart:
     """Draw precision and recall of mined pairs over the threshold; `curves` are those of scores, by their names."""
-    figure = go.Figure(layout=LAYOUT)
+    figure = _figure({"title": "least score"}, {"title": "percent", "range": [0, 101]})
     rows: list[tuple[Cell, ...]] = []
     spoken = []
     for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
@@ -159,15 +162,14 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
         rows += [(name, *point) for point in points[:: max(1, len(points) // TABLE_ROWS)]]
         best = max(points, key=lambda point: point[1] * point[2] / (point[1] + point[2] or 1))
         spoken.append(f"{name}: at {best[0]:.3f} precision {best[1]:.1f}, recall {best[2]:.1f} percent")
-    figure.update_xaxes(title="least score")
-    figure.update_yaxes(title="percent", range=[0, 101])
     head = ("task", "least score", "precision", "recall")
     return Chart("Precision and recall over the threshold", figure, "; ".join(spoken) + ".", head, rows, digits=3)
 
 
 def length_chart(sample: Sample) -> Chart:
     """Draw accuracy by number of words of the query."""
-    figure = go.Figure(layout=LAYOUT)
+    words = {"title": "words", "type": "category", "categoryorder": "array", "categoryarray": BUCKETS}
+    figure = _figure(words, {"title": "percent", "range": [0, 100]})
     rows: list[tuple[Cell, ...]] = []
     spoken = []
     for colour, direction in zip(COLOURS, sample.directions, strict=False):
@@ -184,8 +186,6 @@ def length_chart(sample: Sample) -> Chart:
         rows += [(name, bucket, count, accuracy) for bucket, count, accuracy in measured]
         worst, best = min(measured, key=lambda row: row[2]), max(measured, key=lambda row: row[2])
         spoken.append(f"{name}: from {worst[2]:.1f} percent ({worst[0]} words) to {best[2]:.1f} ({best[0]} words)")
-    figure.update_xaxes(title="words", type="category", categoryorder="array", categoryarray=BUCKETS)
-    figure.update_yaxes(title="percent", range=[0, 100])
     title = "Queries whose nearest neighbour is the translation, by words"
     return Chart(title, figure, "; ".join(spoken) + ".", ("direction", "words", "queries", "percent"), rows)
 
@@ -195,15 +195,13 @@ def heatmap_chart(sample: Sample) -> Chart:
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
     hover = [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]
-    figure = go.Figure(layout=LAYOUT | {"height": 480})
+    figure = _figure({"showticklabels": False}, {"showticklabels": False, "autorange": "reversed"}, height=480)
     figure.add_heatmap(
         z=np.round(cosines, 3).tolist(),
         text=hover,
         colorscale="Viridis",
         hovertemplate="%{z:.2f}<br>%{text}<extra></extra>",
     )
-    figure.update_yaxes(autorange="reversed", showticklabels=False)
-    figure.update_xaxes(showticklabels=False)
     own = cosines.diagonal()
     others = np.where(np.eye(len(cosines), dtype=bool), -np.inf, cosines).max(axis=1)
     ahead = int((own > others).sum())
@@ -222,7 +220,8 @@ def map_chart(sample: Sample) -> Chart:
     """Draw embeddings in two dimensions; a line joins a sentence and its translation."""
     count = len(sample.map) // 2
     points = sample.map.astype(float)
-    figure = go.Figure(layout=LAYOUT | {"height": 540, "legend": {"orientation": "h", "y": 0}})
+    bare = {"showticklabels": False}
+    figure = _figure(bare, bare, height=540, legend={"orientation": "h", "y": 0})
     joined = [[value for i in range(count) for value in (*points[[i, i + count], axis], None)] for axis in (0, 1)]
     line = {"color": "#bbbbbb", "width": 1}
     figure.add_scatter(x=joined[0], y=joined[1], mode="lines", line=line, hoverinfo="skip", showlegend=False)
@@ -237,8 +236,6 @@ def map_chart(sample: Sample) -> Chart:
             text=[short(sentence) for sentence in sample.map_sentences[side]],
             hovertemplate="%{text}<extra>%{fullData.name}</extra>",
         )
-    figure.update_xaxes(showticklabels=False)
-    figure.update_yaxes(showticklabels=False)
     apart = np.linalg.norm(points[:count] - points[count:], axis=1)
     width = np.linalg.norm(np.ptp(points, axis=0))
     percent = 100 * apart / (width or 1)

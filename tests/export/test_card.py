@@ -112,14 +112,14 @@ def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
         ("[]", "list, not an object"),
         ("{", "JSONDecodeError"),
         ('{"sources": []}', "KeyError('note')"),
-        ('{"note": "x", "sources": []}', "the sources are no list"),
+        ('{"note": "x", "sources": []}', "the sources are not a list"),
         ('{"note": "x", "sources": [5]}', "source 1: 5; expected an object with name, about, url, licence"),
         ('{"note": "x", "sources": [{"name": "x"}]}', "source 1: {'name': 'x'}; expected an object with name"),
         (json.dumps({"note": "x", "sources": [SOURCE, SOURCE | {"licence": None}]}), "source 2: licence None"),
         (json.dumps({"note": "x", "sources": [SOURCE | {"pairs": {"en-fr": "1"}}]}), "source 1: pairs {'en-fr'"),
     ],
 )
-def test_a_table_of_sources_that_is_none_is_refused(bag, tmp_path, content, message):
+def test_wrong_tables_of_sources_are_refused(bag, tmp_path, content, message):
     (tmp_path / "s.json").write_text(content)
     before = (bag / "README.md").read_bytes() if (bag / "README.md").exists() else None
     refused(

@@ -175,7 +175,7 @@ def test_training_that_cannot_begin(tmp_path, toy_work, change, options, fragmen
         ("sentencepiece.model", lambda content: b"x", "differs"),
         ("dict.txt", None, "not whole"),
         ("config.json", lambda content: b"{", "not the description of a model folder"),
-        ("config.json", None, "no such file, so the folder is no model"),
+        ("config.json", None, "no such file, so the folder is not a model folder"),
         ("config.json", lambda content: content.replace(b'version": 1', b'version": 9'), "format 9"),
     ],
 )
