@@ -286,11 +286,8 @@ def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
 
 def macro_f1(predicted: IntArray, gold: IntArray) -> float:
     """Compute the mean F1, in percent, of the classes that occur in `gold` or `predicted`, [N] each."""
-    values = []
-    for label in np.union1d(predicted, gold):
-        both = ((predicted == label) & (gold == label)).sum()
-        values.append(2 * both / ((predicted == label).sum() + (gold == label).sum()))
-    return float(100 * np.mean(values))
+    pairs = ((predicted == label, gold == label) for label in np.union1d(predicted, gold))
+    return float(100 * np.mean([2 * (left & right).sum() / (left.sum() + right.sum()) for left, right in pairs]))
 
 
 def _score(protocol: str, task: str, predicted: IntArray, gold: IntArray, settings: dict[str, object]) -> Score:

@@ -26,6 +26,9 @@ def data(count: int, seed: int = 0, classes: int = 3, noise: float = 1.0):
     return (2 * np.eye(classes, 16)[labels] + noise * rng.standard_normal((count, 16))).astype(np.float32), labels
 
 
+TRAIN, DEV = data(100), data(40, seed=1)
+
+
 def plain_training(config: ClassifierConfig, seed: int, x, y, dev_x, dev_y, l2=0.0):
     """One classifier, step by step with torch's own layers and Adam."""
     starts = start_layers(config, x.shape[1], 3)
@@ -55,51 +58,49 @@ def plain_training(config: ClassifierConfig, seed: int, x, y, dev_x, dev_y, l2=0
 
 @pytest.mark.parametrize(("hidden", "ties"), [((10, 8), "first"), ((), "first"), ((10, 8), "last")])
 def test_together_equals_alone(hidden, ties):
-    (x, y), (dev_x, dev_y) = data(100), data(40, seed=1)
     config = replace(CONFIG, hidden=hidden, ties=ties)
-    together = train_classifiers(config, x, y, dev_x, dev_y, 3)
+    together = train_classifiers(config, *TRAIN, *DEV, 3)
     for seed in (1, 2, 3):
-        _, alone = plain_training(config, seed, x, y, dev_x, dev_y)
+        _, alone = plain_training(config, seed, *TRAIN, *DEV)
         for (weight, bias), (w, b) in zip(together.layers, zip(alone[::2], alone[1::2], strict=True), strict=True):
             torch.testing.assert_close(weight[seed - 1], w.T, atol=1e-5, rtol=1e-4)
             torch.testing.assert_close(bias[seed - 1, 0], b, atol=1e-5, rtol=1e-4)
 
 
 def test_the_epoch_kept_of_several_that_are_best():
-    (x, y), (dev_x, dev_y) = data(60, noise=0.1), data(20, seed=1, noise=0.1)
-    config = replace(CONFIG, hidden=(), epochs=12, learning_rate=0.05)  # separable: the last epochs are all right
-    first, last = (train_classifiers(replace(config, ties=ties), x, y, dev_x, dev_y, 3) for ties in ("first", "last"))
-    whole = train_classifiers(replace(config, ties="last", epochs=11), x, y, dev_x, dev_y, 3)
-    assert (first.predict(dev_x) == last.predict(dev_x)).all()
-    for one, other in ((first, last), (last, whole)):
-        assert not torch.equal(one.layers[0][0], other.layers[0][0])
+    train, dev = data(60, noise=0.1), data(20, seed=1, noise=0.1)
+    config = replace(CONFIG, hidden=(), learning_rate=0.05)  # separable: the last epochs are all right
+    first, last, shorter = (
+        train_classifiers(replace(config, ties=ties, epochs=epochs), *train, *dev, 3)
+        for ties, epochs in (("first", 12), ("last", 12), ("last", 11))
+    )
+    assert (first.predict(dev[0]) == last.predict(dev[0])).all()
+    for other in (first, shorter):
+        assert not torch.equal(last.layers[0][0], other.layers[0][0])
 
 
 def test_strength_of_l2_is_chosen_on_dev():
-    (x, y), (dev_x, dev_y) = data(60, noise=2), data(200, seed=1, noise=2)
+    train, dev = data(60, noise=2), data(200, seed=1, noise=2)
     config = replace(CONFIG, hidden=(8,), epochs=20, l2=(0.0, 0.01, 10.0))
-    together = train_classifiers(config, x, y, dev_x, dev_y, 3)
-    accuracy = (together.predict(dev_x) == dev_y).mean(axis=1)
+    accuracy = (train_classifiers(config, *train, *dev, 3).predict(dev[0]) == dev[1]).mean(axis=1)
     for seed in (1, 2, 3):
-        best = max(plain_training(config, seed, x, y, dev_x, dev_y, l2)[0] for l2 in config.l2)
+        best = max(plain_training(config, seed, *train, *dev, l2)[0] for l2 in config.l2)
         assert accuracy[seed - 1] == pytest.approx(best, abs=0.011)
 
 
 def test_a_seed_gives_the_same_whatever_the_others():
-    (x, y), (dev_x, dev_y) = data(100), data(40, seed=1)
     config = replace(CONFIG, dropout=0.2, input_dropout=0.2)
-    one, three = (train_classifiers(replace(config, seeds=n), x, y, dev_x, dev_y, 3) for n in (1, 3))
+    one, three, again = (train_classifiers(replace(config, seeds=n), *TRAIN, *DEV, 3) for n in (1, 3, 3))
     torch.testing.assert_close(one.layers[0][0][0], three.layers[0][0][0])
     test_x, _ = data(50, seed=2)
-    again = train_classifiers(replace(config, seeds=3), x, y, dev_x, dev_y, 3)
     np.testing.assert_array_equal(three.predict(test_x), again.predict(test_x))
     assert (three.layers[0][0][0] != three.layers[0][0][1]).any()
 
 
 def test_it_learns():
-    (x, y), (dev_x, dev_y), (test_x, test_y) = data(300), data(100, seed=1), data(500, seed=2)
+    train, dev, (x, y) = data(300), data(100, seed=1), data(500, seed=2)
     config = replace(CONFIG, dropout=0.2, input_dropout=0.2, epochs=60)
-    assert ((train_classifiers(config, x, y, dev_x, dev_y, 3).predict(test_x) == test_y).mean(1) > 0.75).all()
+    assert ((train_classifiers(config, *train, *dev, 3).predict(x) == y).mean(1) > 0.75).all()
 
 
 def test_dropout_keeps_the_mean():
@@ -122,10 +123,10 @@ def test_an_epoch_takes_every_example_once(monkeypatch):
 
 
 def test_large_blocks_predict_as_small_ones(monkeypatch):
-    (x, _), layers = data(100), [(torch.randn(2, 16, 3), torch.randn(2, 1, 3))]
-    whole = Classifiers(layers, normalise=True).predict(x)
+    layers = [(torch.randn(2, 16, 3), torch.randn(2, 1, 3))]
+    whole = Classifiers(layers, normalise=True).predict(TRAIN[0])
     monkeypatch.setattr("fairseq_lxsr.evaluation.classifier.PREDICT_ROWS", 7)
-    np.testing.assert_array_equal(Classifiers(layers, normalise=True).predict(x), whole)
+    np.testing.assert_array_equal(Classifiers(layers, normalise=True).predict(TRAIN[0]), whole)
 
 
 def test_bad_input():

@@ -16,6 +16,7 @@ DATA = json.loads((GOLDEN / "protocols.json").read_text())
 VALUES = DATA["values"]
 SOURCE, TARGET, CHANGED, OTHER = (np.array(DATA[name], np.float32) for name in ("source", "target", "changed", "other"))
 SOURCES = [f"source {row}" for row in range(len(SOURCE))]
+TEXTS = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
 
 
 def encoder() -> Vectors:
@@ -29,8 +30,7 @@ def augmented(tmp_path) -> xsim_plus_plus.Augmented:
 
 
 def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
-    texts = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
-    score = xsim_plus_plus.score_among_changed(*texts, augmented(tmp_path), encoder())
+    score = xsim_plus_plus.score_among_changed(*TEXTS, augmented(tmp_path), encoder())
     expected = VALUES["xsim++"]
     assert {name: sum(outcomes.hits) for name, outcomes in score.outcomes.items()} == {
         "error": expected["errors"]
@@ -43,10 +43,9 @@ def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
 
 
 def test_the_signature_of_xsim_plus_plus_has_the_types_of_errors(tmp_path):
-    texts = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
     found = augmented(tmp_path)
     other = xsim_plus_plus.Augmented(found.text, found.made | {"changed 0": ("Other", "target 1")})
-    signatures = {xsim_plus_plus.score_among_changed(*texts, one, encoder()).signature for one in (found, other)}
+    signatures = {xsim_plus_plus.score_among_changed(*TEXTS, one, encoder()).signature for one in (found, other)}
     assert len(signatures) == 2
 
 
@@ -82,7 +81,7 @@ def test_types_of_errors_that_are_none(tmp_path, content):
 
 
 def test_bitext_mining_of_mteb():
-    [score] = MtebBitext().scores(Text(SOURCES, "fr"), Text(DATA["lines"], "en"), encoder())
+    [score] = MtebBitext().scores(*TEXTS, encoder())
     assert {name.lower(): value / 100 for name, value in score.values.items()} == pytest.approx(VALUES["mteb-bitext"])
     assert {name: outcomes.value for name, outcomes in score.outcomes.items()} == pytest.approx(score.values)
     assert score.task == "fr->en"
