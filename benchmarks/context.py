@@ -23,7 +23,7 @@ from machine import machine
 from quality_sets import CLASSIFICATION, classification
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds, TrainingText
+from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds
 from fairseq_lxsr.preparation.documents import prepare_documents
 
 KEY = ("arch", "language", "draw", "step")
@@ -115,7 +115,7 @@ def study(language: str, args: argparse.Namespace, results: Results) -> None:
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
     )
-    text = TrainingText(*prepare_documents(**base.text_options))
+    text = prepare_documents(**base.text_options)
     Rounds(base, lambda: text).run()
     keep(results, args, Path(base.work), language, STAGE, (UNTRAINED, STAGE1), classify=True)
     for draw in args.draws:

@@ -23,7 +23,7 @@ from laser_family import retrieval
 from machine import machine
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.context.rounds import RECORD, ContextConfig, Rounds, TrainingText
+from fairseq_lxsr.context.rounds import RECORD, ContextConfig, Rounds
 from fairseq_lxsr.preparation.binarise import binarise
 
 VALID = 1000
@@ -69,7 +69,7 @@ def main() -> None:
     first = (args.work / f"{args.arch}.en-{args.language}" / STAGE1).absolute()
     record = json.loads((first / RECORD).read_text())
     del record["text"]
-    text = TrainingText([first / "data-bin"], first / "documents")
+    text = [first / "data-bin"], first / "documents"
     config = ContextConfig(**record)
 
     def measured(model: Path) -> dict[str, float]:

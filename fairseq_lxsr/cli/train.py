@@ -86,12 +86,12 @@ def add_context(verbs) -> None:
 
 def run_context(args: argparse.Namespace) -> None:
     # torch and others take seconds to import
-    from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds, TrainingText
+    from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds
     from fairseq_lxsr.preparation.documents import prepare_documents
 
     config = read_yaml_config(args.config, ContextConfig)
     made = (RECORD, REPORT, "stage1", *(f"round{number + 1}" for number in range(config.rounds)))
     read = [args.config, *config.documents.values(), config.gold or None]
     refuse_overlap([Path(config.work) / name for name in made], read)
-    model = Rounds(config, lambda: TrainingText(*prepare_documents(**config.text_options))).run()
+    model = Rounds(config, lambda: prepare_documents(**config.text_options)).run()
     print(f"{model}: the model of the last round; lxsr embed --model {shlex.quote(str(model))} ...")

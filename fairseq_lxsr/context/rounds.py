@@ -1,4 +1,4 @@
-"""Options of `lxsr train-context`."""
+"""Training without parallel text: both stages and all rounds, each step kept when it is finished."""
 
 import contextlib
 import hashlib
@@ -37,12 +37,12 @@ from fairseq_lxsr.options import (
     at_least,
     below,
     check_fields,
-    limited,
+    option,
     positive,
 )
 from fairseq_lxsr.text.languages import check_language_code
 
-# the presets of models/context_transformer.py, which only fairseq can import
+# the presets of training/context/model.py, which only fairseq can import
 CONTEXT_ARCHITECTURES = tuple(
     f"context_transformer_{name}" for name in ("base", "small", "static", "static_mean", "tiny")
 )
@@ -50,56 +50,51 @@ CONTEXT_ARCHITECTURES = tuple(
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """Options of both stages and all rounds; defaults are the values of Wang et al. where they state them.
+    """Options of both stages and all rounds; defaults are the values of Wang et al. where they state them."""
 
-    Args:
-        documents: file or folder of each language.
-        work: folder of all results.
-        arch: a preset of context_transformer.
-        valid_documents: number of documents of each language that are held out.
-        shards: number of parts of the training data, each of whole documents; the first stage holds one at a time in
-            memory.
-        context: number of sentences before and after each.
-        epochs: epochs of the first stage.
-        both_samples: in the first stage every sentence twice in an epoch, in its place and replaced by another;
-            without it once, one of the two at random.
-        rounds: number of rounds of mining and regression.
-        draw: m, sentences of either language in one draw.
-        best: maximum number of pairs kept of a draw.
-        pairs: pairs of a round.
-        start_model: model folder of another encoder that mines the first round, or its name or address as in
-            `pretrained.find_model`, for example of one trained on little parallel text; without it the model of the
-            first stage does.
-        gold: file of true pairs, `sentence<TAB>sentence`; with it the precision of the mined pairs is reported.
-        batch_size: samples of an update.
-        learning_rate: initial learning rate, which decreases linearly to zero in every stage and round.
-    """
-
-    documents: Mapping[str, str]
-    work: str = limited("work/context", FILE_NAME)
-    arch: str = limited("context_transformer_base", CONTEXT_ARCHITECTURES)
-    vocab_size: int = limited(16_000, at_least(1, 10_000_000))
-    lowercase: bool = True
-    split_han: bool = True
-    valid_documents: int = limited(10, at_least(1))
-    shards: int = limited(1, at_least(1, 512))
-    context: int = limited(1, at_least(1))
-    epochs: int = limited(1, at_least(1))
-    both_samples: bool = False
-    rounds: int = limited(3, at_least(0))
-    draw: int = limited(10_000, at_least(1))
-    best: int = limited(1_000, at_least(1))
-    pairs: int = limited(100_000, at_least(1))
-    start_model: str = limited("", FileName(optional=True))
-    gold: str = limited("", FileName(optional=True))
-    batch_size: int = limited(128, at_least(1))
-    learning_rate: float = limited(1e-4, positive())
-    dropout: float = limited(0.1, below(1))
-    max_positions: int = limited(150, at_least(2))
-    seed: int = limited(1, at_least(0))
-    workers: int = limited(2, at_least(1, 1024))
-    cpu_precision: str = limited("auto", CPU_PRECISIONS)
-    encode_dtype: str = limited("float32", COMPUTE_DTYPES)
+    documents: Mapping[str, str] = option("file or folder of each language")
+    work: str = option("folder of all results", "work/context", FILE_NAME)
+    arch: str = option("a preset of context_transformer", "context_transformer_base", CONTEXT_ARCHITECTURES)
+    vocab_size: int = option("entries of the dictionary of all languages", 16_000, at_least(1, 10_000_000))
+    lowercase: bool = option("lower-case all text", True)
+    split_han: bool = option("treat every Chinese character as a word", True)
+    valid_documents: int = option("documents of each language that are held out", 10, at_least(1))
+    shards: int = option(
+        "parts of the training data, of whole documents; the first stage holds one at a time in memory",
+        1,
+        at_least(1, 512),
+    )
+    epochs: int = option("epochs of the first stage", 1, at_least(1))
+    both_samples: bool = option(
+        "in the first stage every sentence twice in an epoch, in its place and replaced by another; without it once, "
+        "one of the two at random",
+        False,
+    )
+    rounds: int = option("rounds of mining and regression", 3, at_least(0))
+    draw: int = option("m, sentences of either language in one draw", 10_000, at_least(1))
+    best: int = option("largest number of pairs kept of a draw", 1_000, at_least(1))
+    pairs: int = option("pairs of a round", 100_000, at_least(1))
+    start_model: str = option(
+        "model folder of another encoder that mines the first round, or its name or address, for example of one "
+        "trained on little parallel text; without it the model of the first stage does",
+        "",
+        FileName(optional=True),
+    )
+    gold: str = option(
+        "file of true pairs, `sentence<TAB>sentence`; with it the precision of the mined pairs is reported",
+        "",
+        FileName(optional=True),
+    )
+    batch_size: int = option("samples of an update", 128, at_least(1))
+    learning_rate: float = option(
+        "initial learning rate, which decreases linearly to zero in every stage and round", 1e-4, positive()
+    )
+    dropout: float = option("dropout probability", 0.1, below(1))
+    max_positions: int = option("pieces of a sentence that are read", 150, at_least(2))
+    seed: int = option("of all draws and of training", 1, at_least(0))
+    workers: int = option("processes that prepare text", 2, at_least(1, 1024))
+    cpu_precision: str = option("precision of training on a CPU", "auto", CPU_PRECISIONS)
+    encode_dtype: str = option("precision of encoding for mining", "float32", COMPUTE_DTYPES)
 
     @property
     def text_options(self) -> dict[str, Any]:
@@ -121,7 +116,7 @@ class ContextConfig:
             raise InputError(f"work: {work}; expected a path without {os.pathsep!r}, which separates shards")
 
 
-RECORD, REPORT, LOCK = "context.json", "rounds.jsonl", "lock"
+RECORD, REPORT = "context.json", "rounds.jsonl"
 # options that may change between two calls on one work folder: always, and only before anything is mined
 MAY_CHANGE = {"work", "rounds", "workers", "gold"}
 OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
@@ -129,30 +124,19 @@ SAVE_EVERY = 1000  # updates
 DEFAULTS = {option.name: option.default for option in fields(ContextConfig) if option.default is not MISSING}
 
 
-@dataclass(frozen=True)
-class TrainingText:
-    """Training text of all steps.
-
-    Args:
-        shards: data folders.
-        documents: folder of the text, train.LANG.
-    """
-
-    shards: Sequence[Path]
-    documents: Path
-
-
 class Rounds:
     """Runs the steps, each in its own folder: `stage1`, `round1`, `round2`, ...
 
     Args:
         config: options of the run.
-        prepare: prepares the text, or finds it unchanged; it is called with the work folder locked.
+        prepare: prepares the text, or finds it unchanged, and returns its data folders and the folder of train.LANG;
+            it is called with the work folder locked.
     """
 
-    text: TrainingText
+    shards: Sequence[Path]
+    text: Path
 
-    def __init__(self, config: ContextConfig, prepare: Callable[[], TrainingText]):
+    def __init__(self, config: ContextConfig, prepare: Callable[[], tuple[Sequence[Path], Path]]):
         self.config, self.prepare = config, prepare
         self.work = Path(config.work)
 
@@ -163,10 +147,10 @@ class Rounds:
             the model folder of the last step.
         """
         # the training process holds the lock too, even if it outlives this process
-        with locked(self.work / LOCK, self.work) as self.lock:
+        with locked(self.work / "lock", self.work) as self.lock:
             self._check_files()
             record = self._check_record()
-            self.text = self.prepare()
+            self.shards, self.text = self.prepare()
             with atomic_write(self.work / RECORD) as stream:
                 stream.write(json.dumps(record, indent=2) + "\n")
             model = self._step("stage1", None)
@@ -182,18 +166,18 @@ class Rounds:
             return model
         folder.mkdir(parents=True, exist_ok=True)
         if previous is None:
-            shards, epochs = [self._sentences_with_context(shard) for shard in self.text.shards], self.config.epochs
-            options: tuple[str | Path, ...] = ("--stage", "classify", *["--both-samples"] * self.config.both_samples)
+            samples = self.config.epochs * [self._sentences_with_context(shard) for shard in self.shards]
+            options: tuple[str | Path, ...] = ("--both-samples",) * self.config.both_samples
         else:
             mined = folder / "mined.tsv"
             if not mined.is_file():
                 start = self.config.start_model if name == "round1" else ""
                 self._mine(find_model(start) if start else previous, mined, name)
-            shards, epochs = [2 * sum(1 for _ in read_lines(mined, max_words=None))], 1
+            samples = [2 * sum(1 for _ in read_lines(mined, max_words=None))]
             last = previous.parent / "checkpoints" / "checkpoint_last.pt"
-            options = ("--stage", "regress", "--mined", mined, "--disable-validation", "--finetune-from-model", last)
-        self._train(folder, shards * epochs, options)
-        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.text.shards[0])
+            options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
+        self._train(folder, samples, options)
+        export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.shards[0])
         print(f"{model}: exported")
         return model
 
@@ -203,7 +187,7 @@ class Rounds:
         """Mine the pairs of one round, with their cosines under the model of the previous step."""
         config, start = self.config, time.perf_counter()
         encoder = SentenceEncoder.from_pretrained(model)
-        texts = {language: Lines(self.text.documents / f"train.{language}") for language in config.documents}
+        texts = {language: Lines(self.text / f"train.{language}") for language in config.documents}
         files = {language: output.with_name(f"vectors.{language}.raw") for language in texts}
         embedded = {
             language: Embedded(encoder, lines, config.encode_dtype, files[language])
@@ -241,11 +225,11 @@ class Rounds:
         """Train one step; `samples` has the size of every epoch; an epoch of fairseq is one shard."""
         config, log = self.config, folder / "train.log"
         updates = sum(math.ceil(count / config.batch_size) for count in samples)
-        data = os.pathsep.join(str(shard.absolute()) for shard in self.text.shards)
+        data = os.pathsep.join(str(shard.absolute()) for shard in self.shards)
         command = [
             *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", PACKAGE),
             *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
-            *("--langs", ",".join(config.documents), "--context", config.context),
+            *("--langs", ",".join(config.documents)),
             *("--max-positions", config.max_positions, "--dropout", config.dropout),
             *("--batch-size", config.batch_size, "--max-epoch", len(samples), "--optimizer", "torch_adam"),
             *("--lr", config.learning_rate, "--lr-scheduler", "polynomial_decay", "--total-num-update", updates),
@@ -261,9 +245,7 @@ class Rounds:
         if run_logged(list(map(str, command)), log, self.lock):
             lines = [line for line in islice(read_lines(log, max_words=None), said, None) if line.strip()]
             message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
-            raise InputError(
-                f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again"
-            )
+            raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again")
         print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
 
     def _last_figures(self, log: Path) -> str:
@@ -376,15 +358,9 @@ def restore_last_checkpoint(checkpoint: Path) -> None:
 
 
 def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
-    """Run a command that inherits our lock; its output is appended to `log`, and SIGTERM ends it together with us.
+    """Run a command that inherits the descriptors of our lock; append its output to `log`; return its exit status.
 
-    Args:
-        command: program and arguments.
-        log: file of its output.
-        lock: file descriptors of the lock.
-
-    Returns:
-        exit status.
+    SIGTERM ends it together with us.
     """
     with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:  # on an exception, run() kills its child
         return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock).returncode

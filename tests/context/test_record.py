@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds, TrainingText, add_report
+from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds, add_report
 from fairseq_lxsr.errors import InputError
 
 
@@ -38,11 +38,11 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
 def test_both_samples_reach_the_first_stage(tmp_path, monkeypatch, both, samples, flags):
     np.save(tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6]))  # the second document has one sentence
     rounds = Rounds(ContextConfig({"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both), pytest.fail)
-    rounds.text, trained = TrainingText([tmp_path], tmp_path), []
+    rounds.shards, trained = [tmp_path], []
     monkeypatch.setattr(rounds, "_train", lambda *arguments: trained.append(arguments[1:]))
     monkeypatch.setattr("fairseq_lxsr.context.rounds.export_checkpoint", lambda *_: None)
     rounds._step("stage1", None)
-    assert trained == [([samples], ("--stage", "classify", *flags))]
+    assert trained == [([samples], flags)]
 
 
 def test_a_round_is_reported_once(tmp_path):
