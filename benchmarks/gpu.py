@@ -32,6 +32,7 @@ from paper_step import FIRST, PADDING, PIECES, VOCABULARY, PaperStep
 
 from fairseq_lxsr.encoder.torch_network import NetworkCopies
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.modules.packing import FlatPieces
 
 ROOT = Path(__file__).parent.parent
 PYTHON = sys.executable
@@ -192,12 +193,13 @@ def encode(device: str, scale: Scale) -> dict[str, Any]:
     copies = NetworkCopies(TransformerSentenceEncoder(config), device)
     rng = np.random.default_rng(1)
     lengths = rng.integers(1, 2 * PIECES, scale.sentences)
-    ids, starts = rng.integers(FIRST, scale.sizes["vocab_size"], lengths.sum()), lengths.cumsum() - lengths
+    ids = rng.integers(FIRST, scale.sizes["vocab_size"], lengths.sum())
+    pieces = FlatPieces(ids, lengths.cumsum() - lengths, lengths)
     found = {}
     for dtype in ("float32", "float16", "bfloat16"):
 
         def run(dtype: str = dtype) -> None:
-            for _ in copies.embed(ids, starts, lengths, 256, None, dtype):
+            for _ in copies.embed(pieces, 256, None, dtype):
                 pass
 
         run()
