@@ -15,6 +15,7 @@ lxsr train . --recipe "$SYSTEM" --print > /dev/null # refuses what is no recipe
 WORK=work/europarl # as the YAML file says
 [ -n "${SMOKE:-}" ] && WORK=${SMOKE_WORK:-work/europarl-smoke}
 PAIRS=de-en,de-es,en-es,fr-en,fr-es,it-en,it-es
+DIRECTIONS=de-en,de-es,en-es,es-en,fr-en,fr-es,it-en,it-es # all into English and Spanish
 
 if [ -n "${SMOKE:-}" ]; then
     lxsr prepare --work "$WORK" --data "${TEXT:?}" --lang-pairs "$PAIRS" --vocab-size 200 --valid-size 20 --test-size 20
@@ -25,7 +26,7 @@ else
 fi
 
 # on a GPU add --fp16 or --bf16; where 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16
-lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --pivots en,es --save-dir "$WORK/$SYSTEM" "$@"
+lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --lang-pairs "$DIRECTIONS" --save-dir "$WORK/$SYSTEM" "$@"
 
 lxsr export folder --checkpoint "$WORK/$SYSTEM/checkpoint_best.pt" --output "$WORK/$SYSTEM/model"
 rm -f "$WORK/$SYSTEM/xsr.jsonl"

@@ -18,18 +18,21 @@ FOLDER = Path(__file__).parent
 LENGTH = {"max-update", "max-epoch"}
 
 Option = bool | int | float | str
+Value = TypeVar("Value")
 
-# options of earlier versions, and the only value that training has now: commands, recipes and checkpoints may still have
-# it, and any other value is refused
+# options of earlier versions, and the only value that training has now: commands, recipes and checkpoints may still
+# name it, any other value is refused
 REMOVED: Mapping[str, Option] = {
     "activation-dropout": 0.0,
+    "adam-eps": 1e-8,
     "constraint-every": 1,
     "context": 1,
+    "detach-mean-norm": False,  # now one of the values of --constraint
+    "distill-weight": 1.0,
     "mask-same-text": False,
     "near-size": 32,
     "translation-weight": 0.5,
 }
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,11 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
     base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
     given = _parse(own)
     removing = {f"no-{name}" for name in base} & given.keys()
-    options = override(
-        {name: words for name, words in base.items() if f"no-{name}" not in removing},
-        {name: words for name, words in given.items() if name not in removing},
+    options = without_removed(
+        override(
+            {name: words for name, words in base.items() if f"no-{name}" not in removing},
+            {name: words for name, words in given.items() if name not in removing},
+        )
     )
     if options.get("lr-scheduler") == ["polynomial_decay"]:
         schedule = _schedule(options, recipe.warmup or 0, data)
@@ -125,6 +130,22 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
         *(data, "--user-dir", str(PACKAGE)),
         *(word for name, words in options.items() for word in (f"--{name}", *words)),
     ]
+
+
+def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
+    """Leave out options that are gone, which must have the value that is left."""
+    for name in REMOVED.keys() & options.keys():
+        words = " ".join(options[name])
+        if words != str(REMOVED[name]) and (REMOVED[name] is False or _float(words) != REMOVED[name]):
+            raise InputError(f"--{name} {words}: the option is gone, training always has {REMOVED[name]}; leave it out")
+    return {name: words for name, words in options.items() if name not in REMOVED}
+
+
+def _float(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
 
 
 def _words(value: Option) -> Words:

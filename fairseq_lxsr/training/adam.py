@@ -18,10 +18,9 @@ from fairseq_lxsr.errors import InputError
 
 @dataclass
 class TorchAdamConfig(FairseqDataclass):
-    """Options with the names of fairseq's `adam`; `tasks/_checks.py` has their ranges."""
+    """Options with the names of fairseq's `adam`; `checks.py` has their ranges."""
 
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "decay rates of the two moments"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the second moment"})
     weight_decay: float = field(
         default=0.0, metadata={"help": "share of the weights that is added to their gradient (L2)"}
     )
@@ -54,14 +53,13 @@ class TorchAdam(FairseqOptimizer):
         return {
             "lr": self.cfg.lr[0],
             "betas": tuple(ast.literal_eval(betas) if isinstance(betas, str) else betas),
-            "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
             "amsgrad": self.cfg.amsgrad,
             "decoupled_weight_decay": self.cfg.decoupled_weight_decay,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Load the state of a checkpoint: moments and learning rate; all else is as the options say now."""
+        """Load the state of a checkpoint: moments and learning rate; all other options are as they are now."""
         kept = any(group["amsgrad"] for group in state_dict["param_groups"])
         if kept != self.cfg.amsgrad:
             with_or_without = {True: "with", False: "without"}

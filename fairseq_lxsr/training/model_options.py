@@ -12,6 +12,8 @@ from omegaconf import II
 from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
 from fairseq_lxsr.modules.sizes import LAYERS, PROBABILITY, WIDTH
 
+INIT_WEIGHTS = ("scaled", "released")
+
 
 @dataclass
 class EncoderOptions(FairseqDataclass):
@@ -38,9 +40,6 @@ class TransformerOptions(EncoderOptions):
     attention_dropout: float = field(
         default=0.0, metadata={"help": "dropout probability of the attention weights", "range": PROBABILITY}
     )
-    activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability inside the feed-forward blocks", "range": PROBABILITY}
-    )
     max_positions: int = II("task.max_positions")
 
 
@@ -56,7 +55,6 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
         "max_positions": cfg.max_positions,
         "dropout": cfg.dropout,
         "attention_dropout": cfg.attention_dropout,
-        "activation_dropout": cfg.activation_dropout,
     }
 
 

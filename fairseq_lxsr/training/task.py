@@ -47,12 +47,6 @@ class LxsrTaskConfig(FairseqDataclass):
         default="",
         metadata={"help": "data folder; several shards joined by ':', one an epoch in turn"},
     )
-    persistent_workers: bool = field(
-        default=False,
-        metadata={
-            "help": "leave data loading processes running when their epoch is over; ending them late takes seconds"
-        },
-    )
     seed: int = II("common.seed")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
@@ -141,7 +135,9 @@ class LxsrTask(FairseqTask):
 
     def get_batch_iterator(self, *args, **kwargs):
         give_back_memory()  # the processes that load batches are forked next
-        return super().get_batch_iterator(*args, **kwargs)
+        iterator = super().get_batch_iterator(*args, **kwargs)
+        iterator.persistent_workers = False  # those of an epoch that is over would take seconds to end later
+        return iterator
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)

@@ -155,11 +155,8 @@ def test_architecture(task, arch):
 # until it stands here
 BESIDE: dict[str, dict[str, object]] = {
     "hard_negatives": {"objective": "none"},
-    "detach_mean_norm": {"constraint": "norm"},
     **{name: {"constraint": "norm"} for name in CONSTRAINT_OPTIONS},
-    "stage": {"mined": "mined.tsv"},
     "distill_loss": {"teacher_embeddings": "teacher"},
-    "distill_weight": {"teacher_embeddings": "teacher"},
     "batches near": {"near_embeddings": "teacher"},
     "near_embeddings": {"batches": "near"},
 }
@@ -167,9 +164,9 @@ TEXTS: dict[str, str] = {
     "matryoshka": "8,16",
     "teacher_embeddings": "teacher",
     "near_embeddings": "teacher",
-    "pivots": "en",
+    "mined": "mined.tsv",
 }
-OF_TEXT = {"lang_pairs", "langs", "mined", "init_embeddings"}  # which text is read, and how weights begin
+OF_TEXT = {"lang_pairs", "langs", "init_embeddings"}  # which text is read, and how weights begin
 
 
 def values_of(item) -> list[object]:

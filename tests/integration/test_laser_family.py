@@ -178,20 +178,18 @@ def three_languages(tmp_path_factory):
     return work / "data-bin"
 
 
-def test_pivots_choose_the_directions(three_languages, tmp_path):
+def test_directions_are_those_that_are_named(three_languages, tmp_path):
     command, options = (three_languages, tmp_path / "run", "--no-epoch-checkpoints"), OPTIONS | {"arch": "tlaser_tiny"}
-    done = train(*command, "--pivots", "en", **options, max_epoch="1")
+    done = train(*command, "--lang-pairs", "de-en,fr-en", **options, max_epoch="1")
     assert "de-en, fr-en; dictionary" in done.stdout
     assert read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["task_state"]["target_languages"] == ["en"]
-    done = train(*command, "--pivots", "en,de", **options, max_epoch="2", check=False)
+    done = train(*command, "--lang-pairs", "de-en,fr-en,en-de", **options, max_epoch="2", check=False)
     refused(done, "trained to translate into ['en']", "['de', 'en']", "--save-dir")
 
 
 @pytest.mark.parametrize(
     ("flags", "fragments"),
     [
-        ("--pivots it", ("--pivots it", "de, en, fr")),
-        ("--pivots en --lang-pairs en-fr", ("--pivots beside --lang-pairs",)),
         ("--encoder-attention-heads 5", ("num_heads 5",)),
         ("--max-positions 0", ("--max-positions 0",)),
         ("--decoder-lang-embed-dim 0", ("--decoder-lang-embed-dim 0",)),

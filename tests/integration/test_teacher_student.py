@@ -55,7 +55,7 @@ def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_
     """Their negatives are the nearest of all text; processes that load change nothing."""
     options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "2"}
     flags = ("--disable-validation", "--no-save", "--gated")
-    near = ("--batches", "near", "--near-embeddings", teacher, "--near-size", "8", "--num-workers", "0")
+    near = ("--batches", "near", "--near-embeddings", teacher, "--num-workers", "0")
     last = {}
     for name, more in (("length", ()), ("near", near), ("near in processes", (*near, "--num-workers", "2"))):
         done = train(toy_work / "data-bin", tmp_path, *flags, *more, **options)
@@ -75,7 +75,6 @@ NEAR = "--batches near --near-embeddings"
         ("--teacher-embeddings {folder}", ("train.en-fr.en.npy", "lxsr embed")),
         ("--teacher-embeddings {folder}/short", ("899 rows", "900")),
         ("--batches near", ("without --near-embeddings", "lxsr embed")),
-        ("--near-size 8", ("--near-size with --batches length",)),
         ("--near-embeddings {teacher}", ("--near-embeddings with --batches length",)),
         (f"{NEAR} {{folder}}", ("train.en-fr.en.npy", "lxsr embed")),
         (f"{NEAR} a:b", ("2 folders; expected 1",)),

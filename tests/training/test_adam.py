@@ -73,7 +73,7 @@ def test_a_state_without_amsgrad_is_not_taken_with_it():
 
 def test_options_of_now_replace_those_of_a_checkpoint():
     weights = [torch.nn.Parameter(torch.ones(3))]
-    then = optimizer("torch_adam", weights, weight_decay=0.1, adam_eps=1e-6, adam_betas="(0.8, 0.9)")
+    then = optimizer("torch_adam", weights, weight_decay=0.1, adam_betas="(0.8, 0.9)")
     now = optimizer("torch_adam", weights, weight_decay=0.2, decoupled_weight_decay=True)
     then.set_lr(0.5)
     now.load_state_dict(then.state_dict(), {"eps": 1e-4})

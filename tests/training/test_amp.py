@@ -12,7 +12,7 @@ def scaled(scale: float, gradient: float) -> torch.Tensor:
     """Weights after a step, by a loss of this gradient that is multiplied by the scale."""
     weights = [torch.nn.Parameter(torch.ones(3))]
     wrapped = AMPOptimizer.__new__(AMPOptimizer)  # its constructor asks for CUDA
-    wrapped.fp32_optimizer = optimizer("torch_adam", weights, adam_eps=1e-6)
+    wrapped.fp32_optimizer = optimizer("torch_adam", weights)
     wrapped._grad_scaler, wrapped.min_loss_scale = torch.amp.GradScaler("cpu", init_scale=scale), 1e-4
     wrapped.backward((weights[0] * gradient).sum())
     wrapped.clip_grad_norm(0)

@@ -31,7 +31,7 @@ def test_a_shard_of_the_teacher_may_lack_the_first_pair(tmp_path, order):
         (tmp_path / language).mkdir()
         np.save(tmp_path / language / f"train.en-{language}.en.npy", np.ones((3, 5), np.float32))
     options = {"teacher_embeddings": os.pathsep.join((str(tmp_path / "fr"), str(tmp_path / "de")))}
-    cfg = OmegaConf.merge(OmegaConf.create({"distill_weight": 1, "distill_loss": "mse"}), options)
+    cfg = OmegaConf.merge(OmegaConf.create({"distill_loss": "mse"}), options)
     assert DistillationTerm.build(cfg, Setting(None, pairs, shards)).width == 5
 
 

@@ -69,7 +69,7 @@ def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
     [
         ("task.align_temperature", math.inf, "--align-temperature inf; expected a number of at least 1e-06"),
         ("task.gen_weight", -1.0, "--gen-weight -1.0; expected a number of at least 0"),
-        ("task.distill_weight", math.nan, "--distill-weight nan"),
+        ("task.sim_weight", math.nan, "--sim-weight nan"),
         ("task.sampling_temperature", math.nan, "--sampling-temperature nan"),
         ("task.max_positions", 0, "--max-positions 0; expected a whole number of at least 1"),
         ("task.max_positions", 10**9, "--max-positions 1000000000"),

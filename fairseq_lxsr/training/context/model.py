@@ -1,7 +1,7 @@
 """fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -75,12 +75,10 @@ class ContextTransformerModel(BaseFairseqModel):
 
 register_presets("context_transformer", ARCHITECTURES)
 
-STAGES = {"classify": losses.context_classification_loss, "regress": losses.coherence_regression_loss}
-
 
 @dataclass
 class SentContextLossConfig(FairseqDataclass):
-    stage: str = II("task.stage")
+    mined: Optional[str] = II("task.mined")
 
 
 @register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
@@ -89,16 +87,16 @@ class SentContextLoss(FairseqCriterion):
 
     def __init__(self, cfg: SentContextLossConfig, task):
         super().__init__(task)
-        self.loss = STAGES[cfg.stage]
-        # what validation can choose the best checkpoint by
-        self.metrics = ("loss", "accuracy") if self.loss is losses.context_classification_loss else ("loss",)
+        self.classifies = cfg.mined is None
+        self.metrics = ("loss", "accuracy") if self.classifies else ("loss",)  # validation can choose the best by these
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Compute the loss summed over the samples, their number, and the logged values, without synchronizing."""
         scores, labels, samples = model(**sample["net_input"]), sample["label"], sample["nsentences"]
-        loss = self.loss(scores, labels)
+        loss_of = losses.context_classification_loss if self.classifies else losses.coherence_regression_loss
+        loss = loss_of(scores, labels)
         logged = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": samples, "sample_size": samples}
-        if self.loss is losses.context_classification_loss:
+        if self.classifies:
             logged["accuracy"] = scores.detach().gt(0).eq(labels.gt(0)).sum()
         return loss, samples, logged
 

@@ -9,14 +9,12 @@ from typing import Any, Optional
 
 import numpy as np
 from fairseq.data import ConcatDataset, Dictionary
-from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.modules.sizes import POSITIONS
-from fairseq_lxsr.options import at_least
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
 from fairseq_lxsr.training.context import model as sent_context_loss  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.training.context.dataset import (
@@ -26,7 +24,6 @@ from fairseq_lxsr.training.context.dataset import (
     InsertedSentences,
     ReplacedSentences,
 )
-from fairseq_lxsr.training.context.model import STAGES
 from fairseq_lxsr.training.corpora import load_dictionary, read_sentences
 from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
@@ -37,23 +34,22 @@ COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")  #
 
 @dataclass
 class SentContextConfig(LxsrTaskConfig):
-    stage: ChoiceEnum(STAGES) = field(  # type: ignore[valid-type]
-        default="classify",
-        metadata={"help": "classify: is this the sentence that stood here; regress: how well does a mined one fit"},
-    )
     both_samples: bool = field(
         default=False,
         metadata={
-            "help": "classify: every sentence twice in an epoch, in its place and replaced by another; without it "
-            "once, one of the two at random"
+            "help": "every sentence twice in an epoch, in its place and replaced by another; without it once, one of "
+            "the two at random; not with --mined"
         },
     )
     langs: Optional[str] = field(
         default=None, metadata={"help": "languages, for example en,fr; without it every train.LANG of the folder"}
     )
-    mined: Optional[str] = field(default=None, metadata={"help": "regress: the file of mined pairs"})
-    context: int = field(
-        default=1, metadata={"help": "sentences of the context, before and after each", "range": at_least(1)}
+    mined: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "a file of mined pairs: learn how well a sentence fits into the place of the other; without it, "
+            "whether a sentence is the one that stood in its place"
+        },
     )
     max_positions: int = field(
         default=150, metadata={"help": "pieces of a sentence with its context; the rest is cut", "range": POSITIONS}
@@ -67,10 +63,8 @@ class SentContextTask(LxsrTask):
     def __init__(self, cfg: SentContextConfig):
         super().__init__(cfg)
         self.languages = languages_of(self.shards[0], cfg.langs)
-        if (cfg.stage == "regress") != (cfg.mined is not None):
-            raise InputError(f"--stage {cfg.stage} {'with' if cfg.mined else 'without'} --mined; regress needs it")
-        if cfg.both_samples and cfg.stage != "classify":
-            raise InputError(f"--both-samples with --stage {cfg.stage}; expected classify")
+        if cfg.both_samples and cfg.mined is not None:
+            raise InputError("--both-samples with --mined, whose pairs have no samples; expected one of them")
         logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")
 
     def read_dictionary(self, folder: Path) -> Dictionary:
@@ -80,15 +74,14 @@ class SentContextTask(LxsrTask):
         return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` of every language; with `--stage regress` the samples are the mined pairs of all shards."""
+        """Read `split` of every language; with `--mined` the samples are the mined pairs of all shards."""
         if self.cfg.mined is not None and split != "train":
-            raise InputError(f"--stage regress has no {split} samples; expected --disable-validation")
+            raise InputError(f"--mined has no {split} samples; expected --disable-validation")
         folders = [self.folder_of(split, epoch)] if self.cfg.mined is None else self.shards
         corpora = [read_documents(folders, split, language, self.num_symbols) for language in self.languages]
         options: dict[str, Any] = {
             "padding_idx": self.dictionary.pad(),
             "eos_idx": self.dictionary.eos(),
-            "context": self.cfg.context,
             "max_positions": self.cfg.max_positions,
             "seed": self.cfg.seed,
             "shuffle": split == "train",

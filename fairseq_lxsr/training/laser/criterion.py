@@ -14,23 +14,23 @@ from fairseq_lxsr.losses.distance import DISTANCES
 from fairseq_lxsr.options import LOSS_WEIGHT, MARGIN, at_least, below
 from fairseq_lxsr.training.logging import log_means
 
+DETACHED = "_detached"
+CONSTRAINTS = (*DISTANCES, f"norm{DETACHED}", f"norm_of_mean{DETACHED}")
+TRANSLATION_WEIGHT = 0.5  # beside a constraint; alone, translation has 1
+
 
 @dataclass
 class XlingTranslationLossConfig(FairseqDataclass):
     label_smoothing: float = field(
         default=0.1, metadata={"help": "share of the target that is not the gold piece", "range": below(1)}
     )
-    constraint: ChoiceEnum(("none", *DISTANCES)) = field(  # type: ignore[valid-type]
+    constraint: ChoiceEnum(("none", *CONSTRAINTS)) = field(  # type: ignore[valid-type]
         default="none",
         metadata={
             "help": "distance between the embeddings of translations, which is to be small: norm of the difference "
-            "in units of the mean norm (norm) or of the norm of the mean embedding (norm_of_mean), or angular; none "
-            "trains by translation alone"
+            "in units of the mean norm (norm) or of the norm of the mean embedding (norm_of_mean), with _detached "
+            "without gradient through that unit, or angular; none trains by translation alone"
         },
-    )
-    translation_weight: float = field(
-        default=0.5,
-        metadata={"help": "weight of the translation loss beside the constraint; alone it has 1", "range": LOSS_WEIGHT},
     )
     constraint_weight: float = field(
         default=0.25, metadata={"help": "weight beta of the constraint", "range": LOSS_WEIGHT}
@@ -45,38 +45,19 @@ class XlingTranslationLossConfig(FairseqDataclass):
     negatives: int = field(
         default=20, metadata={"help": "random negatives N of each sentence, each way", "range": at_least(1)}
     )
-    constraint_every: int = field(
-        default=1,
-        metadata={
-            "help": "constrain every n-th pair of a batch only, n times as much: encoding targets costs less; "
-            "accuracy in training is then among fewer",
-            "range": at_least(1),
-        },
-    )
-    detach_mean_norm: bool = field(
-        default=False, metadata={"help": "no gradient through the unit that distances are measured in"}
-    )
 
 
-CONSTRAINT_OPTIONS = (
-    "translation_weight",
-    "constraint_weight",
-    "negative_weight",
-    "constraint_margin",
-    "negatives",
-    "constraint_every",
-)
+# what the other options have no effect without
+CONSTRAINT_OPTIONS = ("constraint_weight", "negative_weight", "constraint_margin", "negatives")
 
 
-def check_options(cfg: XlingTranslationLossConfig) -> None:
-    """Check the options of the constraint."""
-    if cfg.detach_mean_norm and cfg.constraint not in ("norm", "norm_of_mean"):
-        raise InputError(f"--detach-mean-norm with --constraint {cfg.constraint}; expected norm or norm_of_mean")
+def check_constraint(cfg: XlingTranslationLossConfig) -> None:
+    """Refuse options of a constraint that is not there."""
     defaults = XlingTranslationLossConfig()
     changed = [name for name in CONSTRAINT_OPTIONS if getattr(cfg, name) != getattr(defaults, name)]
     if cfg.constraint == "none" and changed:
         option = f"--{changed[0].replace('_', '-')}"
-        raise InputError(f"{option} {getattr(cfg, changed[0])} without --constraint; expected {', '.join(DISTANCES)}")
+        raise InputError(f"{option} {getattr(cfg, changed[0])} without --constraint; expected {', '.join(CONSTRAINTS)}")
 
 
 @register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
@@ -88,7 +69,7 @@ class XlingTranslationLoss(FairseqCriterion):
 
     def __init__(self, cfg: XlingTranslationLossConfig, task):
         super().__init__(task)
-        check_options(cfg)
+        check_constraint(cfg)
         self.cfg = cfg
         of_constraint = () if cfg.constraint == "none" else ("pair", "negative", "accuracy")
         self.metrics = ("loss", "nll_loss", "ppl", *of_constraint)  # validation can choose the best checkpoint by these
@@ -97,12 +78,10 @@ class XlingTranslationLoss(FairseqCriterion):
         """Compute the summed loss of the batch, the number of pieces, and the logged values, without synchronizing."""
         constrained = self.cfg.constraint != "none"
         pieces, pairs = sample["ntokens"], sample["nsentences"]
-        # at least two pairs, because a single one has no negatives
-        some = slice(None, None, max(1, min(self.cfg.constraint_every, pairs // 2)) if self.training else 1)
         logits, embeddings = model(
             **sample["net_input"],
             positions=sample["target_positions"],
-            target_tokens=sample["target_tokens"][some] if constrained else None,
+            target_tokens=sample["target_tokens"] if constrained else None,
         )
         gold = sample["target"].flatten()[sample["target_positions"]]
         smoothed, nll = (
@@ -111,15 +90,12 @@ class XlingTranslationLoss(FairseqCriterion):
         logged = {"nll_loss": nll, "ntokens": pieces, "nsentences": pairs, "sample_size": pieces}
         loss = smoothed
         if constrained:
-            u, v = embeddings["source"][some], embeddings["target"]
-            share = pairs / len(u)
-            pair, negative = (share * part for part in self.constraint(u, v))
-            loss = self.cfg.translation_weight * smoothed + self.cfg.constraint_weight * (
-                pair + self.cfg.negative_weight * negative
-            )
+            u, v = embeddings["source"], embeddings["target"]
+            pair, negative = self.constraint(u, v)
+            distance = pair + self.cfg.negative_weight * negative
+            loss = TRANSLATION_WEIGHT * smoothed + self.cfg.constraint_weight * distance
             forward, backward = losses.in_batch_accuracy(losses.cosine_similarities(u, v))
-            accuracy = share * (forward + backward) / 2
-            logged |= {"pair": pair.detach(), "negative": negative.detach(), "accuracy": accuracy}
+            logged |= {"pair": pair.detach(), "negative": negative.detach(), "accuracy": (forward + backward) / 2}
         return loss, pieces, logged | {"loss": loss.detach()}
 
     def constraint(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,10 +106,10 @@ class XlingTranslationLoss(FairseqCriterion):
         return losses.distance_constraint(
             u,
             v,
-            metric=self.cfg.constraint,
+            metric=self.cfg.constraint.removesuffix(DETACHED),
             margin=self.cfg.constraint_margin,
             negatives=negatives,
-            detach_scale=self.cfg.detach_mean_norm,
+            detach_scale=self.cfg.constraint.endswith(DETACHED),
         )
 
     @staticmethod

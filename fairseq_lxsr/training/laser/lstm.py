@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from fairseq.models import register_model
+from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
@@ -57,8 +58,10 @@ class LaserModelConfig(EncoderOptions):
     decoder_lang_embed_dim: int = field(
         default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
     )
-    encoder_prepend_bos: bool = field(default=False, metadata={"help": "the encoder reads <s> before each sentence"})
-    encoder_append_eos: bool = field(default=False, metadata={"help": "the encoder reads </s> after each sentence"})
+    encoder_append_eos: bool = field(
+        default=False, metadata={"help": "the encoder reads <s> before each sentence and </s> after it"}
+    )
+    encoder_prepend_bos: bool = II(".encoder_append_eos")  # a checkpoint states both
     decoder_input_feeding: bool = field(
         default=False,
         metadata={"help": "the decoder reads its own last output at every step; its steps then run one by one"},

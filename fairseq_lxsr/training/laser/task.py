@@ -29,10 +29,6 @@ class XlingTranslationConfig(PairTaskConfig):
             "both ways"
         },
     )
-    pivots: Optional[str] = field(
-        default=None,
-        metadata={"help": "translate into these languages only, for example en,es; instead of --lang-pairs"},
-    )
     max_positions: int = field(
         default=750, metadata={"help": "longest sentence, in pieces; the rest is cut off", "range": POSITIONS}
     )
@@ -64,19 +60,9 @@ class XlingTranslationTask(PairTask):
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
         if self.cfg.lang_pairs is not None:
-            if self.cfg.pivots is not None:
-                raise InputError("--pivots beside --lang-pairs; expected one of them")
             return language_pairs(folder, self.cfg.lang_pairs)
         there = language_pairs(folder, None)
-        pairs = sorted({direction for pair in there for direction in (pair, pair[::-1])})
-        if self.cfg.pivots is None:
-            return pairs
-        pivots = [name.strip() for name in self.cfg.pivots.split(",")]
-        for pivot in pivots:
-            if pivot not in {target for _, target in pairs}:
-                known = ", ".join(sorted({target for _, target in pairs}))
-                raise InputError(f"--pivots {pivot}: {folder} has no text of it; the languages there are: {known}")
-        return [pair for pair in pairs if pair[1] in pivots]
+        return sorted({direction for pair in there for direction in (pair, pair[::-1])})
 
     @property
     def languages(self) -> list[str]:

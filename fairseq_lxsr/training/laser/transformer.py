@@ -1,7 +1,6 @@
 """fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one transformer decoder layer."""
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -14,14 +13,13 @@ from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH
 from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
-from fairseq_lxsr.options import between
 from fairseq_lxsr.training.laser.translation import (
     EncoderOut,
     SentenceDecoder,
     SentenceEncoderOfTranslation,
     SentenceTranslationModel,
 )
-from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
 
 # Li and Mak 2020
 BASE = {
@@ -35,6 +33,7 @@ SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attent
 TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 2}
 ARCHITECTURES = {"tlaser_base": BASE, "tlaser_small": BASE | SMALL, "tlaser_tiny": BASE | TINY}
 LANGUAGE_AT = ("input", "memory")
+BERT_STD = 0.02  # of initial weights
 
 
 @dataclass
@@ -61,12 +60,11 @@ class TLaserModelConfig(TransformerOptions):
             "sentence embedding that it attends to"
         },
     )
-    init_std: float = field(
-        default=0.0,
+    init_weights: ChoiceEnum(INIT_WEIGHTS) = field(  # type: ignore[valid-type]
+        default="scaled",
         metadata={
-            "help": "standard deviation of the initial matrices and embeddings, but the output's (BERT has 0.02); "
-            "0 for Xavier matrices and embeddings of D^-0.5",
-            "range": between(0, 1),
+            "help": "initial weights: scaled, Xavier matrices and embeddings of standard deviation D^-0.5; or those of "
+            "the released code, matrices and embeddings N(0, 0.02) as in BERT, except the output's"
         },
     )
 
@@ -126,9 +124,7 @@ class TLaserDecoder(SentenceDecoder):
 
 
 def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
-    layer = TransformerConfig(
-        dropout=cfg.dropout, attention_dropout=cfg.attention_dropout, activation_dropout=cfg.activation_dropout
-    )
+    layer = TransformerConfig(dropout=cfg.dropout, attention_dropout=cfg.attention_dropout)
     layer.encoder.embed_dim = layer.decoder.embed_dim = cfg.encoder_embed_dim
     if cfg.decoder_lang_at == "memory":
         layer.encoder.embed_dim += cfg.decoder_lang_embed_dim  # width of what it attends to
@@ -147,27 +143,27 @@ class TLaserModel(SentenceTranslationModel):
         dictionary = task.source_dictionary
         config = TLaserConfig(**transformer_sizes(cfg, dictionary), append_eos=cfg.encoder_append_eos)
         network, decoder = TLaserSentenceEncoder(config), TLaserDecoder(dictionary, len(task.languages), cfg)
-        if cfg.init_std:
-            _initialize(network, decoder, cfg.init_std)
+        if cfg.init_weights == "released":
+            _initialize_as_released(network, decoder)
         return cls(SentenceEncoderOfTranslation(dictionary, network), decoder, cfg.cpu_precision)
 
 
-def _initialize(network: TLaserSentenceEncoder, decoder: TLaserDecoder, std: float) -> None:
-    """Draw matrices and embeddings from N(0, std), as BERT does; the output projection keeps its D^-0.5.
+def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:
+    """Draw matrices and embeddings from N(0, 0.02), as BERT does; the output projection keeps its D^-0.5.
 
     The code of Li and Mak does so by fairseq's init_bert_params (transformer_lw.py, line 400), which leaves out the
     output projection, a plain parameter there.
     """
     output = decoder.output_projection.weight.detach().clone()
     for part in (network, decoder):
-        part.apply(partial(_draw, std=std))
-    nn.init.normal_(network.tag, std=std)
+        part.apply(_draw)
+    nn.init.normal_(network.tag, std=BERT_STD)
     decoder.output_projection.weight.data.copy_(output)
 
 
-def _draw(module: nn.Module, std: float) -> None:
+def _draw(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=std)
+        nn.init.normal_(module.weight, std=BERT_STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None:

@@ -14,7 +14,7 @@ from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.sizes import EPSILON, LAYER_NORM_EPS
 from fairseq_lxsr.options import at_least
 from fairseq_lxsr.training.lightweight.terms import Batch, Encoded, Term
-from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
 
 # Mao et al. 2021: two layers of width 512; the other presets vary it. `static` has no layers.
 BASE: dict[str, Any] = {
@@ -36,7 +36,6 @@ LXSR = {
     "lxsr_tiny": BASE | {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2},
 }
 
-INIT_WEIGHTS = ("scaled", "released")
 ENCODER = "encoder."  # prefix of the encoder's weights; all others belong to the heads
 
 

@@ -54,7 +54,7 @@ class FrozenPieces:
             place.copy_(value)
 
 
-NEAR_SIZE = 32
+NEAR_SIZE = 32  # pairs of a group
 
 
 @dataclass
@@ -66,17 +66,13 @@ class NearOptions(FairseqDataclass):
             "of either language or both, a row for each sentence"
         },
     )
-    near_size: int = field(
-        default=NEAR_SIZE, metadata={"help": "of --batches near: pairs of a group", "range": at_least(2)}
-    )
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
     """Check options that need each other, and return the folders of the embeddings, none without near batches."""
     is_near = str(cfg.batches) == "near"
-    for option, is_set in (("embeddings", cfg.near_embeddings), ("size", cfg.near_size != NEAR_SIZE)):
-        if is_set and not is_near:
-            raise InputError(f"--near-{option} with --batches {cfg.batches}; expected --batches near")
+    if cfg.near_embeddings and not is_near:
+        raise InputError(f"--near-embeddings with --batches {cfg.batches}; expected --batches near")
     if not is_near:
         return []
     if not cfg.near_embeddings:
@@ -92,7 +88,7 @@ def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCor
         embeddings = read_teacher(folder, "train", pair, count)
         if embeddings is None:
             raise InputError(f"{folder}: has no {teacher_files('train', pair)}; make them with `lxsr embed`")
-        found.append(NearPairs(embeddings, count, cfg.near_size, cfg.seed))
+        found.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
     return found
 
 

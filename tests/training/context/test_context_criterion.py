@@ -10,9 +10,9 @@ from fairseq_lxsr import losses
 from fairseq_lxsr.training.context.model import SentContextLoss
 
 
-@pytest.mark.parametrize("stage", ["classify", "regress"])
-def test_the_metrics_are_those_of_validation(stage):
-    criterion = SentContextLoss(SimpleNamespace(stage=stage), task=None)
+@pytest.mark.parametrize("mined", [None, "mined.tsv"])
+def test_the_metrics_are_those_of_validation(mined):
+    criterion = SentContextLoss(SimpleNamespace(mined=mined), task=None)
     sample = {"net_input": {}, "label": torch.tensor([1.0, 0.0]), "nsentences": 2, "ntokens": 9}
     with metrics.aggregate(new_root=True) as aggregate:
         criterion.reduce_metrics([criterion(lambda: torch.tensor([0.5, 0.5]), sample)[2]])
@@ -22,11 +22,11 @@ def test_the_metrics_are_those_of_validation(stage):
 
 
 @pytest.mark.parametrize(
-    ("stage", "loss"),
-    [("classify", losses.context_classification_loss), ("regress", losses.coherence_regression_loss)],
+    ("mined", "loss"),
+    [(None, losses.context_classification_loss), ("mined.tsv", losses.coherence_regression_loss)],
 )
-def test_means_per_sample_of_the_loss_of_the_stage(stage, loss):
-    criterion = SentContextLoss(SimpleNamespace(stage=stage), task=None)
+def test_means_per_sample_of_the_loss_of_the_stage(mined, loss):
+    criterion = SentContextLoss(SimpleNamespace(mined=mined), task=None)
     scores, labels = torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1.0, 0.0, 0.0, 0.0])
     sample = {"net_input": {}, "label": labels, "nsentences": 4, "ntokens": 9}
     found, samples, logged = criterion(lambda: scores, sample)

@@ -15,7 +15,7 @@ PAD, EOS, VOCAB = 1, 2, 40
 TABLES = {"laser": (laser, laser.LaserModel), "tlaser": (tlaser, tlaser.TLaserModel)}
 RELEASED = {  # as in the code of Li and Mak
     "laser_released": {"encoder_prepend_bos": True, "encoder_append_eos": True, "decoder_input_feeding": True},
-    "tlaser_released": {"encoder_append_eos": True, "decoder_lang_at": "memory", "init_std": 0.2},
+    "tlaser_released": {"encoder_append_eos": True, "decoder_lang_at": "memory", "init_weights": "released"},
 }
 KINDS = [*TABLES, *RELEASED]
 
@@ -43,7 +43,8 @@ def build(arch, vocab_size=VOCAB, languages=("en", "fr", "de"), **options):
     module, model = TABLES[arch.partition("_")[0]]
     config = {"laser": laser, "tlaser": tlaser}[arch.partition("_")[0]]
     cfg = (config.LaserModelConfig if module is laser else config.TLaserModelConfig)()
-    for name, value in ({"max_positions": 750} | module.ARCHITECTURES[arch] | options).items():
+    elsewhere = {"max_positions": 750, "encoder_prepend_bos": False}  # what OmegaConf fills in
+    for name, value in (elsewhere | module.ARCHITECTURES[arch] | options).items():
         setattr(cfg, name, value)
     task = SimpleNamespace(source_dictionary=Words(vocab_size), languages=list(languages))
     torch.manual_seed(0)
@@ -201,7 +202,7 @@ def test_bfloat16_products_change_little(kind, batch):
     torch.testing.assert_close(logits["bfloat16"].float(), logits["float32"], rtol=0.1, atol=0.1)
 
 
-LAYER = {"dropout": 2, "activation_dropout": 1}
+LAYER = {"dropout": 2, "activation_dropout": 1}  # the latter of probability 0
 T_LASER = {"encoder.network.dropout": 1, "decoder.dropout": 1}  # the layer of the decoder is fairseq's
 T_LASER |= {f"encoder.network.layers.{layer}.{name}": count for layer in (0, 1) for name, count in LAYER.items()}
 

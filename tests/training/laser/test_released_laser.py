@@ -60,6 +60,7 @@ TASK = SimpleNamespace(source_dictionary=Words(), target_dictionary=Words(), lan
 def released_options(kind: str) -> dict:
     """The options of the recipe, in the sizes of the golden file."""
     options = {name.replace("-", "_"): value for name, value in read_recipe(MODELS[kind][2]).options.items()}
+    options["encoder_prepend_bos"] = options["encoder_append_eos"]  # as OmegaConf fills it in
     return options | SIZES[kind] | SAME | ({"label_smoothing": SMOOTHING} if kind == "ctlaser" else {})
 
 
@@ -216,12 +217,12 @@ TURNED_BACK = [
     ("claser", {"target_bos": False}, ["prev_output_tokens", "target", "pieces", "translation"]),
     ("claser", {"label_smoothing": 0.1}, ["translation", "total", "gradients"]),
     ("claser", {"constraint": "norm"}, ["pair", "negative", "total", "gradients"]),
-    ("claser", {"detach_mean_norm": True}, ["gradients"]),
+    ("claser", {"constraint": "norm_of_mean_detached"}, ["gradients"]),
     ("ctlaser", {"encoder_append_eos": False}, ["source", "target_embeddings", "logits", "pair"]),
     ("ctlaser", {"target_bos": False}, ["prev_output_tokens", "target", "pieces", "translation"]),
     ("ctlaser", {"label_smoothing": 0.0}, ["translation", "total", "gradients"]),
     ("ctlaser", {"constraint": "norm"}, ["pair", "negative", "total", "gradients"]),
-    ("ctlaser", {"detach_mean_norm": True}, ["gradients"]),
+    ("ctlaser", {"constraint": "norm_of_mean_detached"}, ["gradients"]),
 ]
 
 

@@ -316,7 +316,6 @@ def test_half_precision_models_get_float32_losses(dtype):
         {},
         {"objective": "none"},
         {"gen_weight": 0.0},
-        {"distill_weight": 0.0},
         {"distill_loss": "similarity"},
         {"objective": "none", "align_weight": 0.0, "sim_weight": 0.0},
     ],
@@ -330,14 +329,14 @@ def test_every_weight_of_the_model_has_a_gradient(options, has_teacher, tmp_path
     loss, _, logged = make_criterion(**options)(model, batch)
     loss.backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
-    assert ("distill" in logged) == ("distill_weight" not in options)
+    assert "distill" in logged
 
 
 @pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
 def test_distillation_is_the_mean_of_both_sides(form, tmp_path):
     torch.manual_seed(1)
     teacher = torch.randn(12, 5)
-    options = {"teacher_embeddings": make_teacher(tmp_path), "distill_weight": 3.0, "distill_loss": form}
+    options = {"teacher_embeddings": make_teacher(tmp_path), "distill_loss": form}
     options |= {"gen_weight": 0, "align_weight": 0, "sim_weight": 0}
     model, criterion = make_model(**options), make_criterion(**options)
     batch = make_batch() | {"teacher": teacher}
@@ -346,7 +345,7 @@ def test_distillation_is_the_mean_of_both_sides(form, tmp_path):
     if form != "similarity":
         student = student @ model.projection.weight.T
     expected = losses.distillation_loss(student, teacher, form) / 2
-    torch.testing.assert_close(loss, 3 * expected)
+    torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(logged["distill"], expected)
     with Operations() as operations:
         criterion(model, batch)[0].backward()
@@ -440,7 +439,6 @@ def test_the_metrics_are_those_of_validation(objective):
     ("options", "message"),
     [
         ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
-        ({"distill_weight": 2.0}, "--distill-weight 2.0 without --teacher-embeddings"),
         ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),
     ],
 )

@@ -41,7 +41,7 @@ def test_shards_and_the_folders_of_their_teachers_take_turns(tmp_path):
     for number, folder in enumerate(folders):
         folder.mkdir()
         np.save(folder / "train.en-fr.en.npy", rows(12, 100 * number))
-    term = DistillationTerm(1.0, "mse", folders, width=3)
+    term = DistillationTerm("mse", folders, width=3)
     for epoch, first in ((1, 0), (2, 100), (3, 0)):
         text = corpus("en-fr", 12)
         data = dataset(text, parts=term.parts(Split("train", epoch, {("en", "fr"): text})))

@@ -37,8 +37,6 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     if not any(term.weight for term in terms):
         raise InputError(
             f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight {cfg.align_weight:g}, "
-            f"--sim-weight {cfg.sim_weight:g}, --distill-weight {cfg.distill_weight:g}"
-            f"{'' if cfg.teacher_embeddings else ' without a teacher'}: nothing to train; expected an objective or "
-            "another weight"
+            f"--sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: nothing to train; expected one of them"
         )
     return terms

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig
-from fairseq_lxsr.options import LOSS_WEIGHT
 from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
@@ -30,13 +29,6 @@ class DistillationOptions(FairseqDataclass):
             "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence"
         },
     )
-    distill_weight: float = field(
-        default=1.0,
-        metadata={
-            "help": "weight of the distillation loss, which --teacher-embeddings brings",
-            "range": LOSS_WEIGHT,
-        },
-    )
     distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = field(  # type: ignore[valid-type]
         default="mse",
         metadata={
@@ -50,7 +42,6 @@ class DistillationTerm(Term):
     """Distance from the teacher's embeddings, through a projection to their width unless only cosines are compared.
 
     Args:
-        weight: weight of the term.
         form: one of `losses.DISTILL_LOSSES`.
         folders: folders of the teacher's embeddings, one for each data folder or one for all.
         width: width of the teacher's embeddings, in units.
@@ -58,20 +49,16 @@ class DistillationTerm(Term):
 
     name, Options = "distill", DistillationOptions
 
-    def __init__(self, weight: float, form: str, folders: Sequence[Path], width: int):
-        super().__init__(weight)
+    def __init__(self, form: str, folders: Sequence[Path], width: int):
+        super().__init__(weight=1.0)
         self.form, self.folders, self.width = form, folders, width
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
         if cfg.teacher_embeddings is None:
-            defaults = DistillationOptions()
-            for own in ("distill_weight", "distill_loss"):
-                if getattr(cfg, own) != getattr(defaults, own):
-                    option = f"--{own.replace('_', '-')} {getattr(cfg, own)}"
-                    raise InputError(f"{option} without --teacher-embeddings has no effect; give both or leave it out")
-            return None
-        if not cfg.distill_weight:
+            if cfg.distill_loss != DistillationOptions().distill_loss:
+                option = f"--distill-loss {cfg.distill_loss}"
+                raise InputError(f"{option} without --teacher-embeddings has no effect; give both or leave it out")
             return None
         folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
         opened = (read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders)
@@ -79,7 +66,7 @@ class DistillationTerm(Term):
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])
             raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
-        return cls(cfg.distill_weight, str(cfg.distill_loss), folders, teacher.width)
+        return cls(str(cfg.distill_loss), folders, teacher.width)
 
     def parts(self, split: Split) -> Sequence[Part]:
         """Read the teacher's embeddings; splits other than train may lack them, and then have no such part."""
