@@ -11,11 +11,10 @@ import pytest
 import torch
 import toy
 import yaml
-from conftest import lxsr, lxsr_here, refused
+from conftest import lxsr, lxsr_here, refused, weights
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import restore_last_checkpoint
-from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.files.lines import Lines
 
 OPTIONS = {
@@ -65,15 +64,10 @@ def finished(documents, tmp_path_factory):
 
 def test_every_step_is_reported(finished):
     work, said = finished
-    for fragment in (
-        "stage1: trained in",
-        "accuracy 0.",
-        "round1/mined.tsv: 200 pairs, mean CSLS",
-        "precision",
-        "draws, encoding",
-        "round2/model: the model of the last round",
-    ):
+    for fragment in ("stage1: trained in", "accuracy 0.", "precision", "draws, encoding"):
         assert fragment in said, fragment
+    assert "round1/mined.tsv: 200 pairs, mean CSLS" in said
+    assert "round2/model: the model of the last round" in said
     updates = {name: int(count) for name, count in re.findall(r"(\w+): training, (\d+) updates", said)}
     assert set(updates) == {"stage1", "round1", "round2"}
     for name, count in updates.items():  # the learning rate falls to zero at the last
@@ -109,11 +103,9 @@ def test_labels_are_the_cosines_of_the_encoder_of_the_step_before(finished, step
 
 def test_the_rounds_start_from_what_was_learnt(finished):
     work, _ = finished
-    weights = [
-        read_checkpoint(work / step / "checkpoints" / "checkpoint_last.pt")["model"]["encoder.embed_tokens.weight"]
-        for step in ("stage1", "round1", "round2")
-    ]
-    for one, other in itertools.pairwise(weights):
+    steps = ("stage1", "round1", "round2")
+    tables = [weights(work / step / "checkpoints")["encoder.embed_tokens.weight"] for step in steps]
+    for one, other in itertools.pairwise(tables):
         assert not torch.equal(one, other)
         assert torch.cosine_similarity(one[4:], other[4:]).mean() > 0.9
 
