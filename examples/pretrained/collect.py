@@ -25,11 +25,7 @@ FIELDS = {"name": str, "kind": str, "files": str, "pairs": dict}  # of a source
 
 
 def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple[str, str]]:
-    """Yield the sentence pairs of a source.
-
-    Raises:
-        InputError: where there are fewer or more than the table says.
-    """
+    """Yield the sentence pairs of a source, which must be as many as the table says."""
     prefix = data / source["files"].format(pair=pair)
     sides = [f"{prefix}.{language}.txt.gz" for language in pair.split("-")]
     count, expected = 0, source["pairs"][pair]
@@ -67,16 +63,12 @@ def collect_all(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) 
 
 
 def read_sources(path: Path) -> list[dict[str, Any]]:
-    """Read the table of sources.
-
-    Raises:
-        InputError: for anything else, naming the source.
-    """
+    """Read the table of sources."""
     text = "\n".join(read_lines(path, max_words=None))
     try:
         sources = parse_json(text)["sources"]
         if not isinstance(sources, list):
-            raise TypeError("the sources are no list")
+            raise TypeError("the sources are not a list")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f'{path}: {error!r:.100}; expected {{"sources": [...]}}') from None
     for number, source in enumerate(sources, start=1):

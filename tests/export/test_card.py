@@ -36,25 +36,26 @@ def test_export_writes_what_is_known(folder):
     assert "None yet" in card
 
 
+def written(folder, *options):
+    """The card that the command writes."""
+    lxsr_here("export", "card", "--model", folder, *options)
+    return (folder / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("sizes", "training", "rows"),
     [
         ({"num_layers": 2}, {"seed": 0}, ["| layers | 2 |", "| seed | 0 |"]),
         ({"num_layers": 2, "gated": True}, {}, ["| layers | 2, gated |"]),
         ({"num_layers": 0, "gated": True}, {"updates": 7}, ["| layers | none |", "| updates | 7 |"]),
-        (
-            {"num_layers": 2},
-            {"finetuned": True},
-            ["| went on from | another checkpoint, not counted above |"],
-        ),
+        ({"num_layers": 2}, {"finetuned": True}, ["| went on from | another checkpoint, not counted above |"]),
     ],
 )
 def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, rows):
     folder = small_model.write_folder(tmp_path / "model", **sizes)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"training": training}))
-    lxsr_here("export", "card", "--model", folder)
-    card = (folder / "README.md").read_text()
+    card = written(folder)
     assert all(f"\n{row}\n" in card for row in rows), card
     assert ("went on from" in card) == ("finetuned" in training)
 
@@ -98,12 +99,9 @@ def bag(tmp_path_factory):
 
 def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps({"note": "All of it.", "sources": [SOURCE | {"tag": "more"}]}))
-    lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json")
     row = "| acts: laws \\| rules, https://example.org | CC BY 4.0 | a ministry | en-fr 12,345 |"
-    assert (
-        f"## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n{row}\n"
-        in (bag / "README.md").read_text()
-    )
+    head = "## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n"
+    assert f"{head}{row}\n" in written(bag, "--sources", tmp_path / "s.json")
 
 
 @pytest.mark.parametrize(
@@ -121,20 +119,16 @@ def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
 )
 def test_wrong_tables_of_sources_are_refused(bag, tmp_path, content, message):
     (tmp_path / "s.json").write_text(content)
-    before = (bag / "README.md").read_bytes() if (bag / "README.md").exists() else None
-    refused(
-        lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json", check=False),
-        tmp_path / "s.json",
-        message,
-    )
-    assert before == ((bag / "README.md").read_bytes() if (bag / "README.md").exists() else None)
+    before = written(bag)
+    done = lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json", check=False)
+    refused(done, tmp_path / "s.json", message)
+    assert (bag / "README.md").read_text() == before
 
 
 def test_scores_come_with_their_signatures(tmp_path, folder):
     score = score_of(SentenceEncoder.from_pretrained(folder).fingerprint)
     append_scores(tmp_path / "scores.jsonl", [score])
-    lxsr("export", "card", "--model", folder, "--scores", tmp_path / "scores.jsonl")
-    card = (folder / "README.md").read_text()
+    card = written(folder, "--scores", tmp_path / "scores.jsonl")
     assert "| xsr en->fr | P@1 91.2 |" in card
     assert score.signature in card
     assert "None yet" not in card
@@ -153,8 +147,8 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
         )
     ]
     append_scores(tmp_path / "scores.jsonl", scores)
-    lxsr_here("export", "card", "--model", bag, "--scores", tmp_path / "scores.jsonl")
-    rows = [line for line in (bag / "README.md").read_text().splitlines() if line.startswith("| xsr")]
+    card = written(bag, "--scores", tmp_path / "scores.jsonl")
+    rows = [line for line in card.splitlines() if line.startswith("| xsr")]
     assert rows == [
         "| xsr en->fr, nn-cosine | P@1 91.0 |",
         "| xsr en->fr, csls-k10 | P@1 93.0 |",
@@ -165,8 +159,8 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
 def test_a_threshold_is_not_percent(bag, tmp_path):
     score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
     append_scores(tmp_path / "scores.jsonl", [replace(score, values={"F1": 78.8, "threshold": 1.07234})])
-    lxsr_here("export", "card", "--model", bag, "--scores", tmp_path / "scores.jsonl")
-    assert "| xsr en->fr | F1 78.8, threshold 1.0723 (not percent) |" in (bag / "README.md").read_text()
+    card = written(bag, "--scores", tmp_path / "scores.jsonl")
+    assert "| xsr en->fr | F1 78.8, threshold 1.0723 (not percent) |" in card
 
 
 def test_scores_of_another_model_are_refused(tmp_path, folder):

@@ -180,7 +180,7 @@ def test_names_of_folders_are_quoted_for_yaml(tmp_path):
     ("table", "message"),
     [
         ("sources", "sources.json: JSONDecodeError("),
-        ('{"sources": {}}', "the sources are no list"),
+        ('{"sources": {}}', "the sources are not a list"),
         ('{"sources": [{"name": "acts", "files": "acts", "pairs": {}}]}', "sources.json, source 1: {'files': 'acts'"),
         (json.dumps({"sources": [ACTS]}), "acts.en-fr: 2 pairs of acts; expected 3"),
     ],

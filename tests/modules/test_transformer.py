@@ -63,8 +63,6 @@ def test_epsilon_is_that_of_every_layer_norm(tokens):
         plain = make_encoder()
         plain.load_state_dict(encoder.state_dict())
         assert (plain(tokens)[0][0] - small).abs().max() > 0.1
-    with pytest.raises(InputError, match="layer_norm_eps 0"):
-        make_encoder(layer_norm_eps=0.0)
 
 
 def open_gates(encoder):
@@ -153,8 +151,6 @@ def test_order_counts_from_nothing_on(tokens):
     assert encoder.order.grad.abs().min() > 0
     torch.nn.init.normal_(encoder.order)
     assert not torch.allclose(encoder(sentence)[0][0], encoder(turned)[0][0], atol=1e-3)
-    with pytest.raises(InputError, match="order_coefficients 1, pooling mean_max"):
-        make_encoder(order_coefficients=1, pooling="mean_max")
 
 
 @pytest.mark.parametrize("order_coefficients", [0, 2])
@@ -219,15 +215,19 @@ def test_mean_is_taken_in_float32():
     assert mean_pool(states, torch.ones(1, 300, dtype=torch.bool)).tolist() == [[300.0] * 4]
 
 
-def test_embeddings_start_small():
-    encoder = make_encoder(vocab_size=5000, embed_dim=64)
-    assert encoder.embed_tokens.weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
-
-
-@pytest.mark.parametrize(("option", "value"), [("num_heads", 3), ("num_layers", -1)])
-def test_impossible_sizes_are_refused(option, value):
-    with pytest.raises(ValueError, match=str(value)):
-        make_encoder(**{option: value})
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 3}, "num_heads 3"),
+        ({"num_layers": -1}, "num_layers -1"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps 0"),
+        ({"pooling": "max"}, "pooling 'max'"),
+        ({"order_coefficients": 1, "pooling": "mean_max"}, "order_coefficients 1, pooling mean_max"),
+    ],
+)
+def test_impossible_sizes_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        make_encoder(**options)
 
 
 def test_head_shares_the_embeddings():
@@ -263,11 +263,6 @@ def by_rows(encoder, tokens):
     pieces = torch.arange(len(position))
     with torch.inference_mode():
         return encoder.forward_rows(tokens[real][None], position[None], sentence[None], pieces, starts)
-
-
-def test_unknown_pooling():
-    with pytest.raises(InputError, match="pooling 'max'"):
-        make_encoder(pooling="max")
 
 
 @pytest.mark.parametrize("options", [{}, {"gated": True, "order_coefficients": 2}])
