@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import (
     add_any_model_options,
+    add_options,
     add_ray_options,
+    filled,
     in_cluster,
     load_any,
     model_files,
@@ -15,23 +17,13 @@ from fairseq_lxsr.cli.options import (
     workers,
 )
 from fairseq_lxsr.errors import InputError, naming_option
-from fairseq_lxsr.evaluation.protocols.protocol import MEMORY_MB, rerank_option, search_options
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import refuse_overlap
-from fairseq_lxsr.options import (
-    FINITE,
-    MARGINS,
-    MINING_KINDS,
-    RETRIEVALS,
-    SEARCH_PRECISIONS,
-    at_least,
-    file_path,
-    output_path,
-)
+from fairseq_lxsr.options import at_least, file_path, output_path
+from fairseq_lxsr.search import Mining
 from fairseq_lxsr.text.languages import split_pair
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.search import Mining
     from fairseq_lxsr.vectors import MinedPairs
 
 
@@ -44,24 +36,6 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--output", required=True, type=output_path, metavar="FILE.tsv", help="score, source, target (.gz too)"
     )
-    parser.add_argument("--threshold", type=FINITE, metavar="SCORE", help="least score (ratio: 1.05 to 1.2 is usual)")
-    parser.add_argument("--top", type=at_least(1), metavar="N", help="at most N pairs")
-    parser.add_argument("--k", type=at_least(1), default=4, metavar="N", help="size of the neighbourhoods (default: 4)")
-    parser.add_argument("--margin", choices=MARGINS, default="ratio", help="default: ratio")
-    parser.add_argument(
-        "--retrieval",
-        choices=RETRIEVALS,
-        default="max",
-        help="max: each sentence once; intersect: pairs that are the best both ways; fwd, bwd: the best for every "
-        "source, target sentence; all: the k candidates of every sentence (default: max)",
-    )
-    parser.add_argument(
-        "--kind",
-        choices=MINING_KINDS,
-        default="flat",
-        help="search: flat, exact; binary, by signs, the best again in int8, several times as fast; int8, a quarter of "
-        "the memory, slow (default: flat)",
-    )
     parser.add_argument(
         "--work",
         type=file_path,
@@ -69,29 +43,37 @@ def add_parser(verbs) -> None:
         help="keeps embeddings and neighbours, to go on after an interruption or to try another threshold "
         "(default: OUTPUT.work, removed at the end)",
     )
-    rerank_option(parser)
-    search_options(parser)
+    add_options(parser, Mining)
+    parser.add_argument(
+        "--memory",
+        type=at_least(1),
+        dest="memory_mb",
+        default=Mining.memory_mb,
+        metavar="MB",
+        help=f"for the search, beside the embeddings (default: {Mining.memory_mb})",
+    )
     add_ray_options(parser, "--work must be on a disk of all machines")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_mine)
 
 
-def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.search import Mining, Side, mine_files
+def run_mine(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.search import Side, mine_files
 
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
     refuse_idf(args)
-    for option, default in (("precision", SEARCH_PRECISIONS[0]), ("memory", MEMORY_MB)):
-        value = getattr(args, option)
-        if args.kind != "flat" and value != default:
-            raise InputError(f"--{option} {value} with --kind {args.kind}; expected it with --kind flat alone")
+    options = filled(Mining, args)
+    for option, value, default in (
+        ("--precision", options.precision, Mining.precision),
+        ("--memory", options.memory_mb, Mining.memory_mb),
+    ):
+        if options.kind != "flat" and value != default:
+            raise InputError(f"{option} {value} with --kind {options.kind}; expected it with --kind flat alone")
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     for path in (args.source, args.target):
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
             raise InputError(f"{path}: {why}")
-    how = args.precision, args.memory, args.kind, args.rerank or 0
-    options = Mining(args.k, args.margin, args.retrieval, args.threshold, args.top, *how)
     if in_cluster(args):
         mine_in_cluster(args, languages, options)
         return
@@ -99,10 +81,10 @@ def run(args: argparse.Namespace) -> None:
     source, target = Side(args.source, encoder, languages[0]), Side(args.target, encoder, languages[1])
     with naming_option("--k"):
         pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
-    print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}")
+    print(f"{args.output}: {len(pairs):,} pairs{score_range(pairs)}")
 
 
-def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], options: "Mining") -> None:
+def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], options: Mining) -> None:
     from fairseq_lxsr.cluster import Corpus, mine_shards
 
     source, target = (
@@ -111,9 +93,9 @@ def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], option
     )
     with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
         pairs, done = mine_shards(source, target, args.output, those, args.work, options)
-    print(f"{args.output}: {len(pairs):,} pairs{spread(pairs)}, {summary(done, those)}")
+    print(f"{args.output}: {len(pairs):,} pairs{score_range(pairs)}, {summary(done, those)}")
 
 
-def spread(pairs: "MinedPairs") -> str:
+def score_range(pairs: "MinedPairs") -> str:
     """Describe the scores of the pairs, for the last line."""
     return f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""

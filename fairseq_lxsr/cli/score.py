@@ -7,19 +7,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, load_any, model_files, refuse_idf
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, model_files, refuse_idf
 from fairseq_lxsr.errors import InputError, naming_option
-from fairseq_lxsr.evaluation.protocols.protocol import MEMORY_MB, search_options
 from fairseq_lxsr.files.lines import MAX_WORDS, read_lines, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
-from fairseq_lxsr.options import FILE_NAME, MARGINS, SEARCH_PRECISIONS, at_least, file_path
+from fairseq_lxsr.options import FILE_NAME, at_least, file_path
+from fairseq_lxsr.search import PairScoring
 from fairseq_lxsr.text.languages import split_pair
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import PairEncoder
     from fairseq_lxsr.search.pairs import Pair, Scored
-
-NEIGHBOURS = 4
 
 
 def add_parser(verbs) -> None:
@@ -48,27 +46,14 @@ def add_parser(verbs) -> None:
         "(default: scores alone, to standard output)",
     )
     parser.add_argument(
-        "--margin",
-        choices=MARGINS,
-        default="absolute",
-        help="absolute: the cosine; ratio, distance: against the neighbours of both sentences (default: absolute)",
-    )
-    parser.add_argument(
         "--index",
         nargs=2,
         type=file_path,
         metavar=("SOURCE", "TARGET"),
         help="of a margin: index folders of text of both languages (default: the pairs themselves, from a file)",
     )
-    parser.add_argument(
-        "--k",
-        type=at_least(1),
-        default=NEIGHBOURS,
-        metavar="N",
-        help=f"size of the neighbourhoods (default: {NEIGHBOURS})",
-    )
-    search_options(parser)
-    parser.set_defaults(run=run)
+    add_options(parser, PairScoring)
+    parser.set_defaults(run=run_score)
 
 
 def two_columns(text: str) -> tuple[int, int]:
@@ -81,7 +66,7 @@ def two_columns(text: str) -> tuple[int, int]:
     return source, target
 
 
-def run(args: argparse.Namespace) -> None:
+def run_score(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from fairseq_lxsr.search import PairEncoder
@@ -119,17 +104,9 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("--columns beside --source and --target; expected it with --input, whose columns they are")
     if args.index and args.margin == "absolute":
         raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
-    has_neighbours = args.margin != "absolute"
-    compares_pairs = has_neighbours and not args.index  # with an index, that is searched as it was made
-    for option, default, is_used in (
-        ("k", NEIGHBOURS, has_neighbours),
-        ("precision", SEARCH_PRECISIONS[0], compares_pairs),
-        ("memory", MEMORY_MB, compares_pairs),
-    ):
-        if getattr(args, option) != default and not is_used:
-            how = "--index" if args.index else f"--margin {args.margin}"
-            raise InputError(f"--{option} {getattr(args, option)} with {how}, which does not use it; leave it out")
-    if compares_pairs:
+    if args.k != PairScoring.k and args.margin == "absolute":
+        raise InputError(f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out")
+    if args.margin != "absolute" and not args.index:
         for path in inputs(args):
             if not Path(path).is_file():
                 raise InputError(
@@ -146,11 +123,11 @@ def scored(args: argparse.Namespace, encode: "PairEncoder") -> "Scored":
     """Score all pairs of the input as the options say."""
     from fairseq_lxsr.search import open_index, score_pairs, score_pairs_among_themselves
 
+    options = filled(PairScoring, args)
     if args.margin == "absolute" or args.index:
         indexes = (open_index(args.index[0]), open_index(args.index[1])) if args.index else None
-        return score_pairs(read_pairs(args), encode, args.margin, indexes, args.k)
-    search = {"precision": args.precision, "memory_mb": args.memory}
-    return score_pairs_among_themselves(lambda: read_pairs(args), encode, args.margin, args.k, **search)
+        return score_pairs(read_pairs(args), encode, options, indexes)
+    return score_pairs_among_themselves(lambda: read_pairs(args), encode, options)
 
 
 def read_pairs(args: argparse.Namespace) -> Iterator["Pair"]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import (
     add_any_model_options,
+    add_options,
     add_ray_options,
+    filled,
     in_cluster,
     load_any,
     model_files,
@@ -21,10 +23,10 @@ from fairseq_lxsr.cli.options import (
     workers,
 )
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.protocols.protocol import rerank_option, reranker
 from fairseq_lxsr.files.lines import is_blank, peek, read_lines, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
-from fairseq_lxsr.options import FILE_NAME, INDEX_KINDS, at_least, file_path
+from fairseq_lxsr.options import FILE_NAME, file_path
+from fairseq_lxsr.search import IndexOptions, SearchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
     from fairseq_lxsr.embeddings import Encoder, Text
     from fairseq_lxsr.search import CorpusIndex, Hit
-
-PROBES = 32
 
 
 def add_parser(verbs) -> None:
@@ -50,15 +50,7 @@ def _add_index_parser(verbs) -> None:
         "--input", required=True, type=FILE_NAME, metavar="FILE", help="sentences, one a line; - for standard input"
     )
     parser.add_argument("--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write")
-    parser.add_argument(
-        "--kind",
-        choices=INDEX_KINDS,
-        default="flat",
-        help="flat: exact; float16: half the memory, slow; int8: a quarter, slow; binary: by signs, the best again in "
-        "int8, fast, 1.1 D bytes a vector; ivf: faster, finds nearly all; ivf-pq: D/8 bytes a vector "
-        "(default: flat)",
-    )
-    parser.add_argument("--lists", type=at_least(1), metavar="N", help="of ivf and ivf-pq (default: 4 sqrt(sentences))")
+    add_options(parser, IndexOptions)
     add_ray_options(parser, "--output then has an index for each shard")
     parser.set_defaults(run=run_index)
 
@@ -79,15 +71,7 @@ def _add_search_parser(verbs) -> None:
     parser.add_argument(
         "--numbered", action="store_true", help="with --output: a first column with the line of the query, from 1"
     )
-    parser.add_argument("--k", type=at_least(1), default=5, metavar="N", help="sentences to find (default: 5)")
-    parser.add_argument(
-        "--probes",
-        type=at_least(1),
-        default=PROBES,
-        metavar="N",
-        help=f"lists of ivf to look at; more finds more (default: {PROBES})",
-    )
-    rerank_option(parser)
+    add_options(parser, SearchOptions)
     parser.set_defaults(run=run_search)
 
 
@@ -124,7 +108,7 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.cluster import IndexOptions, index_shards
+    from fairseq_lxsr.cluster import index_shards
     from fairseq_lxsr.vectors.index import check_kind
 
     with workers(args, partial(load_any, args, show_progress=False)) as those:
@@ -133,7 +117,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         check_kind(args.kind, args.lists, those.width_of(first_text(args, line, total)))
         encode = partial(embedder, args, total)
         language = args.lang if names_languages(args) else ""
-        options = IndexOptions(args.kind, args.lists, model_folder(args), language)
+        options = filled(IndexOptions, args, model_folder=model_folder(args), language=language)
         read: Counter[str] = Counter()
         done = index_shards(counted(lines, read), args.output, encode, those, options)
     print(
@@ -203,7 +187,7 @@ def run_search(args: argparse.Namespace) -> None:
     refuse_idf(args)
     index = open_index(args.index)
     kind = str(index.config.get("kind", ""))
-    if args.probes != PROBES and not kind.startswith("ivf"):
+    if args.probes != SearchOptions.probes and not kind.startswith("ivf"):
         raise InputError(f"--probes {args.probes} with an index of kind {kind}, which has no lists; leave it out")
     args.model = args.model or [index_model(index, args.index)]
     refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
@@ -218,8 +202,8 @@ def run_search(args: argparse.Namespace) -> None:
     if not rows:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    encode, again = embedder(args, count(args.input), encoder), reranker(encoder, args)
-    found = index.search(text, encode, args.k, args.probes, again)
+    encode, options = embedder(args, count(args.input), encoder), filled(SearchOptions, args)
+    found = index.search(text, encode, options.k, options.probes, options.reranker(encoder))
     write(args.output, text, found, rows if args.numbered else None)
     if len(rows) < len(queries):
         say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")

@@ -5,7 +5,7 @@ through Ray.
 """
 
 from fairseq_lxsr.cluster.embed import Embedding, embed_shards
-from fairseq_lxsr.cluster.index import IndexOptions, index_shards
+from fairseq_lxsr.cluster.index import index_shards
 from fairseq_lxsr.cluster.mine import Corpus, mine_shards
 from fairseq_lxsr.cluster.shards import SHARD_LINES, Shard
 from fairseq_lxsr.cluster.workers import Cluster, Workers, connect
@@ -15,7 +15,6 @@ __all__ = [
     "Cluster",
     "Corpus",
     "Embedding",
-    "IndexOptions",
     "Shard",
     "Workers",
     "connect",

@@ -10,27 +10,10 @@ from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank
-from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search import CorpusIndex, IndexOptions
 from fairseq_lxsr.search.corpus import EmbedText
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.vectors.index import least_rows
-
-
-@dataclass(frozen=True)
-class IndexOptions:
-    """How indexes are made.
-
-    Args:
-        kind: as of `CorpusIndex.build`; a shard of fewer sentences than it is learnt from, as the last may be, is flat.
-        lists: as of `CorpusIndex.build`.
-        model_folder: as of `CorpusIndex.build`.
-        language: language of the text, where the vectors depend on it.
-    """
-
-    kind: str = "flat"
-    lists: int | None = None
-    model_folder: str = ""
-    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +48,7 @@ def index_shards(
     folder: Path,
     embedder: Callable[[Encoder], EmbedText],
     workers: Workers,
-    options: IndexOptions = IndexOptions(),
+    options: IndexOptions | None = None,
 ) -> dict[str, Any]:
     """Make an index of each shard and `shards.json`; those of an earlier run are kept.
 
@@ -74,7 +57,7 @@ def index_shards(
         folder: folder to write.
         embedder: makes the function that embeds text, in a worker.
         workers: workers of a cluster.
-        options: how each is made; shards of other options are not kept.
+        options: how each is made; shards of other options are not kept; None for the defaults.
 
     Returns:
         Numbers of `sentences`, of `shards` and of those that were there (`kept`).
@@ -82,6 +65,7 @@ def index_shards(
     Raises:
         InputError: as `CorpusIndex.build`, naming the shard, and for shards that are all too short for their kind.
     """
+    options = options or IndexOptions()
     rows, least = workers.shard_lines, least_rows(options.kind, options.lists)
     if rows < least:
         raise InputError(f"shards of {rows:,} lines, too few for {options.kind}; expected at least {least:,} a shard")

@@ -22,7 +22,6 @@ from fairseq_lxsr.files.write import check_writable
 from fairseq_lxsr.search import Mining, Side
 from fairseq_lxsr.search.bitext import (
     Distinct,
-    check_choices,
     check_k,
     embed_distinct,
     find_neighbours,
@@ -188,7 +187,7 @@ def mine_shards(
     options = options or Mining()
     if options.rerank:
         raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
-    check_choices(options)
+    options.check()
     firsts = [corpus.check(options.k) for corpus in (source, target)]
     width, other = map(workers.width_of, firsts)
     check_same_width(width, other, (source.path, target.path))

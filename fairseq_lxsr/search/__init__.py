@@ -1,14 +1,23 @@
-"""Resumable search and mining over text files, built from encoders and `retrieval`."""
+"""Resumable search and mining over text files, built from encoders and `vectors`."""
 
-from fairseq_lxsr.search.bitext import Mining, Side, mine_files
-from fairseq_lxsr.search.corpus import CorpusIndex, Hit, ShardedIndex, open_index
-from fairseq_lxsr.search.pairs import PairEncoder, score_pairs, score_pairs_among_themselves
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fairseq_lxsr.search.options import IndexOptions, Mining, PairScoring, SearchOptions
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.search.bitext import Side, mine_files
+    from fairseq_lxsr.search.corpus import CorpusIndex, Hit, ShardedIndex, open_index
+    from fairseq_lxsr.search.pairs import PairEncoder, score_pairs, score_pairs_among_themselves
 
 __all__ = [
     "CorpusIndex",
     "Hit",
+    "IndexOptions",
     "Mining",
     "PairEncoder",
+    "PairScoring",
+    "SearchOptions",
     "ShardedIndex",
     "Side",
     "mine_files",
@@ -16,3 +25,15 @@ __all__ = [
     "score_pairs",
     "score_pairs_among_themselves",
 ]
+_MODULES = {  # that define the names, and import numpy, which parsers of the command line do not need
+    "bitext": ("Side", "mine_files"),
+    "corpus": ("CorpusIndex", "Hit", "ShardedIndex", "open_index"),
+    "pairs": ("PairEncoder", "score_pairs", "score_pairs_among_themselves"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,8 +13,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write, check_writable
-from fairseq_lxsr.options import MARGINS, MINING_KINDS, RETRIEVALS
-from fairseq_lxsr.search.reranker import Reranker, score_name
+from fairseq_lxsr.search.options import Mining
 from fairseq_lxsr.search.resumable import ENCODE_ROWS, SEARCH_ROWS, Rows, resumable_array, work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
 
@@ -40,48 +39,6 @@ class Side:
     def fingerprint(self) -> str:
         """Fingerprint that changes when the vectors change."""
         return f"{self.encoder.fingerprint} {self.language}".strip()
-
-
-@dataclass(frozen=True)
-class Mining:
-    """Options of the search for pairs, and of the selection among them.
-
-    Args:
-        k: as in `retrieval.mine`.
-        margin: as in `retrieval.mine`.
-        retrieval: as in `retrieval.mine`.
-        threshold: smallest score of a pair; None for no limit.
-        top: largest number of pairs; None for no limit.
-        precision: as in `retrieval.nearest_neighbours`.
-        memory_mb: as in `retrieval.nearest_neighbours`.
-        kind: one of `MINING_KINDS`; `flat` is exact, others as in `retrieval.build_index`.
-        rerank: number of nearest whose scores by a `Reranker` take the place of cosines; 0 for none. A pair has the
-            same score from both sides, so that margins are computed as they are from cosines.
-    """
-
-    k: int = 4
-    margin: str = "ratio"
-    retrieval: str = "max"
-    threshold: float | None = None
-    top: int | None = None
-    precision: str = "float32"
-    memory_mb: int = 128
-    kind: str = "flat"
-    rerank: int = 0
-
-    @property
-    def search(self) -> dict[str, Any]:
-        return {"precision": self.precision, "memory_mb": self.memory_mb}
-
-    @property
-    def special(self) -> dict[str, str]:
-        """What the neighbours depend on beside k; nothing for exact search by cosine, as in older work folders."""
-        kind = {} if self.kind == "flat" else {"kind": self.kind}
-        return kind | ({"rerank": score_name(self.rerank)} if self.rerank else {})
-
-    def chosen(self, pairs: MinedPairs) -> MinedPairs:
-        pairs = pairs if self.threshold is None else pairs.above(self.threshold)
-        return pairs if self.top is None else pairs.first(self.top)
 
 
 @dataclass(frozen=True)
@@ -122,7 +79,7 @@ def mine_files(
 
     Raises:
         InputError: for a folder with other content, while another process works in it, for embeddings of two widths
-            and an output that cannot be written before any work, and as `retrieval.mine`.
+            and an output that cannot be written before any work, and as `vectors.mine`.
     """
     options = options or Mining()
     left, right = (distinct_lines(side) for side in (source, target))
@@ -161,25 +118,13 @@ def write_pairs(output: Path, pairs: MinedPairs, source: Sequence[str], target: 
 def _check(source: Distinct, target: Distinct, options: Mining) -> None:
     """Check early what would otherwise be refused after hours of work."""
     check_same_width(source.width, target.width, (source.side.path, target.side.path))
-    check_choices(options)
+    options.check()
     for texts in (source, target):
         check_k(options.k, len(texts.lines), texts.side.path)
-    if options.rerank:
+    if reranker := options.reranker(source.side.encoder):
         if source.side.encoder.fingerprint != target.side.encoder.fingerprint:
             raise InputError("rerank with a model for each language; expected one, whose pieces share a table")
-        Reranker(source.side.encoder, options.rerank).check_depth(options.k)
-
-
-def check_choices(options: Mining) -> None:
-    """Check the options that have a few values."""
-    choices = (
-        ("retrieval", options.retrieval, RETRIEVALS),
-        ("margin", options.margin, MARGINS),
-        ("kind", options.kind, MINING_KINDS),
-    )
-    for name, value, known in choices:
-        if value not in known:
-            raise InputError(f"{name} {value!r}; expected one of {', '.join(known)}")
+        reranker.check_depth(options.k)
 
 
 def check_k(k: int, count: int, path: Path) -> None:
@@ -221,9 +166,9 @@ def searcher(candidates: np.ndarray, options: Mining, k: int | None = None) -> S
 
 def scorer(texts: Distinct, others: Distinct, options: Mining) -> Again | None:
     """Return what scores the nearest of the sentences from a number on again; None where the options do not ask."""
-    if not options.rerank:
+    reranker = options.reranker(texts.side.encoder)
+    if reranker is None:
         return None
-    reranker = Reranker(texts.side.encoder, options.rerank)
 
     def again(start: int, cosines: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         lines = texts.lines[start : start + len(ids)]

@@ -15,6 +15,7 @@ from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import sha256, stamp
 from fairseq_lxsr.files.records import open_array, parse_json
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
+from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.vectors import build_index, check_directions, merge_neighbours, read_index, search_index, write_index
@@ -23,7 +24,8 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
 OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
-FORMAT_VERSION = 2
+INDEX_VERSION = 2
+PROBES = SearchOptions.probes
 STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
 
 EmbedText = Callable[[Text], np.ndarray]
@@ -86,8 +88,8 @@ class CorpusIndex:
             sentences: any number of sentences; empty ones are skipped.
             encode: maps sentences and their line numbers to embeddings [n, D].
             fingerprint: fingerprint of the model that encodes.
-            kind: as in `retrieval.build_index`.
-            lists: as in `retrieval.build_index`.
+            kind: as in `vectors.build_index`.
+            lists: as in `vectors.build_index`.
             model_folder: path of the model, stored for later searches.
             first: number of the first sentence in the corpus, from 0.
 
@@ -106,7 +108,7 @@ class CorpusIndex:
             np.save(work / OFFSETS_FILE, offsets)
             np.save(work / LINES_FILE, lines)
             config = {
-                "format_version": FORMAT_VERSION,
+                "format_version": INDEX_VERSION,
                 "kind": kind,
                 "sentences": count,
                 "width": width,
@@ -145,8 +147,8 @@ class CorpusIndex:
         self,
         queries: Sequence[str],
         encode: EmbedText,
-        k: int = 5,
-        probes: int = 32,
+        k: int = SearchOptions.k,
+        probes: int = PROBES,
         reranker: Reranker | None = None,
     ) -> list[list[Hit]]:
         """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
@@ -155,7 +157,7 @@ class CorpusIndex:
             queries: N sentences to search for; for none the result is empty.
             encode: as in `build`, with the same model.
             k: number of sentences to find.
-            probes: see `retrieval.search_index`.
+            probes: see `vectors.search_index`.
             reranker: scores the `depth` nearest again, of which the k best are returned.
 
         Raises:
@@ -181,8 +183,8 @@ class CorpusIndex:
             for scores, rows in zip(cosines.tolist(), found.tolist(), strict=True)
         ]
 
-    def neighbours(self, embeddings: FloatArray, k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
-        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `retrieval.search_index`.
+    def neighbours(self, embeddings: FloatArray, k: int, probes: int = PROBES) -> tuple[FloatArray, IntArray]:
+        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `vectors.search_index`.
 
         Raises:
             InputError: for fewer than k sentences.
@@ -217,15 +219,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = parse_json((folder / INDEX_CONFIG).read_text(encoding="utf-8"))
         version = config["format_version"]
-        if version == FORMAT_VERSION:
+        if version == INDEX_VERSION:
             types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
             for name, kind in types.items():
                 if type(config[name]) is not kind:
                     raise TypeError(f"{name} {config[name]!r:.40}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
-    if version != FORMAT_VERSION:
-        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {FORMAT_VERSION}")
+    if version != INDEX_VERSION:
+        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {INDEX_VERSION}")
     stamps = config[STAMPS] if isinstance(config.get(STAMPS), dict) else {}
     for name in FILES:
         path = folder / name
@@ -306,7 +308,7 @@ class ShardedIndex(CorpusIndex):
     def files(self) -> list[Path]:
         return [self.folder / MANIFEST, *(path for shard in self.shards for path in shard.files)]
 
-    def neighbours(self, embeddings: FloatArray, k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
+    def neighbours(self, embeddings: FloatArray, k: int, probes: int = PROBES) -> tuple[FloatArray, IntArray]:
         if not 1 <= k <= len(self):
             raise InputError(f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index")
         return merge_neighbours(

@@ -10,13 +10,14 @@ from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, check_same_width
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.corpus import CorpusIndex
+from fairseq_lxsr.search.options import PairScoring
 from fairseq_lxsr.search.resumable import SEARCH_ROWS
 from fairseq_lxsr.vectors import margin_scores, nearest_neighbours, neighbourhood
 from fairseq_lxsr.vectors.rows import FloatArray
@@ -68,22 +69,21 @@ class PairEncoder:
 def score_pairs(
     pairs: Iterable[Pair],
     encode: PairEncoder,
-    margin: str = "absolute",
+    options: PairScoring | None = None,
     indexes: tuple[CorpusIndex, CorpusIndex] | None = None,
-    k: int = 4,
 ) -> Scored:
     """Yield blocks of pairs and their scores [n]; memory does not grow with the number of pairs.
 
     Args:
         pairs: source, target and line of each pair, read once.
         encode: embeds both sides.
-        margin: as in `retrieval.margin_scores`; `absolute` is the cosine and needs no index.
+        options: the margin, of which `absolute` needs no index, and the size of the neighbourhoods.
         indexes: text of the source and of the target language, in which the neighbourhoods are looked for.
-        k: size of the neighbourhoods.
 
     Raises:
         InputError: for an index of another model or with fewer than k sentences.
     """
+    options = options or PairScoring()
     for index in indexes or ():
         if index.fingerprint != encode.encoder.fingerprint:
             raise InputError(
@@ -95,17 +95,15 @@ def score_pairs(
         means = (np.zeros(len(block), np.float32),) * 2
         if indexes:
             of_source, of_target = indexes
-            means = _means_in(of_target, source, k), _means_in(of_source, target, k)
-        yield block, encode.score((source, target), means, margin)
+            means = _means_in(of_target, source, options.k), _means_in(of_source, target, options.k)
+        yield block, encode.score((source, target), means, options.margin)
 
 
 def score_pairs_among_themselves(
     pairs: Callable[[], Iterable[Pair]],
     encode: PairEncoder,
-    margin: str = "ratio",
-    k: int = 4,
+    options: PairScoring | None = None,
     folder: str | Path | None = None,
-    **search: Any,
 ) -> Scored:
     """Yield blocks of pairs and their margins [n], with the neighbourhoods among all sentences of the pairs.
 
@@ -114,25 +112,24 @@ def score_pairs_among_themselves(
     Args:
         pairs: returns the pairs, the same each time; it is called twice.
         encode: embeds both sides.
-        margin: as in `retrieval.margin_scores`.
-        k: size of the neighbourhoods.
+        options: the margin and the size of the neighbourhoods; None for `ratio` and the default size.
         folder: folder of the temporary file; None for the system's.
-        **search (Any): options of `retrieval.nearest_neighbours`.
 
     Raises:
         InputError: for fewer than k different sentences on a side.
     """
+    options = options or PairScoring("ratio")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         sides = [DistinctVectors(Path(temporary) / name) for name in ("source", "target")]
         for block in _blocks(pairs()):
             for number, side in enumerate(sides):
                 side.add([pair[number] for pair in block], partial(encode.embed, side=number))
         source, target = sides
-        means = source.means(target, k, search), target.means(source, k, search)
+        means = source.means(target, options.k), target.means(source, options.k)
         for block in _blocks(pairs()):
             here, there = (side.rows_of([pair[number] for pair in block]) for number, side in enumerate(sides))
             vectors = source.vectors[here], target.vectors[there]
-            yield block, encode.score(vectors, (means[0][here], means[1][there]), margin)
+            yield block, encode.score(vectors, (means[0][here], means[1][there]), options.margin)
 
 
 def _means_in(index: CorpusIndex, embeddings: FloatArray, k: int) -> FloatArray:
@@ -179,12 +176,12 @@ class DistinctVectors:
     def rows_of(self, sentences: list[str]) -> np.ndarray:
         return np.array([self.numbers[_key(sentence)] for sentence in sentences])
 
-    def means(self, other: "DistinctVectors", k: int, search: dict[str, Any]) -> FloatArray:
+    def means(self, other: "DistinctVectors", k: int) -> FloatArray:
         """Compute the mean cosine of each sentence to its k nearest on the other side [N]."""
         means = np.empty(len(self.vectors), np.float32)
         for start in range(0, len(means), SEARCH_ROWS):
             block = self.vectors[start : start + SEARCH_ROWS]
-            means[start : start + SEARCH_ROWS] = neighbourhood(nearest_neighbours(block, other.vectors, k, **search)[0])
+            means[start : start + SEARCH_ROWS] = neighbourhood(nearest_neighbours(block, other.vectors, k)[0])
         return means
 
 

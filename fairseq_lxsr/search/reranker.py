@@ -1,4 +1,4 @@
-"""Scores the nearest again by their pieces, from text: see `retrieval.rerank`."""
+"""Scores the nearest again by their pieces, from text: see `vectors.pieces`."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,18 +8,13 @@ from fairseq_lxsr.embeddings.contract import Encoder
 from fairseq_lxsr.embeddings.systems import ModelFolder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import NOT_NEGATIVE, at_least
+from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md has others
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
 
 Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number
-
-
-def score_name(depth: int, weight: float = WEIGHT) -> str:
-    """Return the name of a score, for signatures and for work that is resumed: `cosine+1*ordered-maxsim-of-10`."""
-    return f"cosine+{weight:g}*ordered-maxsim-of-{depth}"
 
 
 class Reranker:
@@ -34,7 +29,7 @@ class Reranker:
         weight: weight of ordered MaxSim beside the cosine, 0 or more.
     """
 
-    def __init__(self, encoder: Encoder, depth: int, weight: float = WEIGHT):
+    def __init__(self, encoder: Encoder, depth: int, weight: float = MAX_SIM_WEIGHT):
         at_least(1).check("rerank", depth)
         NOT_NEGATIVE.check("weight", weight)
         if not isinstance(encoder, ModelFolder):

@@ -59,18 +59,6 @@ def test_a_sentence_of_a_file_is_one_cell(folder):
     assert done.stdout.splitlines() == ["1.000000\ta b c d\ta b c d"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--k", 9), "--k 9 with --margin absolute"),
-        (("--precision", "bfloat16"), "--precision bfloat16 with --margin absolute"),
-        (("--margin", "ratio", "--index", "a", "b", "--memory", 9), "--memory 9 with --index"),
-    ],
-)
-def test_options_of_a_search_are_refused_without_one(folder, options, message):
-    refused(score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3", *options, check=False), message)
-
-
 def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
     for side in ("en", "fr"):
         lxsr_here("index", "--model", folder / "model", "--input", folder / f"s.{side}", "--output", folder / side)
@@ -91,6 +79,7 @@ def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
         (("--source", "s.en"), ("--source without --target",)),
         (("--source", "s.en", "--target", "s.fr", "--input", "pairs.tsv"), ("--input beside --source",)),
         (("--input", "pairs.tsv", "--index", "s.en", "s.fr"), ("--index with --margin absolute",)),
+        (("--input", "pairs.tsv", "--columns", "2,3", "--k", "9"), ("--k 9 with --margin absolute",)),
         (("--margin", "ratio"), ("reads the pairs twice",)),
         (("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"), ("--k: k is 31;",)),
     ],

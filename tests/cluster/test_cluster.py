@@ -19,11 +19,12 @@ import random_model
 import toy
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.cluster import Cluster, Corpus, IndexOptions, connect, index_shards, mine_shards
+from fairseq_lxsr.cluster import Cluster, Corpus, connect, index_shards, mine_shards
 from fairseq_lxsr.cluster.shards import finish, make_shard
 from fairseq_lxsr.cluster.workers import Workers
 from fairseq_lxsr.embeddings import StoredEmbeddings, index_path, width_of
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.search import IndexOptions
 
 ray = pytest.importorskip("ray")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search import CorpusIndex, PairEncoder, score_pairs, score_pairs_among_themselves
+from fairseq_lxsr.search import CorpusIndex, PairEncoder, PairScoring, score_pairs, score_pairs_among_themselves
 
 VECTORS = np.random.default_rng(0).standard_normal((2, 30, 8)).astype(np.float32)
 VECTORS[1] += 2 * VECTORS[0]  # translations are near
@@ -41,9 +41,9 @@ def collect(scored):
 
 @pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
 def test_among_themselves(margin, monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.search.pairs.WINDOW", 7)
+    monkeypatch.setattr("fairseq_lxsr.search.pairs.PAIRS_TOGETHER", 7)
     monkeypatch.setattr("fairseq_lxsr.search.pairs.SEARCH_ROWS", 11)
-    pairs, scores = collect(score_pairs_among_themselves(lambda: PAIRS, PairEncoder(Numbers()), margin, k=3))
+    pairs, scores = collect(score_pairs_among_themselves(lambda: PAIRS, PairEncoder(Numbers()), PairScoring(margin, 3)))
     assert pairs == PAIRS
     np.testing.assert_allclose(scores, margins(margin, 3), rtol=1e-5, atol=1e-6)
 
@@ -54,7 +54,7 @@ def test_against_indexes_of_the_same_text(tmp_path):
     indexes = tuple(
         CorpusIndex.build(tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers") for side in "st"
     )
-    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), "ratio", indexes, k=3))
+    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 3), indexes))
     np.testing.assert_allclose(scores, margins("ratio", 3), rtol=1e-5)
 
 
@@ -62,20 +62,24 @@ def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_pa
     """32 lists are searched, which hold one vector each: 32 of the 35 neighbours at most."""
     sentences = [f"s {row % 30}" for row in range(40)]
     index = CorpusIndex.build(tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40)
-    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), "distance", (index, index), k=35))
+    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("distance", 35), (index, index)))
     assert np.isfinite(scores).all()
 
 
 def test_an_index_of_another_model(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another")
     with pytest.raises(InputError, match="made with model another and this is numbers"):
-        next(score_pairs(PAIRS, PairEncoder(Numbers()), "ratio", (index, index), k=1))
+        next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), (index, index)))
 
 
 @pytest.mark.parametrize("among", [False, True])
 def test_empty_sides_score_nothing(among):
     encode, pairs = PairEncoder(Numbers()), [*PAIRS[:5], ("empty", "t 1", ""), ("s 1", "empty", "")]
-    how = score_pairs_among_themselves(lambda: pairs, encode, k=2) if among else score_pairs(pairs, encode)
+    how = (
+        score_pairs_among_themselves(lambda: pairs, encode, PairScoring("ratio", 2))
+        if among
+        else score_pairs(pairs, encode)
+    )
     _, scores = collect(how)
     assert (scores[5:] == 0).all()
     assert (scores[:5] > 0).all()

@@ -15,7 +15,8 @@ from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.similarity_search import Tatoeba
 from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval, select
-from fairseq_lxsr.search import CorpusIndex, Mining, Side, bitext, mine_files, open_index
+from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
+from fairseq_lxsr.search import options as search_options
 from fairseq_lxsr.search import reranker as reranking
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import Pieces, mine_neighbours, nearest_neighbours, normalise_rows, piece_scores
@@ -214,7 +215,7 @@ def test_what_was_mined_by_another_score_is_not_taken(encoder, tmp_path, monkeyp
     sides, work = mining_sides(encoder, tmp_path), tmp_path / "work"
     expected = mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=9))
     with monkeypatch.context() as before:
-        before.setattr(bitext, "score_name", lambda depth: "that of an earlier version")
+        before.setattr(search_options, "score_name", lambda depth: "that of an earlier version")
         before.setattr(Reranker, "scores", lambda self, queries, read, cosines, ids: cosines)
         other = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
     assert other.scores.tolist() != expected.scores.tolist()

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.named_sets import datasets, find_file
-from fairseq_lxsr.options import FILE_NAME, SEARCH_PRECISIONS, TIES, at_least, check_fields, option
+from fairseq_lxsr.options import FILE_NAME, TIES, at_least, check_fields, option
 from fairseq_lxsr.text.languages import split_pairs
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text
     from fairseq_lxsr.evaluation.classifier import ClassifierConfig
     from fairseq_lxsr.evaluation.score import Score
-    from fairseq_lxsr.search.reranker import Reranker
 
 AlignedFiles = tuple[str, str, str, str]  # two languages, two paths
 
@@ -145,22 +144,6 @@ class AlignedProtocol(AlignedText, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankOption:
-    """The option of protocols that can score the nearest again: MaxSim is averaged with a cosine, not a margin."""
-
-    rerank: int | None = option(
-        "score the N nearest again by their pieces, of a model without layers or with gated ones (default: no)",
-        None,
-        at_least(1),
-    )
-
-    def reranker(self, encoder: "Encoder") -> "Reranker | None":
-        from fairseq_lxsr.search.reranker import Reranker
-
-        return Reranker(encoder, self.rerank) if self.rerank else None
-
-
-@dataclass(frozen=True, kw_only=True)
 class TransferProtocol(Protocol):
     """A classifier is trained in one language, tested in all (Schwenk and Li 2018); None is the protocol's own value.
 
@@ -209,38 +192,3 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
             pair = f"{first}-{second}"
             raise InputError(f"--lang-pairs {text}: {pair} is given twice; both directions are measured anyway")
     return pairs
-
-
-# until the verbs of searching have dataclasses of their own
-MEMORY_MB = 128
-
-
-def search_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--precision",
-        choices=SEARCH_PRECISIONS,
-        default=SEARCH_PRECISIONS[0],
-        help="of the search; bfloat16 finds the same, faster where the processor has it (default: float32)",
-    )
-    parser.add_argument(
-        "--memory",
-        type=at_least(1),
-        default=MEMORY_MB,
-        metavar="MB",
-        help=f"for the search, beside the embeddings (default: {MEMORY_MB})",
-    )
-
-
-def rerank_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--rerank",
-        type=at_least(1),
-        metavar="N",
-        help="score the N nearest again by their pieces, of a model without layers or with gated ones (default: no)",
-    )
-
-
-def reranker(encoder: "Encoder", args: argparse.Namespace) -> "Reranker | None":
-    from fairseq_lxsr.search.reranker import Reranker
-
-    return Reranker(encoder, args.rerank) if args.rerank else None

@@ -9,9 +9,10 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, RerankOption
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import TextReranker, check_aligned, check_pair, directions, identities
+from fairseq_lxsr.search.options import RerankOption
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.vectors import margin_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray

@@ -8,11 +8,12 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, RerankOption, comma_separated
+from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, comma_separated
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import TextReranker, directions, found_at, rank
 from fairseq_lxsr.files.lines import is_blank, read_parallel
 from fairseq_lxsr.options import RANKING_METRICS, at_least, option
+from fairseq_lxsr.search.options import RerankOption
 from fairseq_lxsr.vectors.rows import FloatArray
 
 RANKS = (1, 5, 10)
