@@ -22,6 +22,7 @@ TEMPLATE = str(GOLDEN / "bucc" / "{pair}")
 ABSOLUTE = BuccMining(margin="absolute")
 DATA = json.loads((GOLDEN / "protocols.json").read_text())
 TRAIN, TEST = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
+LEARNED, MINED = bucc.score_mined(TEST, Vectors(), ABSOLUTE, TRAIN)
 
 
 NEXT_TO_ONE = np.float32(1.0000001)  # and its neighbour: no number is between them
@@ -33,21 +34,20 @@ def pairs(scores, rows) -> MinedPairs:
 
 
 def test_every_form_has_its_own_values_names_and_signature():
-    learned, mined = bucc.score_mined(TEST, Vectors(), ABSOLUTE, TRAIN)
     oracle, kept = bucc.score_mined(TEST, Vectors(), ABSOLUTE)
-    found = [learned, oracle, *(bucc.score_as_mteb(TEST, Vectors(), form) for form in ("mteb-v2", "mteb-v1"))]
+    found = [LEARNED, oracle, *(bucc.score_as_mteb(TEST, Vectors(), form) for form in ("mteb-v2", "mteb-v1"))]
     mining = "bucc|metric:margin-absolute|norm:l2|k:4|retrieval:max|sentences:4x4|gold:3|form:"
-    assert learned.signature.startswith(f"{mining}learned|part:test|threshold-from:training|text:")
+    assert LEARNED.signature.startswith(f"{mining}learned|part:test|threshold-from:training|text:")
     assert oracle.signature.startswith(f"{mining}oracle|part:test|text:")
     assert "|sentences:3x3|gold:3|form:mteb-v2|part:test|text:" in found[2].signature
     assert "|sentences:3x4|gold:3|form:mteb-v1|part:test|text:" in found[3].signature
     assert {score.task for score in found} == {"fr-en"}
     names = [set(score.values) - {"threshold"} for score in found]
     assert all(not one & other for one, other in combinations(names[:3], 2))
-    assert learned.values == pytest.approx(
+    assert LEARNED.values == pytest.approx(
         {"F1": 200 / 3, "precision": 200 / 3, "recall": 200 / 3, "train F1": 600 / 7, "threshold": 0.55}
     )
-    assert [TEST.source_ids[row] for row in mined.source] == ["fr-000000000", "fr-000000001", "fr-000000002"]
+    assert [TEST.source_ids[row] for row in MINED.source] == ["fr-000000000", "fr-000000001", "fr-000000002"]
     # test part: 0.95 (gold), 0.75, 0.58 (gold), 0.54 (gold): all four give precision 3/4, recall 1
     assert oracle.values == pytest.approx(
         {"oracle F1": 600 / 7, "oracle precision": 75, "oracle recall": 100, "threshold": 0.54}, abs=1e-4
@@ -94,11 +94,9 @@ def test_options_of_another_form(options, message):
 def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs():
     mined, gold = pairs([3, 2, 1], [(0, 0), (0, 1), (2, 2)]), {(0, 0), (0, 5), (1, 1)}
     outcomes = bucc.f1_outcomes(mined, gold, 4)
-    assert outcomes["precision"].value == pytest.approx(100 / 3)
-    assert outcomes["recall"].value == pytest.approx(100 / 3)
-    assert outcomes["F1"].value == pytest.approx(100 / 3)
-    assert outcomes["F1"].hits == [2, 0, 0, 0]
-    assert outcomes["F1"].of == [4, 1, 1, 0]
+    values = {name: one.value for name, one in outcomes.items()}
+    assert values == pytest.approx(dict.fromkeys(("F1", "precision", "recall"), 100 / 3))
+    assert (outcomes["F1"].hits, outcomes["F1"].of) == ([2, 0, 0, 0], [4, 1, 1, 0])
 
 
 def test_two_systems_that_mined_different_sentences_are_compared():
@@ -115,12 +113,11 @@ def test_two_systems_that_mined_different_sentences_are_compared():
 @pytest.mark.parametrize("part", [0, 1])
 def test_other_gold_pairs_are_measured_differently(part):
     parts = [TRAIN, TEST]
-    score, _ = bucc.score_mined(parts[1], Vectors(), ABSOLUTE, parts[0])
     (first, *others) = sorted(parts[part].gold)
     parts[part] = replace(parts[part], gold={(first[0], first[1] + 1), *others})
     changed, _ = bucc.score_mined(parts[1], Vectors(), ABSOLUTE, parts[0])
-    assert changed.signature != score.signature
-    assert compare([score], [changed])[0] == []
+    assert changed.signature != LEARNED.signature
+    assert compare([LEARNED], [changed])[0] == []
 
 
 @pytest.mark.parametrize(
@@ -172,12 +169,10 @@ def test_unified_rows_are_those_of_the_file():
 
 
 def test_unify_is_in_the_signature():
-    plain, unified = (
-        bucc.score_mined(TEST, Vectors(), how, TRAIN)[0] for how in (ABSOLUTE, replace(ABSOLUTE, unify=True))
-    )
-    assert unified.values == plain.values  # nothing stands there twice
+    unified, _ = bucc.score_mined(TEST, Vectors(), replace(ABSOLUTE, unify=True), TRAIN)
+    assert unified.values == LEARNED.values  # no sentence is repeated
     assert "|retrieval:max|unify:yes|sentences:4x4|" in unified.signature
-    assert "unify" not in plain.signature
+    assert "unify" not in LEARNED.signature
 
 
 def test_curve_over_the_threshold():
@@ -194,12 +189,11 @@ def test_curve_over_the_threshold():
 
 
 def test_the_curve_passes_through_the_values_of_the_score_and_is_stored(tmp_path):
-    score, _ = bucc.score_mined(TEST, Vectors(), ABSOLUTE, TRAIN)
-    row = sum(value >= score.values["threshold"] for value in score.curve["threshold"]) - 1
-    assert score.curve["precision"][row] == pytest.approx(score.values["precision"], abs=1e-3)
-    assert score.curve["recall"][row] == pytest.approx(score.values["recall"], abs=1e-3)
-    append_scores(tmp_path / "scores.jsonl", [score])
-    assert read_scores(tmp_path / "scores.jsonl")[0].curve == score.curve
+    row = sum(value >= LEARNED.values["threshold"] for value in LEARNED.curve["threshold"]) - 1
+    for name in ("precision", "recall"):
+        assert LEARNED.curve[name][row] == pytest.approx(LEARNED.values[name], abs=1e-3)
+    append_scores(tmp_path / "scores.jsonl", [LEARNED])
+    assert read_scores(tmp_path / "scores.jsonl")[0].curve == LEARNED.curve
 
 
 def test_pairs_of_equal_score_are_kept_or_left_together():
