@@ -14,7 +14,7 @@ from pathlib import Path
 import small_model
 import toy
 from cli.parsers import parsers
-from conftest import ROOT, lxsr_here
+from conftest import ROOT, contents, lxsr_here
 from hypothesis import strategies as st
 from odd_files import odd_bytes, odd_json
 
@@ -213,10 +213,6 @@ def put(path: Path, content: bytes | str | None) -> None:
         path.symlink_to(path.name)
     else:
         path.write_bytes(content)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def attack(case: Case, inputs: Path, folder: Path) -> str | None:

@@ -231,6 +231,11 @@ def refused(done: subprocess.CompletedProcess, *fragments: str) -> None:
         assert str(fragment) in message[0], message[0]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files of a folder, by their paths in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
 def wait_until(happened: Callable[[], object], process: subprocess.Popen, seconds: float = 60) -> None:
     """Wait for what a process does; it is an error that the process ends, or the time, before it happened."""
     deadline = time.monotonic() + seconds

@@ -11,7 +11,7 @@ import time
 
 import pytest
 import toy
-from conftest import ROOT, lxsr_here, refused, wait_until
+from conftest import ROOT, contents, lxsr_here, refused, wait_until
 
 pytest.importorskip("yaml")
 
@@ -41,10 +41,6 @@ def start(folder, **options):
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "prepare", "config.yaml"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes, **options)
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_killed_at_any_moment_the_same_bytes(folders):
