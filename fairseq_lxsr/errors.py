@@ -121,9 +121,7 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
 def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = error_message) -> None:
     """Report bad input in one line in a program whose main function is not ours: fairseq-train with this plugin.
 
-    Args:
-        program: name of the program in the message.
-        explain: returns the message for an error, or None to print the traceback.
+    `explain` returns the message for an error, or None to print the traceback.
     """
     # torch, with several processes, replaces sys.stderr around this hook and drops what SystemExit leaves there
     previous, stderr = sys.excepthook, sys.stderr

@@ -14,9 +14,6 @@ def require(module: str, extra: str, what: str) -> None:
         module: name of the module to import.
         extra: extra of fairseq-lxsr that installs it.
         what: name of what needs it, for the message.
-
-    Raises:
-        InputError: naming the command that installs it.
     """
     if is_missing(module):
         raise InputError(f"{what} needs {module}, which is not installed: pip install 'fairseq-lxsr[{extra}]'")
@@ -31,14 +28,9 @@ def is_missing(module: str) -> bool:
 
 
 def check_device(device: Any, what: str = "device") -> None:
-    """Check that a device is one of this machine: cpu, cuda or cuda:0.
+    """Check that a device is one of this machine: cpu, cuda or cuda:0; `what` names the option in the message.
 
-    Args:
-        device: name of the device; None and `cpu` are right without torch, which loads for seconds.
-        what: name of the option, for the message.
-
-    Raises:
-        InputError: for a device that is not there, or torch that is not installed.
+    None and `cpu` are right without torch, which takes seconds to import.
     """
     if device in (None, "cpu"):
         return

@@ -119,11 +119,8 @@ FINITE = Range()
 class FileName(Allowed):
     """Texts that can name a file or folder: not empty (which would be the current folder), without NUL, and in UTF-8.
 
-    PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some call it damaged.
-
-    Args:
-        optional: allow an empty text, which stands for no file.
-        what: description of the expected value, for messages.
+    PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some call it damaged. An
+    empty text, which stands for no file, is allowed where it is `optional`; `what` describes the expected value.
     """
 
     optional: bool = False
@@ -215,9 +212,6 @@ def check_fields(
         spell: returns the name of a field as the user writes it, for example `--align-weight`.
         where: text before the name in the message, for example a file.
         optional: allow None for every field.
-
-    Raises:
-        InputError: naming the first field whose value does not fit.
     """
     kind = kind or type(values)
     hints = get_type_hints(kind)
@@ -267,15 +261,7 @@ def describe_type(hint: Any) -> str:
 
 
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
-    """Read a YAML file into a dataclass; file names in it are relative to the current folder.
-
-    Args:
-        path: the YAML file.
-        kind: the dataclass, which checks its own values (see `check_fields`).
-
-    Raises:
-        InputError: naming the file, for a field that is unknown, missing or of another type.
-    """
+    """Read a YAML file into a dataclass that checks its values; file names in it are relative to the current folder."""
     content = read_yaml(path)
     try:
         return from_mapping(content, kind, "the file")
@@ -297,13 +283,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
-    """Create a dataclass from a mapping; nested mappings and lists become nested dataclasses and tuples.
-
-    Args:
-        content: the mapping.
-        kind: the dataclass.
-        where: name of the mapping in messages.
-    """
+    """Create a dataclass from a mapping, `where` in messages; what is nested becomes nested dataclasses and tuples."""
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(content, Mapping):
         raise InputError(f"{where} is {shown(content)}; expected a mapping with some of {', '.join(known)}")

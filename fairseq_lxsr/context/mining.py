@@ -20,14 +20,7 @@ MAX_EMPTY_ROUNDS = 20  # rounds of all language pairs without a new pair of sent
 
 @dataclass(frozen=True)
 class Mined:
-    """A mined pair.
-
-    Args:
-        score: CSLS.
-        cosine: cosine of the two embeddings.
-        languages: language of either sentence.
-        sentences: index of either sentence in its language.
-    """
+    """A mined pair: its CSLS, the cosine of the two embeddings, and language and number of either sentence."""
 
     score: float
     cosine: float
@@ -59,13 +52,8 @@ def mine_draws(
 ) -> tuple[list[Mined], dict[str, float]]:
     """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count` different pairs.
 
-    Args:
-        embedded: two languages or more; pairs of them take turns.
-        draw: m, sentences of either side in a draw; all where there are fewer.
-        best: maximum number of pairs kept of a draw.
-        count: number of pairs to find.
-        seed: seed of the draws.
-        neighbours: neighbours of CSLS.
+    Pairs of languages take turns. `draw` is m, sentences of either side in a draw (all where there are fewer), and
+    `best` the largest number of pairs kept of it.
 
     Returns:
         the pairs in the order they were found, and statistics: seconds of `encode` and `search`, number of `draws`.

@@ -29,11 +29,7 @@ class InterruptedDownloadError(Exception):
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
     """Download a file, or check the one that is there; a partial file PATH.part of an earlier run is resumed.
 
-    Args:
-        url: address of the file.
-        path: file to write.
-        size: expected size in bytes; None where it is unknown.
-        checksum: expected SHA-256; None where it is unknown.
+    The expected size in bytes and the SHA-256 (`checksum`) are None where they are unknown.
     """
     if path.is_file():
         if wrong := _difference(path, size, checksum):
@@ -141,7 +137,7 @@ def get_archive(
 
     Args:
         url: its address.
-        archive: where to keep it until it is unpacked; `.zip` or a `.tar.gz`.
+        archive: where it is until it is unpacked; `.zip` or a `.tar.gz`.
         wanted: output path by file name, see `unpack`.
         expected: size in bytes and SHA-256 of the archive; None where they are unknown.
         keep_archive: keep the downloaded archive; one that was there before is always kept.

@@ -39,15 +39,10 @@ def single_line(text: str) -> str:
 
 
 def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file without line ends; lines are split at \\n only.
+    """Yield the lines of a UTF-8 text file (`-`: standard input) without line ends; lines are split at \\n only.
 
-    Args:
-        path: the file, `-` for standard input.
-        max_words: largest number of words of a line that holds one sentence; None for lines that are not sentences.
-
-    Raises:
-        InputError: naming file, line and value for a missing file, bytes that are not UTF-8, a NUL, or a line of more
-            words or of more than 1 MiB (128 MiB where `max_words` is None).
+    A line that holds one sentence has at most `max_words` words and 1 MiB; None is for lines that are not sentences, of
+    at most 128 MiB. An error names file, line and value.
     """
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):

@@ -52,11 +52,7 @@ def is_count(value: Any) -> bool:
 
 
 def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
-    """Open a .npy of numbers memory-mapped; nothing in it can run code.
-
-    Args:
-        path: the .npy file.
-        mode: `r` to read, `r+` to read and write.
+    """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it can run code.
 
     Raises:
         OSError: for a file that cannot be read.

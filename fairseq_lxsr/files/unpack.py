@@ -34,13 +34,9 @@ HEADER_TYPES = (
 
 
 def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Extract files to names of our choice, except those that are there.
+    """Extract files of a .zip or .tgz, by their names without folders, to paths that are given, except those there.
 
     They appear when the whole archive is read, because checksums at its end may show that they are wrong.
-
-    Args:
-        archive: the .zip or .tgz.
-        wanted: output path by file name; folders inside the archive are ignored.
     """
     missing = {name: output for name, output in wanted.items() if not output.is_file()}
     with ExitStack() as outputs:

@@ -26,12 +26,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that `atomic_write` can write a file, before work that takes long.
-
-    Raises:
-        InputError: where it would replace a folder or a device, or cannot be compressed.
-        OSError: where the system does not allow it.
-    """
+    """Check that `atomic_write` can write a file, before work that takes long."""
     with contextlib.suppress(_NothingWrittenError), atomic_write(path):
         raise _NothingWrittenError
 
@@ -55,9 +50,8 @@ class _NothingWrittenError(Exception):
 def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | Path | None]) -> None:
     """Check that no input is overwritten; every verb calls this before it starts.
 
-    Args:
-        outputs: files and folders that will be written or removed, with side files; None entries are ignored.
-        inputs: files and folders that are read; a folder stands for all its content, `-` for standard input.
+    Outputs are what will be written or removed, with side files; an input that is a folder stands for all its content,
+    and `-` for standard input. None entries are ignored.
     """
     written = [Path(path) for path in outputs if path is not None]
     read = [path for path in inputs if path is not None]

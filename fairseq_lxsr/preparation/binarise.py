@@ -31,9 +31,9 @@ from fairseq_lxsr.text.tokenizer import (
     Tokenizer,
     read_dictionary,
 )
+from fairseq_lxsr.text.words import FlatIds
 
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
-Encoded = tuple[np.ndarray, np.ndarray]
 # fairseq.data.indexed_dataset: MMapIndexedDataset.Index
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
@@ -47,13 +47,8 @@ def binarise(
 ) -> dict:
     """Run the binarise stage: write every split of every language pair as ids.
 
-    Args:
-        folder: data folder to write.
-        corpora: corpus folder by (source, target).
-        subwords: folder of the subwords stage.
-        workers: number of processes.
-        shards: with several shards, `folder` has subfolders 0, 1, ... with a part of the training pairs each, for
-            `fairseq-train folder/0:folder/1:...`; the first also has the other splits.
+    With several shards, `folder` has subfolders 0, 1, ... with a part of the training pairs each, for `fairseq-train
+    folder/0:folder/1:...`; the first also has the other splits.
     """
     inputs = [
         *(corpus / f"{split}.{language}" for pair, corpus in corpora.items() for split in SPLITS for language in pair),
@@ -159,7 +154,7 @@ def binarise_file(
     workers: int,
     shard_of_lines: Callable[[int, int, int], np.ndarray] | None = None,
 ) -> float:
-    """Write the ids of one side of a split.
+    """Write the ids of one side of a split; return the percent of unknown pieces.
 
     Args:
         text: text file with one sentence per line.
@@ -168,9 +163,6 @@ def binarise_file(
         workers: number of processes.
         shard_of_lines: maps the number of the first line, the number of lines and the number of shards to the shard of
             each line; None is `shard_numbers`.
-
-    Returns:
-        Percent of unknown pieces.
     """
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
@@ -207,7 +199,7 @@ def _start(subwords: Path) -> None:
     _tokenizer = _load_tokenizer(subwords)
 
 
-def _encode_block(lines: list[str]) -> Encoded:
+def _encode_block(lines: list[str]) -> FlatIds:
     """Return the ids of all lines, each line ended by EOS, and the number of ids of each line."""
     ids, lengths = _tokenizer.encode_flat(lines)
     ends = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
@@ -217,9 +209,7 @@ def _encode_block(lines: list[str]) -> Encoded:
 class MMapWriter:
     """Writes a memory-mapped dataset of fairseq, PLACE.bin and PLACE.idx.
 
-    Args:
-        place: path of the files without their ending.
-        vocabulary: number of dictionary entries, which decides between 2 and 4 bytes per id.
+    The number of dictionary entries decides between 2 and 4 bytes per id.
     """
 
     def __init__(self, place: Path, vocabulary: int):

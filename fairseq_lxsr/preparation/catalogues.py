@@ -74,9 +74,7 @@ CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTIL
 def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     """Read a catalogue as a dict from message (after its context and \\x04) to translation.
 
-    Args:
-        path: the catalogue.
-        dropped: counter of plural forms, fuzzy and untranslated messages, and unreadable files.
+    Plural forms, fuzzy and untranslated messages, and unreadable files are counted in `dropped`.
     """
     try:
         if not path.is_file() or path.stat().st_size > CATALOGUE_BYTES:

@@ -156,9 +156,7 @@ Filters = dict[str, Callable[[TextPair], bool]]
 def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: TextPair) -> Filters:
     """Make filters by name, in the given order, with their options bound.
 
-    Args:
-        chosen: options by filter, for example {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
-        languages: languages of the two sides.
+    For example of {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
     """
     check_filters(chosen)
     filters: Filters = {}

@@ -108,17 +108,7 @@ def make_corpus(
     seed: int = 1,
     workers: int = 1,
 ) -> dict:
-    """Run the corpus stage.
-
-    Args:
-        folder: corpus folder to write.
-        languages: languages of the two sides.
-        source: text of the language pair.
-        cleaning: options of cleaning.
-        valid_size: number of pairs held out for validation.
-        test_size: number of pairs held out for testing.
-        seed: seed of the draw of held-out pairs.
-        workers: number of processes; the result does not depend on it.
+    """Run the corpus stage; the result does not depend on the number of `workers`.
 
     Returns:
         Report with the size of every split, the number of dropped pairs by reason, and where sources are named the

@@ -127,14 +127,8 @@ def make_documents(
 ) -> dict[str, dict[str, int]]:
     """Run the documents stage: write SPLIT.LANG, one sentence per line, and document starts to starts.SPLIT.LANG.npy.
 
-    Args:
-        folder: folder to write.
-        sources: file or folder of each language.
-        valid_documents: number of documents of each language held out for validation.
-        seed: seed of the draw of held-out documents.
-
     Returns:
-        Numbers of documents and sentences by split and language.
+        Numbers of documents and sentences by language and split.
     """
     inputs = [
         file
@@ -188,14 +182,8 @@ def binarise_documents(
 ) -> None:
     """Write the data folder of the task sent_context: piece ids and document starts.
 
-    Args:
-        folder: data folder to write.
-        documents: folder of the documents stage.
-        languages: languages of the documents.
-        subwords: folder of the subwords stage.
-        workers: number of processes.
-        shards: with several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every
-            language and about equal numbers of sentences; the first also has the documents for validation.
+    With several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every language and about
+    equal numbers of sentences; the first also has the documents for validation.
     """
     texts = [documents / f"{split}.{language}" for language in languages for split in DOCUMENT_SPLITS]
 

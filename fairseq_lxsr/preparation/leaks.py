@@ -29,12 +29,8 @@ def drop_leaks(
 ) -> dict:
     """Run the stage after cleaning where pairs share a language: no held-out sentence of one pair trains another.
 
-    Args:
-        folder: folder to write.
-        languages: the language pair.
-        cleaned: corpus folder of this pair; everything but its training text is copied.
-        others: corpus folders of the other pairs.
-        workers: number of processes.
+    Everything in the corpus folder `cleaned` of this pair but its training text is copied; `others` are the corpus
+    folders of the other pairs.
     """
     held_files = {
         language: [

@@ -41,14 +41,9 @@ class Prepared:
 def prepare_corpora(
     config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS, until: str | None = None
 ) -> Prepared | None:
-    """Run all stages, and write the manifests of all stages into one file.
+    """Run all stages, or `until` clean or subwords, and write the manifests of all stages into one file.
 
     A corpus without a named text, and the subwords, may have been made elsewhere: they are used as they are.
-
-    Args:
-        config: options of the preparation.
-        locale_folders: folders of gettext catalogues.
-        until: last stage, `clean` or `subwords`; None for all.
     """
     corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     clean(config, locale_folders)

@@ -81,14 +81,7 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, PublicCo
 
 
 def get_corpus(corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
-    """Download and unpack the text of a language pair; an interrupted download resumes.
-
-    Args:
-        corpus: a corpus with a url, see `find_corpus`.
-        source: source language.
-        target: target language.
-        folder: folder to write.
-        keep_archive: keep the downloaded archive.
+    """Download and unpack the text of a language pair of a corpus with a url; an interrupted download resumes.
 
     Returns:
         The files for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.

@@ -18,16 +18,9 @@ MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out
 
 
 def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
-    """Decide the split of each pair that the filters kept: uint8 [N].
+    """Decide the split of each pair that the filters kept, from its row of `KEY` in a file: uint8 [N].
 
     Held-out pairs are drawn at random; none of their sentences occurs on the same side of another split.
-
-    Args:
-        keys: file of `deduplicate.KEY` rows, one per pair.
-        repeats: see `deduplicate.repeated`.
-        valid_size: number of pairs held out for validation.
-        test_size: number of pairs held out for testing.
-        seed: seed of the draw.
     """
     marked = repeated(keys, repeats)
     assigned = marked.astype(np.uint8) * np.uint8(REPEATED)
@@ -70,15 +63,10 @@ KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
 
 
 def repeated(keys: Path, what: str) -> np.ndarray:
-    """Mark the pairs that are duplicates of earlier pairs.
+    """Mark the pairs that are duplicates of earlier pairs: bool [N], from a file of `KEY` rows.
 
-    Args:
-        keys: file of `KEY` rows, one per pair.
-        what: `pair`: an earlier pair has the same keys; `side`: an earlier pair has the same source or the same target
-            (whether or not it is kept); `keep`: nothing is a duplicate.
-
-    Returns:
-        bool [N].
+    What is a duplicate: `pair`, an earlier pair has the same keys; `side`, an earlier pair has the same source or the
+    same target (whether or not it is kept); `keep`, nothing.
     """
     count = keys.stat().st_size // KEY.itemsize
     marked = np.zeros(count, dtype=bool)

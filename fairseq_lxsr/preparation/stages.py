@@ -26,10 +26,7 @@ def run_stage(
         folder: folder to build.
         options: everything except files that the result depends on.
         inputs: files that the result depends on.
-        build: fills the given folder and returns a report of plain values.
-
-    Returns:
-        The report, also when the stage was skipped.
+        build: fills the given folder and returns a report of plain values, which is returned also when it was skipped.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)

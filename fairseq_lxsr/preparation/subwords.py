@@ -31,11 +31,6 @@ from fairseq_lxsr.text.tokenizer import (
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
     """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary.
 
-    Args:
-        folder: folder to write.
-        corpora: folders with files train.LANGUAGE.
-        how: options of splitting text into pieces.
-
     Returns:
         Report with the size of the dictionary.
     """

@@ -25,13 +25,7 @@ BLOCK_CHARACTERS = 10_000_000  # number of characters at which a block ends
 
 
 def in_blocks(items: Iterable[In], size: int = BLOCK_ITEMS, weight: int = BLOCK_CHARACTERS) -> Iterator[list[In]]:
-    """Group items into blocks.
-
-    Args:
-        items: texts, or tuples of texts.
-        size: largest number of items of a block.
-        weight: largest number of characters of a block without its last item.
-    """
+    """Group texts, or tuples of texts, into blocks, which end at `size` items or at `weight` characters."""
     block: list[In] = []
     total = 0
     for item in items:
@@ -53,12 +47,8 @@ def ordered_map(
 ) -> Iterator[Out]:
     """Map with `workers` processes: results come in the order of the items, and few are in memory at a time.
 
-    Args:
-        function: module-level function of an item.
-        items: items to map.
-        workers: number of processes; with 1, or with a single item, this process does the work.
-        start: module-level function that every process calls once.
-        start_arguments: arguments of `start`.
+    With one worker, or a single item, this process does the work. `function` and `start`, which every process calls
+    once, are functions of modules.
     """
     iterator = iter(items)
     few = list(islice(iterator, 2))

@@ -29,14 +29,9 @@ def check_data_folder(folder: Path) -> None:
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
-    """Count the sentence pairs for training.
+    """Count the sentence pairs for training by SRC-TGT; none where there is no such folder.
 
-    Args:
-        folder: the data folder.
-        lang_pairs: comma-separated language pairs, each in either order; None counts all.
-
-    Returns:
-        Number of pairs by SRC-TGT; empty for a folder that does not exist.
+    `lang_pairs` are comma-separated, each in either order; None counts all.
     """
     wanted = {frozenset(name.strip().split("-")) for name in lang_pairs.split(",")} if lang_pairs else None
     counts = {path.name.split(".")[1]: count_sentences(path) for path in sorted(folder.glob("train.*-*.*.idx"))}
@@ -58,12 +53,7 @@ def write_sources(path: Path, sources: Mapping[str, int]) -> None:
 def read_sources(path: Path, count: int) -> dict[str, int]:
     """Read the number of pairs of each source (kind of text), whose pairs follow each other in this order.
 
-    Args:
-        path: the JSON file, for example data-bin/train.en-fr.sources.json.
-        count: number of pairs of the text.
-
-    Returns:
-        Number of pairs by source; empty where there is no such file.
+    There is none where there is no such file; `count` is the number of pairs of the text.
     """
     if not path.is_file():
         return {}

@@ -14,11 +14,9 @@ def check_language_code(text: str) -> None:
 
 
 def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
-    """Split a language pair into its two languages.
+    """Split a language pair SRC-TGT, for example `en-fr`, into its two languages; surrounding blanks are ignored.
 
-    Args:
-        text: SRC-TGT, for example `en-fr`; surrounding blanks are ignored.
-        distinct: refuse a language that is paired with itself.
+    A language that is paired with itself is refused where they must be `distinct`.
     """
     source, _, target = text.strip().partition("-")
     if not (CODE.fullmatch(source) and CODE.fullmatch(target)) or (distinct and source == target):

@@ -70,9 +70,7 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
 def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
     """Append pieces to the content of a model file: the old bytes come first, so old pieces keep their numbers.
 
-    Args:
-        data: content of a model file.
-        pieces: new pieces; SentencePiece refuses a text that is there already.
+    SentencePiece refuses a piece whose text is there already.
     """
     return data + b"".join(_field(1, _message(piece)) for piece in pieces)
 

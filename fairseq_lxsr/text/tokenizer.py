@@ -14,7 +14,7 @@ import sentencepiece
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import check_fields
-from fairseq_lxsr.text.words import WordPieces, splits_words_independently
+from fairseq_lxsr.text.words import FlatIds, WordPieces, splits_words_independently
 
 # the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -92,9 +92,6 @@ class Tokenizer:
     Args:
         model: a SentencePiece model file.
         symbols: symbols of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them.
-
-    Raises:
-        InputError: for a file that is not a SentencePiece model, or that shares no piece with the dictionary.
     """
 
     def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):
@@ -167,11 +164,11 @@ class Tokenizer:
         ids, lengths = self.encode_flat(texts)
         return np.split(ids, lengths.cumsum()[:-1]) if len(texts) else []
 
-    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
         return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
 
-    def _encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
         """Do what `encode_flat` does, by SentencePiece alone."""
         encoded = self._processor.EncodeAsIds([normalise(text, self.options) for text in texts])
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))

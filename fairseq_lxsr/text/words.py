@@ -15,7 +15,7 @@ LOOKUP_TEXTS = 4096  # texts that are looked up together
 SHORT_TEXT_BYTES = 2000  # bytes of text that are looked up word by word, which is faster for so few
 CACHED_WORDS, CACHED_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
-Flat = tuple[np.ndarray, np.ndarray]
+FlatIds = tuple[np.ndarray, np.ndarray]  # ids of all texts, one text after the other, and how many each has
 
 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
@@ -23,10 +23,6 @@ def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
 
     They are for BPE, whose merges within a word depend on nothing else. Unigram adds up scores along the whole text,
     and the rounding of the sum can decide between two splits of a word that are equally good.
-
-    Args:
-        model: content of a SentencePiece model file.
-        pieces: its pieces.
     """
     file = read_sentencepiece(model)
     return (
@@ -57,7 +53,7 @@ class WordPieces:
         encode: gives the concatenated ids of texts [P] and the number of ids of each [N], by SentencePiece.
     """
 
-    def __init__(self, encode: Callable[[Sequence[str]], Flat]):
+    def __init__(self, encode: Callable[[Sequence[str]], FlatIds]):
         self._encode = encode
         self._lock = threading.Lock()
         self._forget()
@@ -66,7 +62,7 @@ class WordPieces:
         """Return the state to pickle; the other process remembers words of its own."""
         return {"encode": self._encode}
 
-    def __setstate__(self, state: dict[str, Callable[[Sequence[str]], Flat]]) -> None:
+    def __setstate__(self, state: dict[str, Callable[[Sequence[str]], FlatIds]]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
     def _forget(self) -> None:
@@ -75,7 +71,7 @@ class WordPieces:
         self._ends = np.zeros(1, dtype=np.int64)  # of the ids of each word, after a 0
         self._characters = 0
 
-    def encode_flat(self, texts: Sequence[str]) -> Flat:
+    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return concatenated ids of all texts, int64 [P], and the number of ids of each text [N]."""
         blocks = [
             self._encode_block(texts[start : start + LOOKUP_TEXTS]) for start in range(0, len(texts), LOOKUP_TEXTS)
@@ -85,7 +81,7 @@ class WordPieces:
         ids, lengths = zip(*blocks, strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
-    def _encode_block(self, texts: Sequence[str]) -> Flat:
+    def _encode_block(self, texts: Sequence[str]) -> FlatIds:
         """Encode one or more texts."""
         joined = " ".join(texts)
         if WORD_START in joined:  # SentencePiece removes the mark from the end of a text, not from the end of a word
@@ -158,15 +154,10 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a key of each word, uint64 [KEY_PARTS, W]: its bytes and its length.
+    """Return a key of each word, uint64 [KEY_PARTS, W]: its bytes and its length; the text is as in `split_at_blanks`.
 
     Different words of at most `MAX_KEY_BYTES` bytes have different keys. Longer words have keys that none of these has;
     they can be equal, so they must not be added to a table.
-
-    Args:
-        data: as in `split_at_blanks`.
-        starts: first byte of each word [W].
-        ends: the byte after its last one [W].
     """
     eight = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()  # the bytes from each one on
     lengths = np.minimum(ends - starts, MAX_KEY_BYTES + 1)
