@@ -25,14 +25,9 @@ def test_attack(name, inputs, tmp_path):
     if name in SLOW and EACH < 10:
         pytest.skip("by hand, with ATTACK_CASES=2000")
 
-    @hypothesis.settings(
-        max_examples=EACH,
-        phases=[hypothesis.Phase.generate],
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+    options = {"phases": [hypothesis.Phase.generate], "suppress_health_check": list(hypothesis.HealthCheck)}
+
+    @hypothesis.settings(max_examples=EACH, deadline=None, derandomize=True, database=None, **options)
     @hypothesis.given(case=cases(name, inputs))
     def check(case):
         problem = attack(case, inputs, tmp_path / "case")

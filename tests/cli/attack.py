@@ -13,10 +13,10 @@ from pathlib import Path
 
 import small_model
 import toy
-from cli.parsers import parsers
 from conftest import ROOT, contents, lxsr_here
 from hypothesis import strategies as st
 from odd_files import odd_bytes, odd_json
+from parsers import parsers
 
 from fairseq_lxsr.cli.main import VERBS, make_parser
 from fairseq_lxsr.evaluation.named_sets import datasets
@@ -101,13 +101,7 @@ def write_inputs(folder: Path) -> Path:
 
 @dataclass
 class Case:
-    """A command with something wrong.
-
-    Args:
-        words: the command line.
-        spoil: what becomes of the folder before it runs.
-        what: what is wrong, for people.
-    """
+    """A command line, what becomes of the folder before it runs, and what is wrong, for people."""
 
     words: list[str]
     spoil: Callable[[Path], object]
@@ -132,9 +126,8 @@ def cases(draw, name: str, inputs: Path):
     if kind == "file":
         path, content = draw(odd_file(words, inputs))
         if path is not None:
-            return Case(
-                [*name.split(), *words], lambda folder: put(folder / path, content), f"{path}: {content!r:.200}"
-            )
+            what = f"{path}: {content!r:.200}"
+            return Case([*name.split(), *words], lambda folder: put(folder / path, content), what)
     flags = [place for place, word in enumerate(words) if word.startswith("--")]
     if kind in ("drop", "twice") and flags:
         start = draw(st.sampled_from(flags))
@@ -186,12 +179,8 @@ def odd_file(draw, words: list[str], inputs: Path):
         return None, None
     file = draw(st.sampled_from(files))
     content = file.read_bytes()
-    how = [
-        st.sampled_from([None, "loop"]),
-        odd_bytes(content),
-        odd_bytes(content),
-        st.just(content.decode("latin-1").encode("utf-16")),
-    ]
+    wide = st.just(content.decode("latin-1").encode("utf-16"))
+    how = [st.sampled_from([None, "loop"]), odd_bytes(content), odd_bytes(content), wide]
     if file.suffix == ".json":
         how.append(odd_json(json.loads(content)))
     return file.relative_to(inputs.parent), draw(st.one_of(how))
