@@ -37,13 +37,12 @@ SYSTEMS = {
     "claser_6": ("laser_small", *TRANSLATE, "--arch", "laser_6_small", "--constraint", "norm"),
     "tlaser": ("tlaser_small", *TRANSLATE),
     "ctlaser": ("tlaser_small", *TRANSLATE, "--constraint", "norm"),
-    "ctlaser_every_4": ("tlaser_small", *TRANSLATE, "--constraint", "norm", "--constraint-every", "4"),
     "lxsr": (
         *("paper_small", "--no-max-update", "--adam-betas", "(0.9, 0.98)"),
         *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", "500"),
     ),
 }
-JOINT = ("laser_1", "laser_6", "claser_6", "tlaser", "ctlaser", "lxsr", "ctlaser_every_4")
+JOINT = ("laser_1", "laser_6", "claser_6", "tlaser", "ctlaser", "lxsr")
 SINGLE = ("tlaser", "ctlaser")
 SINGLE_PAIRS = ("en-fr", "en-de")
 

@@ -35,7 +35,6 @@ SYSTEMS = {
     "claser_6": ("claser_6", *TRANSLATION),
     "tlaser": ("tlaser", *TRANSLATION),
     "ctlaser": ("ctlaser", *TRANSLATION),
-    "ctlaser_every_4": ("ctlaser", *TRANSLATION, "--constraint-every", "4"),
 }  # a recipe of `lxsr recipes` and options
 FAIRSEQ_LASER = "fairseq_laser_lstm"
 FAIRSEQ_LASER_1 = (

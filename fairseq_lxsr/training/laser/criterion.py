@@ -106,10 +106,10 @@ class XlingTranslationLoss(FairseqCriterion):
         return losses.distance_constraint(
             u,
             v,
-            metric=self.cfg.constraint.removesuffix(DETACHED),
+            metric=str(self.cfg.constraint).removesuffix(DETACHED),
             margin=self.cfg.constraint_margin,
             negatives=negatives,
-            detach_scale=self.cfg.constraint.endswith(DETACHED),
+            detach_scale=str(self.cfg.constraint).endswith(DETACHED),
         )
 
     @staticmethod
