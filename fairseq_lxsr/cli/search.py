@@ -97,7 +97,7 @@ def run_index(args: argparse.Namespace) -> None:
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     read: Counter[str] = Counter()
     lines = tqdm(counted(lines, read), desc="index", unit=" sentences", disable=None)
-    encode = embedder(args, total, encoder)
+    encode = text_embedder(args, total, encoder)
     index = CorpusIndex.build(
         args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
     )
@@ -115,7 +115,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         total = count(args.input)
         line, lines = peek(read_lines(args.input))
         check_kind(args.kind, args.lists, those.width_of(first_text(args, line, total)))
-        encode = partial(embedder, args, total)
+        encode = partial(text_embedder, args, total)
         language = args.lang if names_languages(args) else ""
         options = filled(IndexOptions, args, model_folder=model_folder(args), language=language)
         read: Counter[str] = Counter()
@@ -159,7 +159,7 @@ def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> 
     return Text(line, args.lang, args.input, np.arange(len(line)), total)
 
 
-def embedder(args: argparse.Namespace, total: int | None, encoder: "Encoder") -> "Callable[[Text], np.ndarray]":
+def text_embedder(args: argparse.Namespace, total: int | None, encoder: "Encoder") -> "Callable[[Text], np.ndarray]":
     """Return a function that embeds text of --input or of the command line.
 
     Args:
@@ -179,6 +179,7 @@ def run_search(args: argparse.Namespace) -> None:
 
     from fairseq_lxsr.embeddings import Text
     from fairseq_lxsr.search import open_index
+    from fairseq_lxsr.search.reranker import find_reranker
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
@@ -202,8 +203,8 @@ def run_search(args: argparse.Namespace) -> None:
     if not rows:
         raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    encode, options = embedder(args, count(args.input), encoder), filled(SearchOptions, args)
-    found = index.search(text, encode, options.k, options.probes, options.reranker(encoder))
+    encode, options = text_embedder(args, count(args.input), encoder), filled(SearchOptions, args)
+    found = index.search(text, encode, options.k, options.probes, find_reranker(encoder, options))
     write(args.output, text, found, rows if args.numbered else None)
     if len(rows) < len(queries):
         say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")

@@ -14,6 +14,7 @@ from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write, check_writable
 from fairseq_lxsr.search.options import Mining
+from fairseq_lxsr.search.reranker import find_reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS, SEARCH_ROWS, Rows, resumable_array, work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
 
@@ -121,7 +122,7 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
     options.check()
     for texts in (source, target):
         check_k(options.k, len(texts.lines), texts.side.path)
-    if reranker := options.reranker(source.side.encoder):
+    if reranker := find_reranker(source.side.encoder, options):
         if source.side.encoder.fingerprint != target.side.encoder.fingerprint:
             raise InputError("rerank with a model for each language; expected one, whose pieces share a table")
         reranker.check_depth(options.k)
@@ -166,7 +167,7 @@ def searcher(candidates: np.ndarray, options: Mining, k: int | None = None) -> S
 
 def scorer(texts: Distinct, others: Distinct, options: Mining) -> Again | None:
     """Return what scores the nearest of the sentences from a number on again; None where the options do not ask."""
-    reranker = options.reranker(texts.side.encoder)
+    reranker = find_reranker(texts.side.encoder, options)
     if reranker is None:
         return None
 

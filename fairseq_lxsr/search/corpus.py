@@ -24,7 +24,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
 OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
-INDEX_VERSION = 2
+INDEX_FORMAT = 2
 PROBES = SearchOptions.probes
 STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
 
@@ -108,7 +108,7 @@ class CorpusIndex:
             np.save(work / OFFSETS_FILE, offsets)
             np.save(work / LINES_FILE, lines)
             config = {
-                "format_version": INDEX_VERSION,
+                "format_version": INDEX_FORMAT,
                 "kind": kind,
                 "sentences": count,
                 "width": width,
@@ -219,15 +219,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = parse_json((folder / INDEX_CONFIG).read_text(encoding="utf-8"))
         version = config["format_version"]
-        if version == INDEX_VERSION:
+        if version == INDEX_FORMAT:
             types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
             for name, kind in types.items():
                 if type(config[name]) is not kind:
                     raise TypeError(f"{name} {config[name]!r:.40}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
-    if version != INDEX_VERSION:
-        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {INDEX_VERSION}")
+    if version != INDEX_FORMAT:
+        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {INDEX_FORMAT}")
     stamps = config[STAMPS] if isinstance(config.get(STAMPS), dict) else {}
     for name in FILES:
         path = folder / name

@@ -16,8 +16,6 @@ from fairseq_lxsr.options import (
 )
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-    from fairseq_lxsr.search.reranker import Reranker
     from fairseq_lxsr.vectors import MinedPairs
 
 MAX_SIM_WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md has others
@@ -37,11 +35,6 @@ class RerankOption:
         0,
         at_least(0),
     )
-
-    def reranker(self, encoder: "Encoder") -> "Reranker | None":
-        from fairseq_lxsr.search.reranker import Reranker
-
-        return Reranker(encoder, self.rerank) if self.rerank else None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from fairseq_lxsr.embeddings.contract import Encoder
 from fairseq_lxsr.embeddings.systems import ModelFolder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import NOT_NEGATIVE, at_least
-from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, score_name
+from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
@@ -85,3 +85,8 @@ class Reranker:
         if not lengths.all():
             raise InputError(f"rerank: {sentences[int(lengths.argmin())]!r:.60} has no pieces; leave the sentence out")
         return Pieces(ids, lengths)
+
+
+def find_reranker(encoder: Encoder, options: RerankOption) -> Reranker | None:
+    """Return what scores again as the options say, which may be nothing."""
+    return Reranker(encoder, options.rerank) if options.rerank else None

@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.vectors.rows import SPARE, Candidates, FloatArray, IntArray, query_blocks
+from fairseq_lxsr.vectors.rows import SPARE, CandidateRows, FloatArray, IntArray, query_blocks
 
 GROUP = 16  # columns that are first compared by their largest score only
 BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
 FLOAT32_ROUNDING = 2.0**-23
 
 
-def search_bfloat16(units: FloatArray, candidates: Candidates, k: int) -> tuple[FloatArray, IntArray, np.ndarray]:
+def search_bfloat16(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[FloatArray, IntArray, np.ndarray]:
     """Search unit queries [n, D]: scores and ids [n, k], and whether these k are certainly the best [n]."""
     depth = min(k + SPARE["bfloat16"], len(candidates))
     queries = _tensor(units).bfloat16()
@@ -54,7 +54,7 @@ def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: Flo
         units: queries x [n, D].
         rounded: rounded queries x' [n, D].
         rounding: largest |y - y'| of the candidates.
-        penalty: of `Candidates`.
+        penalty: of `CandidateRows`.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING

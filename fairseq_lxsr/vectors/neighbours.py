@@ -16,7 +16,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import (
     SPARE,
-    Candidates,
+    CandidateRows,
     FloatArray,
     IntArray,
     as_matrix,
@@ -63,7 +63,7 @@ def nearest_neighbours(
     found_scores = np.empty((len(queries), k), dtype=np.float32)
     found = np.empty((len(queries), k), dtype=np.int64)
     rows = queries_in(memory_mb, queries.shape[1], k + SPARE[precision])
-    others = Candidates(candidates, penalty, memory_mb)
+    others = CandidateRows(candidates, penalty, memory_mb)
     with tqdm(total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True) as bar:
         for start in range(0, len(queries), rows):
             stop = min(start + rows, len(queries))
@@ -119,7 +119,7 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
         require("torch", "torch", f"precision {precision}")
 
 
-def _search(units: FloatArray, candidates: Candidates, k: int) -> tuple[FloatArray, IntArray]:
+def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[FloatArray, IntArray]:
     """Search unit queries [n, D] in float32: scores and ids [n, k]."""
     if not len(units):
         return np.empty((0, k), np.float32), np.empty((0, k), np.int64)

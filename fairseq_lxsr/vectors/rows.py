@@ -102,7 +102,7 @@ def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatA
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateRows:
     """What queries are compared with.
 
     Args:

@@ -85,7 +85,7 @@ def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
         nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16"), exact
     )
     units = rows.unit_rows(queries, 0, 20, "queries")
-    _, found, certain = bfloat16.search_bfloat16(units, rows.Candidates(candidates, penalty, memory_mb=100), 4)
+    _, found, certain = bfloat16.search_bfloat16(units, rows.CandidateRows(candidates, penalty, memory_mb=100), 4)
     assert not certain.all()  # the fallback was needed
     assert (found != exact[1]).any()
 

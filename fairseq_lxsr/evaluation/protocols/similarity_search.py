@@ -13,7 +13,7 @@ from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
 from fairseq_lxsr.evaluation.texts import TextReranker, check_aligned, check_pair, directions, identities
 from fairseq_lxsr.search.options import RerankOption
-from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.search.reranker import Reranker, find_reranker
 from fairseq_lxsr.vectors import margin_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
@@ -80,7 +80,7 @@ class Tatoeba(RerankOption, AlignedProtocol):
     """Error rate of the nearest sentence by cosine."""
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
-        return search_scores("tatoeba", source, target, encoder, self.reranker(encoder))
+        return search_scores("tatoeba", source, target, encoder, find_reranker(encoder, self))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from fairseq_lxsr.evaluation.texts import TextReranker, directions, found_at, ra
 from fairseq_lxsr.files.lines import is_blank, read_parallel
 from fairseq_lxsr.options import RANKING_METRICS, at_least, option
 from fairseq_lxsr.search.options import RerankOption
+from fairseq_lxsr.search.reranker import find_reranker
 from fairseq_lxsr.vectors.rows import FloatArray
 
 RANKS = (1, 5, 10)
@@ -128,7 +129,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
     def scores(self, texts: RetrievalSet, encoder: Encoder) -> list[Score]:
         """Measure both directions of one pair."""
         metrics = self.metric or (("nn",) if self.rerank else tuple(RANKING_METRICS))
-        reranker = self.reranker(encoder)
+        reranker = find_reranker(encoder, self)
         if reranker and list(metrics) != ["nn"]:
             raise InputError(
                 f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that is averaged with MaxSim"
