@@ -50,7 +50,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: {what}; make one with `lxsr export folder`")
     path = folder / CONFIG_FILE
     if not path.is_file():
-        raise InputError(f"{path}: no such file, so the folder is not a model folder; make one with `lxsr export folder`")
+        raise InputError(
+            f"{path}: no such file, so the folder is not a model folder; make one with `lxsr export folder`"
+        )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         version, files = config["format_version"], dict(config["files"])
@@ -167,11 +169,8 @@ def write_folder(
 ) -> None:
     """Write a model folder; it appears under its name only when it is complete.
 
-    Args:
-        folder: the folder to write.
-        texts: dictionary and SentencePiece model, the `TEXT_FILES`.
-        description: architecture, sizes of the encoder, text options and training, as in config.json.
-        save: function that serializes the weights to safetensors, with `metadata`.
+    `texts` are the `TEXT_FILES`, `description` has architecture, sizes, text options and training as in config.json,
+    and `save` serializes the weights to safetensors, with `metadata`.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
         for name, path in zip(TEXT_FILES, texts, strict=True):

@@ -23,12 +23,7 @@ THREADED = 32  # batches from which several threads embed, and batches of a thre
 
 
 class Bag:
-    """An encoder without layers, with the embeddings of `modules.TransformerSentenceEncoder`.
-
-    Args:
-        config: sizes of the encoder; `is_bag` is true of it.
-        weights: arrays by name, as in a model folder; kept in float32.
-    """
+    """An encoder without layers, with the embeddings of `TransformerSentenceEncoder`; `config.is_bag` is true of it."""
 
     def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray]):
         self.config = config

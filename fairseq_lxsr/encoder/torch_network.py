@@ -79,14 +79,8 @@ def save_folder(
 ) -> None:
     """Write a model folder; it appears under its name only when it is complete.
 
-    Args:
-        folder: the folder to write.
-        model: the network.
-        dictionary: fairseq dictionary file.
-        sentencepiece_model: SentencePiece model file.
-        text: how text is treated before SentencePiece.
-        training: description of the training, see `folder.TRAINING`.
-        dtype: precision of the weights on disk, one of `STORED_TYPES`; encoders still compute in float32 by default.
+    `text` says how text is treated before SentencePiece, and `training` how the model was trained, see
+    `folder.TRAINING`. `dtype` is the precision on disk, one of `STORED_TYPES`; encoders still compute in float32.
     """
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():

@@ -77,11 +77,8 @@ def tokenizer_json(
 ) -> dict[str, Any]:
     """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself is not needed.
 
-    Args:
-        tokenizer: the tokenizer to convert.
-        symbols: see `extended_symbols`.
-        longest: pieces after which a sentence is cut; None cuts none.
-        padding_idx: id with which the sentences of a batch are padded; None pads none.
+    `symbols`: see `extended_symbols`. A sentence is cut after `longest` pieces, where that is given, and those of a
+    batch are padded with `padding_idx`.
     """
     file = read_sentencepiece(tokenizer.serialized_model())
     cut = {"direction": "Right", "max_length": longest, "strategy": "LongestFirst", "stride": 0}

@@ -155,11 +155,8 @@ def encoder_of(
 def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, checkpoint: str | Path) -> Tensor:
     """Replace each row of a table by what its piece is read as on average, see `segmentations.expected_rows`.
 
-    Args:
-        table: [V, D], or [V + 1, D] with <mask>, whose row stays.
-        symbols: V entries of the dictionary.
-        splits: probability with which training split each of them, as the checkpoint has it.
-        checkpoint: file of the checkpoint, for messages.
+    `table` is [V, D], or [V + 1, D] with <mask>, whose row stays; `splits` are the probabilities with which training
+    split the V symbols, as the checkpoint has them.
     """
     if not (isinstance(splits, list) and len(splits) == len(symbols) and all(isinstance(p, float) for p in splits)):
         raise InputError(f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file")

@@ -58,15 +58,9 @@ class PackedRows:
 
 
 def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Iterator[np.ndarray]:
-    """Group sentences of similar length into batches, longest first, without empty sentences.
+    """Yield numbers of sentences of similar length, longest first, without the empty ones of `lengths` [N].
 
-    Args:
-        lengths: [N] pieces of each sentence.
-        pieces: maximum number of pieces in a batch, padding included; a longer sentence is a batch of its own.
-        sentences: maximum number of sentences in a batch.
-
-    Yields:
-        numbers of the sentences of a batch.
+    A batch has at most `sentences` of them and `pieces` with its padding; a longer sentence is a batch of its own.
     """
     order = np.argsort(-lengths, kind="stable")
     order = order[: int((lengths > 0).sum())]
@@ -78,16 +72,10 @@ def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Itera
 
 
 def pack(lengths: np.ndarray) -> list[PackedRows]:
-    """Pack by best-fit-decreasing bin packing over the lengths that occur, not over the sentences.
+    """Pack by best-fit-decreasing bin packing over the lengths [N] that occur, not over the sentences.
 
     Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence;
-    shorter sentences fill the row.
-
-    Args:
-        lengths: [N] pieces of each sentence.
-
-    Returns:
-        the rows of each width that occurs, widest first. The same lengths always give the same rows.
+    shorter sentences fill the row. The widest rows come first, and the same lengths always give the same rows.
     """
     order = np.argsort(-lengths, kind="stable")  # longest first
     left = np.bincount(lengths[lengths > 0], minlength=1)  # [longest + 1] sentences of each length not yet in a row

@@ -79,15 +79,9 @@ def order_weights(is_token: Tensor, count: int) -> Tensor:
 
 
 def cosine_weights(position: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """Weights cos(pi k (position + 1/2) / length) / length, for k = 0 to count.
+    """Weights cos(pi k (position + 1/2) / length) / length, for k = 0 to `count`: [count + 1, ...].
 
-    Args:
-        position: [...] positions of pieces in their sentences.
-        lengths: pieces of those sentences, of a shape that broadcasts to that of `position`.
-        count: largest k.
-
-    Returns:
-        [count + 1, ...] weights.
+    `position` [...] is that of pieces in their sentences, of `lengths` pieces in a shape that broadcasts to it.
     """
     angle = math.pi * (position + 0.5) / lengths
     return torch.stack([torch.cos(k * angle) / lengths for k in range(count + 1)])
