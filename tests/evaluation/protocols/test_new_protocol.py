@@ -62,3 +62,16 @@ def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
 def test_options_are_checked_in_python_too():
     with pytest.raises(InputError, match="--seed -1; expected a whole number of at least 0"):
         SentenceRetrieval(source="a", target="b", seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("xsr --metric nn,best", "some of nn, csls, margin"),
+        ("mldoc --data x --langs en,fr,en", "languages"),
+        ("mldoc --data x --langs en,,fr", "languages"),
+    ],
+)
+def test_lists_are_of_different_names(words, expected):
+    done = lxsr_here("eval", *words.split(), "--model", "x", check=False)
+    refused(done, f"'{words.split()[-1]}'; expected {expected} with commas between them, each once")
