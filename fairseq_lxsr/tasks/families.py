@@ -1,13 +1,10 @@
-"""The door of `fairseq-train --user-dir`: fairseq imports every module of this folder, and so the three families."""
+"""The door of `fairseq-train --user-dir`: fairseq imports every module of this folder, this one all of the families."""
 
-import fairseq_lxsr.training.adam
-import fairseq_lxsr.training.context.model
-import fairseq_lxsr.training.context.task
-import fairseq_lxsr.training.laser.criterion
-import fairseq_lxsr.training.laser.lstm
-import fairseq_lxsr.training.laser.task
-import fairseq_lxsr.training.laser.transformer
-import fairseq_lxsr.training.lightweight.criterion
-import fairseq_lxsr.training.lightweight.model
-import fairseq_lxsr.training.lightweight.task
-import fairseq_lxsr.training.mends  # noqa: F401
+import importlib
+import pkgutil
+
+from fairseq_lxsr.training import adam, context, laser, lightweight, mends  # noqa: F401
+
+for family in (context, laser, lightweight):
+    for module in pkgutil.iter_modules(family.__path__, f"{family.__name__}."):
+        importlib.import_module(module.name)

@@ -98,7 +98,7 @@ def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols:
 HEADER = struct.Struct("<9sQBQ")  # name, version, type of the ids, number of sentences; lengths and offsets follow
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
 OLDER = ("cached", "huffman")  # formats that fairseq-preprocess writes on request; they are read, but not checked
-BLOCK = 1 << 22  # ids or sentences checked at a time
+CHECKED_AT_ONCE = 1 << 22  # ids or sentences checked at a time
 AGAIN = "run fairseq-preprocess or `lxsr prepare` again"
 
 
@@ -129,8 +129,8 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
         what = "cut off" if found < expected else "of another index"
         raise InputError(f"{data}: {what}, {found:,} bytes where {index.name} says {expected:,}; {AGAIN}")
     ids = np.memmap(data, dtype, "r") if expected else np.empty(0, dtype)
-    for start in range(0, len(ids), BLOCK):
-        block = ids[start : start + BLOCK]
+    for start in range(0, len(ids), CHECKED_AT_ONCE):
+        block = ids[start : start + CHECKED_AT_ONCE]
         if block.max() >= num_symbols or block.min() < 0:
             place = start + int(np.flatnonzero((block >= num_symbols) | (block < 0))[0])
             starts = np.memmap(index, "<i8", "r", HEADER.size + 4 * count, (count,))
@@ -162,8 +162,8 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
 def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
     """Check that sentences follow each other without a gap, and return the number of their bytes."""
     end = 0
-    for first in range(0, count, BLOCK):
-        number = min(BLOCK, count - first)
+    for first in range(0, count, CHECKED_AT_ONCE):
+        number = min(CHECKED_AT_ONCE, count - first)
         sizes = np.fromfile(index, "<i4", number, offset=HEADER.size + 4 * first).astype(np.int64) * dtype.itemsize
         starts = np.fromfile(index, "<i8", number, offset=HEADER.size + 4 * count + 8 * first)
         ends = end + sizes.cumsum()

@@ -14,7 +14,7 @@ from fairseq_lxsr.training import dataset as sampling
 from fairseq_lxsr.training.dataset import SIDES, EpochDataset
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
-BLOCK = 1 << 16  # sentences that are read at once to count their pieces
+COUNTED_AT_ONCE = 1 << 16  # sentences that are read at once to count their pieces
 WHOLE = 1 << 30  # pieces: no sentence has more
 
 
@@ -209,8 +209,8 @@ def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
     """Count how often both sides of a corpus have each entry of the dictionary [V]."""
     counts = np.zeros(num_symbols, np.int64)
     for side in (corpus.source, corpus.target):
-        for start in range(0, len(side), BLOCK):
-            rows = np.arange(start, min(start + BLOCK, len(side)))
+        for start in range(0, len(side), COUNTED_AT_ONCE):
+            rows = np.arange(start, min(start + COUNTED_AT_ONCE, len(side)))
             counts += np.bincount(np.concatenate(read_rows(side, rows, -1, WHOLE)), minlength=num_symbols)
     return counts
 

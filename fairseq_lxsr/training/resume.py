@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, LANGUAGES, TOKEN_EMBEDDINGS, read_checkpoint
@@ -68,6 +69,33 @@ def check_layers(path: Path, model: Any) -> None:
             f"{path}: trained with other layers, only {'it' if name in stored else 'the new model'} has {name}; give "
             "the options of its training (--arch, --encoder-layers, --gated), or another checkpoint"
         )
+
+
+def reached(path: Path, cfg: DictConfig) -> str | None:
+    """Find the limit of training that a checkpoint has reached already; None where there is more to train.
+
+    fairseq would do one more update, and write its checkpoints again.
+
+    Args:
+        path: the checkpoint that training resumes from.
+        cfg: all groups of options.
+
+    Returns:
+        the option and its value.
+    """
+    state, limits = read_checkpoint(path), cfg.optimization
+    extra, history = state["extra_state"], state["optimizer_history"]
+    counts = not cfg.checkpoint.reset_optimizer and state.get("last_optimizer_state") is not None
+    updates = history[-1].get("num_updates", 0) if counts else 0
+    next_epoch = 1 if cfg.checkpoint.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1)
+    hours = extra.get("previous_training_time", 0) / 3600
+    if 0 < limits.max_update <= updates:
+        return f"--max-update {limits.max_update}"
+    if 0 < limits.max_epoch < next_epoch:
+        return f"--max-epoch {limits.max_epoch}"
+    if 0 < limits.stop_time_hours < hours:
+        return f"--stop-time-hours {limits.stop_time_hours:g}"
+    return None
 
 
 def _check_text(path: Path, state: Mapping[str, Any], run: NewRun) -> None:

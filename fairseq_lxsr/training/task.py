@@ -18,10 +18,10 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed.utils import is_master
 from fairseq.tasks import FairseqTask
-from omegaconf import II, DictConfig
+from omegaconf import II
 from torch import nn
 
-from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH, read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.modules import SentenceNetwork
@@ -29,11 +29,9 @@ from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.text.data_folder import keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
-from fairseq_lxsr.training import mends as _loading  # noqa: F401  ends loading threads at exit
-from fairseq_lxsr.training import mends as amp  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.training.checks import check_run, spelling
 from fairseq_lxsr.training.mends import report_in_one_line
-from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable
+from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable, reached
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
 
@@ -116,8 +114,10 @@ class LxsrTask(FairseqTask):
             path, resumes = start
             check_resumable(path, NewRun.of(self, model, resumes and not self.cfg.reset_optimizer))
             check_layers(path, model)
-            if resumes and options is not None:
-                self.end_if_finished(path, options)
+            limit = reached(path, options) if resumes and options is not None else None
+            if limit:
+                logger.info(f"{path}: finished, {limit} is reached; nothing to do, give more to go on from it")
+                sys.exit()
         for module in model.modules():
             if isinstance(module, SentenceNetwork):
                 self.state.merge_state_dict({ARCHITECTURE: module.name})
@@ -159,18 +159,6 @@ class LxsrTask(FairseqTask):
             name = spelling("checkpoint", "best_checkpoint_metric")
             raise InputError(f"{name} {metric}; expected one of {', '.join(metrics)}, as validation has them")
 
-    def end_if_finished(self, checkpoint: Path, options: DictConfig) -> None:
-        """Exit with status 0 if training is finished already: fairseq would do one more update.
-
-        Args:
-            checkpoint: the checkpoint that training resumes from.
-            options: all groups of options.
-        """
-        limit = reached(read_checkpoint(checkpoint), options)
-        if limit:
-            logger.info(f"{checkpoint}: finished, {limit} is reached; nothing to do, give more to go on from it")
-            sys.exit()
-
     def starting_checkpoint(self) -> tuple[Path, bool] | None:
         """Find the checkpoint that fairseq starts from: --restore-file, --continue-once or --finetune-from-model.
 
@@ -209,33 +197,6 @@ def hold(save_dir: Path) -> None:
     """Lock a folder against other runs until this process ends or starts another run."""
     let_go()
     _held.enter_context(locked(save_dir / LOCK, save_dir))
-
-
-def reached(state: dict[str, Any], cfg: DictConfig) -> str | None:
-    """Find the limit of training that a checkpoint has reached already; None where there is more to train.
-
-    fairseq would do one more update, and write its checkpoints again.
-
-    Args:
-        state: the checkpoint that training resumes from.
-        cfg: all groups of options.
-
-    Returns:
-        the option and its value.
-    """
-    extra, limits = state.get("extra_state") or {}, cfg.optimization
-    history = state.get("optimizer_history") or [{}]
-    counts = not cfg.checkpoint.reset_optimizer and state.get("last_optimizer_state") is not None
-    updates = history[-1].get("num_updates", 0) if counts else 0
-    next_epoch = 1 if cfg.checkpoint.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1)
-    hours = extra.get("previous_training_time", 0) / 3600
-    if 0 < limits.max_update <= updates:
-        return f"--max-update {limits.max_update}"
-    if 0 < limits.max_epoch < next_epoch:
-        return f"--max-epoch {limits.max_epoch}"
-    if 0 < limits.stop_time_hours < hours:
-        return f"--stop-time-hours {limits.stop_time_hours:g}"
-    return None
 
 
 def check_space(save_dir: Path, num_values: int) -> None:

@@ -8,7 +8,7 @@ from fairseq_lxsr.training.context import model as context_transformer
 
 
 def test_names_are_those_of_the_model():
-    assert tuple(context_transformer.ARCHITECTURES) == CONTEXT_ARCHITECTURES
+    assert tuple(context_transformer.CONTEXT_PRESETS) == CONTEXT_ARCHITECTURES
 
 
 def test_a_work_folder_that_fairseq_would_split_is_refused(tmp_path):

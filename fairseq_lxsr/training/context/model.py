@@ -18,21 +18,21 @@ from fairseq_lxsr.training.logging import log_means
 from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
 
 # Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
-BASE = {
+CONTEXT_BASE = {
     "encoder_embed_dim": 512,
     "encoder_ffn_embed_dim": 2048,
     "encoder_attention_heads": 8,
     "encoder_layers": 3,
 }
-SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4}
-TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 1}
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "context_transformer_base": BASE,
-    "context_transformer_small": BASE | SMALL,
+CONTEXT_SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4}
+CONTEXT_TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 1}
+CONTEXT_PRESETS: dict[str, dict[str, Any]] = {
+    "context_transformer_base": CONTEXT_BASE,
+    "context_transformer_small": CONTEXT_BASE | CONTEXT_SMALL,
     # no layers, for little text; examples/context compares the poolings
-    "context_transformer_static": BASE | SMALL | {"encoder_layers": 0},
-    "context_transformer_static_mean": BASE | SMALL | {"encoder_layers": 0, "pooling": "mean"},
-    "context_transformer_tiny": BASE | TINY,
+    "context_transformer_static": CONTEXT_BASE | CONTEXT_SMALL | {"encoder_layers": 0},
+    "context_transformer_static_mean": CONTEXT_BASE | CONTEXT_SMALL | {"encoder_layers": 0, "pooling": "mean"},
+    "context_transformer_tiny": CONTEXT_BASE | CONTEXT_TINY,
 }
 
 
@@ -73,7 +73,7 @@ class ContextTransformerModel(BaseFairseqModel):
             return self.score(embeddings).squeeze(1)
 
 
-register_presets("context_transformer", ARCHITECTURES)
+register_presets("context_transformer", CONTEXT_PRESETS)
 
 
 @dataclass

@@ -16,7 +16,6 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
-from fairseq_lxsr.training.context import model as sent_context_loss  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.training.context.dataset import (
     CoherentPairs,
     ContextDataset,

@@ -30,15 +30,20 @@ LASER_1 = {
     "decoder_hidden_size": 2048,
     "decoder_lang_embed_dim": 32,
 }
-SMALL = {"encoder_embed_dim": 128, "encoder_hidden_size": 128, "decoder_embed_dim": 128, "decoder_hidden_size": 256}
-TINY = {"encoder_embed_dim": 16, "encoder_hidden_size": 16, "decoder_embed_dim": 16, "decoder_hidden_size": 32}
-ARCHITECTURES = {
+LASER_SMALL = {
+    "encoder_embed_dim": 128,
+    "encoder_hidden_size": 128,
+    "decoder_embed_dim": 128,
+    "decoder_hidden_size": 256,
+}
+LASER_TINY = {"encoder_embed_dim": 16, "encoder_hidden_size": 16, "decoder_embed_dim": 16, "decoder_hidden_size": 32}
+LASER_PRESETS = {
     "laser_1": LASER_1,
     "laser_5": LASER_1 | {"encoder_layers": 5},
     "laser_6": LASER_1 | {"encoder_layers": 6},
-    "laser_small": LASER_1 | SMALL,
-    "laser_6_small": LASER_1 | SMALL | {"encoder_layers": 6},
-    "laser_tiny": LASER_1 | TINY,
+    "laser_small": LASER_1 | LASER_SMALL,
+    "laser_6_small": LASER_1 | LASER_SMALL | {"encoder_layers": 6},
+    "laser_tiny": LASER_1 | LASER_TINY,
 }
 
 
@@ -162,4 +167,4 @@ class LaserModel(SentenceTranslationModel):
         return cls(encoder, decoder, cfg.cpu_precision)
 
 
-register_presets("laser", ARCHITECTURES)
+register_presets("laser", LASER_PRESETS)

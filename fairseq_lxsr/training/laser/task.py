@@ -12,7 +12,6 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.options import positive
 from fairseq_lxsr.training.corpora import language_pairs
-from fairseq_lxsr.training.laser import criterion as xling_translation_loss  # noqa: F401  --user-dir imports tasks and models only
 from fairseq_lxsr.training.laser.dataset import TranslationDataset
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
 from fairseq_lxsr.training.pairs import PairCorpus

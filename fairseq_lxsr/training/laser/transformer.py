@@ -22,16 +22,25 @@ from fairseq_lxsr.training.laser.translation import (
 from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
 
 # Li and Mak 2020
-BASE = {
+TLASER_BASE = {
     "encoder_embed_dim": 1024,
     "encoder_ffn_embed_dim": 4096,
     "encoder_attention_heads": 16,
     "encoder_layers": 6,
     "decoder_lang_embed_dim": 32,
 }
-SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4, "encoder_layers": 3}
-TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 2}
-ARCHITECTURES = {"tlaser_base": BASE, "tlaser_small": BASE | SMALL, "tlaser_tiny": BASE | TINY}
+TLASER_SMALL = {
+    "encoder_embed_dim": 256,
+    "encoder_ffn_embed_dim": 512,
+    "encoder_attention_heads": 4,
+    "encoder_layers": 3,
+}
+TLASER_TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 2}
+TLASER_PRESETS = {
+    "tlaser_base": TLASER_BASE,
+    "tlaser_small": TLASER_BASE | TLASER_SMALL,
+    "tlaser_tiny": TLASER_BASE | TLASER_TINY,
+}
 LANGUAGE_AT = ("input", "memory")
 BERT_STD = 0.02  # of initial weights
 
@@ -170,4 +179,4 @@ def _draw(module: nn.Module) -> None:
         nn.init.zeros_(module.weight[module.padding_idx])
 
 
-register_presets("tlaser", ARCHITECTURES)
+register_presets("tlaser", TLASER_PRESETS)

@@ -17,23 +17,23 @@ from fairseq_lxsr.training.lightweight.terms import Batch, Encoded, Term
 from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
 
 # Mao et al. 2021: two layers of width 512; the other presets vary it. `static` has no layers.
-BASE: dict[str, Any] = {
+LXSR_BASE: dict[str, Any] = {
     "encoder_embed_dim": 512,
     "encoder_ffn_embed_dim": 1024,
     "encoder_attention_heads": 8,
     "encoder_layers": 2,
 }
-LXSR = {
-    "lxsr_base": BASE,
-    "lxsr_static": BASE | {"encoder_layers": 0},
-    "lxsr_1layer": BASE | {"encoder_layers": 1},
-    "lxsr_3layers": BASE | {"encoder_layers": 3},
-    "lxsr_4layers": BASE | {"encoder_layers": 4},
-    "lxsr_6layers": BASE | {"encoder_layers": 6},
-    "lxsr_small": BASE | {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4},
+LXSR_PRESETS = {
+    "lxsr_base": LXSR_BASE,
+    "lxsr_static": LXSR_BASE | {"encoder_layers": 0},
+    "lxsr_1layer": LXSR_BASE | {"encoder_layers": 1},
+    "lxsr_3layers": LXSR_BASE | {"encoder_layers": 3},
+    "lxsr_4layers": LXSR_BASE | {"encoder_layers": 4},
+    "lxsr_6layers": LXSR_BASE | {"encoder_layers": 6},
+    "lxsr_small": LXSR_BASE | {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4},
     # no layers, plain embeddings and the order of words: for little text and time (docs/results.md)
-    "lxsr_best": BASE | {"encoder_layers": 0, "gated": True, "order_coefficients": 1, "dropout": 0.0},
-    "lxsr_tiny": BASE | {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2},
+    "lxsr_best": LXSR_BASE | {"encoder_layers": 0, "gated": True, "order_coefficients": 1, "dropout": 0.0},
+    "lxsr_tiny": LXSR_BASE | {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2},
 }
 
 ENCODER = "encoder."  # prefix of the encoder's weights; all others belong to the heads
@@ -141,4 +141,4 @@ class LxsrModel(BaseFairseqModel):
         return encoded
 
 
-register_presets("lxsr", LXSR)
+register_presets("lxsr", LXSR_PRESETS)

@@ -17,7 +17,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 CELL, LARGEST_CELL = 1000, 4096  # pairs of a cell, about and at most; the cosines within a cell are in memory
 PIVOTS = 1024  # that a part of the text is split by at once
-BLOCK = 1 << 22  # numbers that are read, or cosines with pivots, at a time
+NUMBERS_AT_ONCE = 1 << 22  # numbers that are read, or cosines with pivots, at a time
 
 
 class NearPairs:
@@ -71,7 +71,7 @@ class NearPairs:
         return products / self.lengths[candidates]
 
     def _blocks(self, rows: IntArray) -> list[IntArray]:
-        step = max(1, BLOCK // max(PIVOTS, self.vectors.shape[1]))
+        step = max(1, NUMBERS_AT_ONCE // max(PIVOTS, self.vectors.shape[1]))
         return [rows[start : start + step] for start in range(0, len(rows), step)]
 
     def _cells(self, rng: np.random.Generator) -> IntArray:

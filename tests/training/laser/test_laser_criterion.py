@@ -36,9 +36,9 @@ TASK = SimpleNamespace(source_dictionary=Words(), target_dictionary=Words(), lan
 def make_model(kind, dropout=0.0):
     torch.manual_seed(0)
     if kind == "laser":
-        cfg, model, preset = laser.LaserModelConfig(), laser.LaserModel, laser.ARCHITECTURES["laser_tiny"]
+        cfg, model, preset = laser.LaserModelConfig(), laser.LaserModel, laser.LASER_PRESETS["laser_tiny"]
     else:
-        cfg, model, preset = tlaser.TLaserModelConfig(), tlaser.TLaserModel, tlaser.ARCHITECTURES["tlaser_tiny"]
+        cfg, model, preset = tlaser.TLaserModelConfig(), tlaser.TLaserModel, tlaser.TLASER_PRESETS["tlaser_tiny"]
     for name, value in (preset | {"dropout": dropout, "max_positions": 50, "encoder_prepend_bos": False}).items():
         setattr(cfg, name, value)
     return model.build_model(cfg, TASK)

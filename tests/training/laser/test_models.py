@@ -12,6 +12,7 @@ from fairseq_lxsr.training.laser import lstm as laser
 from fairseq_lxsr.training.laser import transformer as tlaser
 
 PAD, EOS, VOCAB = 1, 2, 40
+PRESETS = laser.LASER_PRESETS | tlaser.TLASER_PRESETS
 TABLES = {"laser": (laser, laser.LaserModel), "tlaser": (tlaser, tlaser.TLaserModel)}
 RELEASED = {  # as in the code of Li and Mak
     "laser_released": {"encoder_prepend_bos": True, "encoder_append_eos": True, "decoder_input_feeding": True},
@@ -44,7 +45,7 @@ def build(arch, vocab_size=VOCAB, languages=("en", "fr", "de"), **options):
     config = {"laser": laser, "tlaser": tlaser}[arch.partition("_")[0]]
     cfg = (config.LaserModelConfig if module is laser else config.TLaserModelConfig)()
     elsewhere = {"max_positions": 750, "encoder_prepend_bos": False}  # what OmegaConf fills in
-    for name, value in (elsewhere | module.ARCHITECTURES[arch] | options).items():
+    for name, value in (elsewhere | PRESETS[arch] | options).items():
         setattr(cfg, name, value)
     task = SimpleNamespace(source_dictionary=Words(vocab_size), languages=list(languages))
     torch.manual_seed(0)

@@ -33,7 +33,7 @@ def near_pairs(size=10, **changes) -> NearPairs:
 def small_cells(monkeypatch):
     monkeypatch.setattr(near, "CELL", 60)
     monkeypatch.setattr(near, "LARGEST_CELL", 200)
-    monkeypatch.setattr(near, "BLOCK", 500)
+    monkeypatch.setattr(near, "NUMBERS_AT_ONCE", 500)
 
 
 @pytest.mark.usefixtures("small_cells")

@@ -74,7 +74,7 @@ def test_files_are_checked(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e6 - 1, 70_000])
 def test_a_row_that_is_no_embedding_is_named(tmp_path, monkeypatch, dtype, value):
-    monkeypatch.setattr("fairseq_lxsr.training.lightweight.parts.teacher.BLOCK", 8)
+    monkeypatch.setattr("fairseq_lxsr.training.lightweight.parts.teacher.VALUES_AT_ONCE", 8)
     embeddings = rows(7, 0).astype(dtype)
     with np.errstate(over="ignore"):
         embeddings[5, 1] = value

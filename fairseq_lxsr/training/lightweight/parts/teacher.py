@@ -14,7 +14,7 @@ from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.dataset import DrawnPairs
 from fairseq_lxsr.vectors.rows import IntArray
 
-BLOCK = 1 << 22  # numbers checked at a time
+VALUES_AT_ONCE = 1 << 22  # numbers checked at a time
 LARGEST = 65_504  # largest absolute value, that of float16: --fp16 turns larger ones into infinity
 
 
@@ -127,7 +127,7 @@ def _open(path: Path, count: int | None) -> np.ndarray:
 def _check_values(path: Path, *size_and_time: int) -> None:
     """Check the values, once per process and file: shards are opened again every few epochs."""
     rows = open_array(path)
-    step = max(1, BLOCK // rows.shape[1])
+    step = max(1, VALUES_AT_ONCE // rows.shape[1])
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         # compared as Python floats, not in the type of the file; min and max are NaN if any number is

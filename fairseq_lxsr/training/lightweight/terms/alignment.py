@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 from torch import Tensor, nn
@@ -17,7 +19,6 @@ from fairseq_lxsr.modules.sizes import WIDTH
 from fairseq_lxsr.options import LOSS_WEIGHT, TEMPERATURE, NumberList
 from fairseq_lxsr.training.dataset import DrawnPairs, Part
 from fairseq_lxsr.training.lightweight.parts.hard_negatives import HARD_NEGATIVES, HardNegatives
-from fairseq_lxsr.training.lightweight.terms._gather import gather_rows
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
 WIDTHS = NumberList(WIDTH)
@@ -114,7 +115,7 @@ class AlignmentTerm(Term):
             "cosines": encoded.get("cosines"),
             "negatives": None if negative is None else losses.Negatives(negative, batch["negative_of"]),
         }
-        if self.gathered_rows and torch.distributed.is_initialized():
+        if self.gathered_rows and dist.is_initialized():
             numbers, is_dummy = batch["pair_number"], batch.get("is_dummy", False)
             options["candidates"], everyones = gather_rows(u, v, numbers, self.gathered_rows, is_dummy)
             options["same_text"] = same_pair(numbers, everyones, options["candidates"].first)
@@ -155,3 +156,44 @@ def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
     equal = numbers[:, None] == of_candidates  # [B, C]
     candidate = torch.arange(len(of_candidates), device=numbers.device)
     return (equal & (candidate != candidate[first : first + len(numbers), None])).expand(2, -1, -1)
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows: Tensor) -> Tensor:
+        return _all_gather(rows)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        # every worker's loss reads these rows, and fairseq sums the gradients of all workers' losses
+        grad = grad.contiguous()
+        dist.all_reduce(grad)
+        return grad.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def _all_gather(rows: Tensor) -> Tensor:
+    gathered = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, rows.contiguous())
+    return torch.cat(gathered)
+
+
+def gather_rows(
+    u: Tensor, v: Tensor, numbers: Tensor, capacity: int, is_dummy: bool = False
+) -> tuple[losses.Candidates, Tensor]:
+    """Gather the pairs of all W workers, each padded to `capacity` rows, so that workers need not exchange sizes.
+
+    Args:
+        u: [B, D] embeddings of this worker's sources.
+        v: [B, D] embeddings of its targets.
+        numbers: [B] numbers of its pairs.
+        capacity: at least B.
+        is_dummy: this worker has no batch left; its rows are no candidates for others.
+
+    Returns:
+        W * `capacity` candidates, C in all, and their numbers [C].
+    """
+    padding = (0, 0, 0, capacity - len(u))
+    all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(u.shape[1], dim=1)
+    is_candidate = torch.full_like(numbers, not is_dummy)  # [B]
+    all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T  # [C] each
+    return losses.Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers
