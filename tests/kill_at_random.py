@@ -19,8 +19,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import toy
 import yaml
@@ -54,14 +54,8 @@ CONTEXT = {
 }
 
 
-@dataclass(frozen=True)
-class Attacked:
-    """A command under attack.
-
-    Args:
-        words: the command line.
-        longest: seconds until it is killed, at most, from the seconds that it takes in peace and the number of kills.
-    """
+class Attacked(NamedTuple):
+    """A command line under attack, and when it is killed at the latest: of its seconds in peace and the kills."""
 
     words: list[str]
     longest: Callable[[float, int], float]
@@ -190,10 +184,8 @@ def commands(folder: Path, lines: int) -> dict[str, Attacked]:
         return 3 * seconds / kills
 
     return {
-        "embed": Attacked(
-            ["embed", *model, "--input", str(source), "--resume", "--output", str(work / "x.npy")], often
-        ),
-        "mine": Attacked(["mine", *model, *texts, "--output", str(work / "pairs.tsv")], often),
+        "embed": Attacked(["embed", *model, "--input", str(source), "--resume", "--output", f"{work}/x.npy"], often),
+        "mine": Attacked(["mine", *model, *texts, "--output", f"{work}/pairs.tsv"], often),
         # its training takes seconds to start, and continues from what it saved last
         "train-context": Attacked(["train-context", str(config)], lambda seconds, kills: seconds / 2),
     }

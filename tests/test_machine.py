@@ -1,3 +1,5 @@
+"""How many threads work may use."""
+
 import pytest
 
 from fairseq_lxsr.machine import usable_threads

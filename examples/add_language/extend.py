@@ -25,7 +25,7 @@ from torch import Tensor
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import (
     DICTIONARY_HASH,
-    ENCODER,
+    ENCODER_PREFIX,
     SPLIT_PROBABILITY,
     TOKEN_EMBEDDINGS,
     read_checkpoint,
@@ -72,9 +72,7 @@ def learn_pieces(model: bytes, words: Counter[str], most: int) -> list[str]:
     """
     file = read_sentencepiece(model)
     if file.kind != BPE:
-        raise InputError(
-            "the model's pieces are of another kind than BPE; expected --model-type bpe of `lxsr prepare`"
-        )
+        raise InputError("the model's pieces are of another kind than BPE; expected --model-type bpe of `lxsr prepare`")
     known = {piece.text for piece in file.pieces}
     words = Counter(dict(words.most_common(WORDS)))
     letters = Counter[str]()
@@ -210,9 +208,9 @@ def extended(state: dict[str, Any], exported: Tensor, old: int, symbols: Sequenc
         symbols: old and new ones.
         rows: [new pieces, D].
     """
-    weights = {name: value for name, value in state["model"].items() if name.startswith(ENCODER)}
-    table = exported.to(weights[ENCODER + TOKEN_EMBEDDINGS].dtype)
-    weights[ENCODER + TOKEN_EMBEDDINGS] = torch.cat((table[:old], rows.to(table.dtype), table[old:]))
+    weights = {name: value for name, value in state["model"].items() if name.startswith(ENCODER_PREFIX)}
+    table = exported.to(weights[ENCODER_PREFIX + TOKEN_EMBEDDINGS].dtype)
+    weights[ENCODER_PREFIX + TOKEN_EMBEDDINGS] = torch.cat((table[:old], rows.to(table.dtype), table[old:]))
     # without probabilities no piece is split for being rare in what follows: the old rows are as expected already
     kept = {name: value for name, value in state["task_state"].items() if name != SPLIT_PROBABILITY}
     more = {"task_state": kept | {DICTIONARY_HASH: hash_symbols(symbols)}}

@@ -10,7 +10,7 @@ import sentencepiece
 import small_model
 import torch
 import toy
-from conftest import ROOT, load_script, lxsr_here, main_here, refused, train_here
+from conftest import ROOT, checked, export, load_script, lxsr_here, main_here, refused, train_here, weights
 from safetensors.torch import load_file
 
 from fairseq_lxsr import SentenceEncoder
@@ -36,12 +36,8 @@ def old_checkpoint(folder, num_layers=0):
     network = small_model.network(data, embed_dim=WIDTH, num_layers=num_layers, gated=True, order_coefficients=1)
     network.order.data.fill_(0.1)
     state["model"] = {f"encoder.{name}": value for name, value in network.state_dict().items()}
-    state["cfg"]["model"] |= {
-        "_name": "lxsr_best",
-        "encoder_layers": num_layers,
-        "gated": True,
-        "order_coefficients": 1,
-    }
+    sizes = {"encoder_layers": num_layers, "gated": True, "order_coefficients": 1}
+    state["cfg"]["model"] |= {"_name": "lxsr_best", **sizes}
     state["optimizer_history"][0] |= {"lr_scheduler_state": {"best": None}}
     torch.save(state, folder / "old.pt")
     return folder / "old.pt"
@@ -109,7 +105,7 @@ def test_another_kind_of_pieces_is_refused(extend):
 
 
 def test_old_rows_are_the_same_bytes_and_mask_is_last(work):
-    old, new = (read_checkpoint(work / name)["model"] for name in ("old.pt", "start.pt"))
+    old, new = (weights(work, name) for name in ("old.pt", "start.pt"))
     count, pieces = (len(read_dictionary(work / name / DICTIONARY_FILE)) for name in ("old", "subwords"))
     assert len(new[TABLE]) == pieces + 1
     assert torch.equal(new[TABLE][:count], old[TABLE][:count])
@@ -133,9 +129,7 @@ def test_a_model_with_gated_layers_is_refused(extend, tmp_path):
 
 
 def test_first_vectors_find_translations(work, tmp_path):
-    lxsr_here(
-        "export", "folder", "--checkpoint", work / "start.pt", "--data", work / "data-bin", "--output", tmp_path / "m"
-    )
+    export(work / "start.pt", tmp_path / "m", "--data", work / "data-bin")
     encoder = SentenceEncoder.from_pretrained(tmp_path / "m")
     sides = [list(read_lines(work / "corpus" / "en-xx" / f"test.{language}")) for language in ("en", "xx")]
     known, new = (encoder.encode(side, normalize=True) for side in sides)
@@ -161,12 +155,11 @@ def go_on(work, save_dir, *flags, **options):
 @pytest.mark.parametrize("decay", [(), ("--decoupled-weight-decay",)])
 def test_frozen_pieces_do_not_move(work, tmp_path, decay):
     count = len(read_dictionary(work / "old" / DICTIONARY_FILE))
-    before = read_checkpoint(work / "start.pt")["model"]
+    before = weights(work, "start.pt")
     moved = {}
     for name, options in (("free", {}), ("frozen", {"frozen_pieces": count})):
-        done = go_on(work, tmp_path / name, *decay, **options)
-        assert not done.returncode, done.stderr[-2000:]
-        after = read_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"]
+        checked(go_on(work, tmp_path / name, *decay, **options))
+        after = weights(tmp_path / name)
         same = (after[TABLE] == before[TABLE]).all(dim=1)
         moved[name] = (~same[4:count]).any(), (~same[count:-1]).any(), not torch.equal(after[ORDER], before[ORDER])
     assert moved == {"free": (True, True, True), "frozen": (False, True, False)}
@@ -174,20 +167,17 @@ def test_frozen_pieces_do_not_move(work, tmp_path, decay):
 
 def test_subword_dropout_spares_frozen_pieces(work, tmp_path):
     count = len(read_dictionary(work / "old" / DICTIONARY_FILE))
-    done = go_on(work, tmp_path, frozen_pieces=count, subword_dropout=0.5)
-    assert not done.returncode, done.stderr[-2000:]
-    command = ("--checkpoint", tmp_path / "checkpoint_last.pt", "--data", work / "data-bin", "--output", tmp_path / "m")
-    lxsr_here("export", "folder", *command)
-    before = read_checkpoint(work / "start.pt")["model"][TABLE]
-    trained = read_checkpoint(tmp_path / "checkpoint_last.pt")["model"][TABLE]
+    checked(go_on(work, tmp_path, frozen_pieces=count, subword_dropout=0.5))
+    export(tmp_path / "checkpoint_last.pt", tmp_path / "m", "--data", work / "data-bin")
+    before = weights(work, "start.pt")[TABLE]
+    trained = weights(tmp_path)[TABLE]
     rows = load_file(tmp_path / "m" / "model.safetensors")["embed_tokens.weight"]
     assert torch.equal(rows[4:count], before[4:count])
     assert not torch.allclose(rows[count:-1], trained[count:-1])
 
 
 def test_old_pieces_that_the_new_text_lacks_keep_their_rows(work, tmp_path):
-    done = go_on(work, tmp_path, rare_subword_dropout=30)
-    assert not done.returncode, done.stderr[-2000:]
+    checked(go_on(work, tmp_path, rare_subword_dropout=30))
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")
     assert not any(state["task_state"][SPLIT_PROBABILITY])
 
