@@ -32,7 +32,7 @@ class ClassifierConfig:
         dropout: dropout rate of hidden layers.
         input_dropout: dropout rate of the embeddings.
         epochs: number of epochs; the one of largest accuracy on dev is kept.
-        ties: which epoch is kept of several with this accuracy, one of `choices.TIES`; LASER's code keeps the last
+        ties: which epoch is kept of several with this accuracy, one of `options.TIES`; LASER's code keeps the last
             (source/sent_classif.py, line 248).
         batch_size: examples of a batch.
         learning_rate: learning rate.
