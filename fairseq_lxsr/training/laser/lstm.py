@@ -1,6 +1,7 @@
 """fairseq model `laser`: bidirectional LSTM encoder with max pooling, LSTM decoder without attention."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from fairseq.models import register_model
@@ -66,7 +67,7 @@ class LaserModelConfig(EncoderOptions):
     encoder_append_eos: bool = field(
         default=False, metadata={"help": "the encoder reads <s> before each sentence and </s> after it"}
     )
-    encoder_prepend_bos: bool = II(".encoder_append_eos")  # a checkpoint states both
+    encoder_prepend_bos: Any = II(".encoder_append_eos")  # fairseq would take the text of a bool as true
     decoder_input_feeding: bool = field(
         default=False,
         metadata={"help": "the decoder reads its own last output at every step; its steps then run one by one"},
