@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cluster.shards import Block, Shard, blocks, finish, make_shard
-from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
+from fairseq_lxsr.cluster.workers import Load, Workers, complete
 from fairseq_lxsr.embeddings import Encoder, Layout, embed_lines, index_path
 from fairseq_lxsr.embeddings.formats import find_format
 from fairseq_lxsr.embeddings.write import CALIBRATION, Encode
@@ -39,11 +39,11 @@ class Embedding:
         """Make a shard, and the task that embeds it."""
         layout = {"format": self.layout.format, "dtype": self.layout.dtype, "dimension": self.layout.width}
         shard = make_shard(stem, block, layout | self.settings, self.ending)
-        return EmbedShard(shard.name, shard, self)
+        return EmbedShard(shard, self)
 
 
 @dataclass(frozen=True)
-class EmbedShard(ShardTask):
+class EmbedShard:
     """Embeds the lines of a shard.
 
     Args:
@@ -53,6 +53,10 @@ class EmbedShard(ShardTask):
 
     shard: Shard
     how: Embedding
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
 
     @property
     def output(self) -> Path:
@@ -81,9 +85,6 @@ def embed_shards(lines: Iterable[str], folder: Path, how: Embedding, workers: Wo
 
     Returns:
         Numbers of lines (`count`), of `empty` and `long` ones, of `shards` and of those that were there (`kept`).
-
-    Raises:
-        InputError: as `embeddings.embed_lines`, naming the shard.
     """
     with work_folder(folder, "embed"):
         numbered = enumerate(blocks(enumerate(lines), workers.shard_lines))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, finish, make_shard
-from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
+from fairseq_lxsr.cluster.workers import Load, Workers, complete
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank
@@ -17,7 +17,7 @@ from fairseq_lxsr.vectors.index import least_rows
 
 
 @dataclass(frozen=True)
-class IndexShard(ShardTask):
+class IndexShard:
     """Makes the index of a shard.
 
     Args:
@@ -29,6 +29,10 @@ class IndexShard(ShardTask):
     shard: Shard
     options: IndexOptions
     embedder: Callable[[Encoder], EmbedText]
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
 
     @property
     def output(self) -> Path:
@@ -61,9 +65,6 @@ def index_shards(
 
     Returns:
         Numbers of `sentences`, of `shards` and of those that were there (`kept`).
-
-    Raises:
-        InputError: as `CorpusIndex.build`, naming the shard, and for shards that are all too short for their kind.
     """
     options = options or IndexOptions()
     rows, least = workers.shard_lines, least_rows(options.kind, options.lists)
@@ -78,7 +79,7 @@ def index_shards(
         ]
         if not shards:
             raise InputError("no text to index; expected one sentence a line")
-        done = complete([IndexShard(shard.name, shard, options, embedder) for shard in shards], workers)
+        done = complete([IndexShard(shard, options, embedder) for shard in shards], workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         if max(counts) < least:  # all of them flat
             raise InputError(

@@ -5,14 +5,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
-from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
+from fairseq_lxsr.cluster.workers import Load, Workers, complete
 from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
@@ -31,6 +31,7 @@ from fairseq_lxsr.search.bitext import (
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
 from fairseq_lxsr.vectors.index import search_index
+from fairseq_lxsr.vectors.neighbours import shifted
 
 VECTORS = ".npy"
 
@@ -86,7 +87,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class EmbedDistinct(ShardTask):
+class EmbedDistinct:
     """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a file.
 
     Args:
@@ -98,6 +99,10 @@ class EmbedDistinct(ShardTask):
     shard: Shard
     corpus: Corpus
     kind: str
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
 
     @property
     def vectors(self) -> ShardVectors:
@@ -123,15 +128,17 @@ class EmbedDistinct(ShardTask):
 
 
 @dataclass(frozen=True)
-class SearchShard(ShardTask):
+class SearchShard:
     """Finds the neighbours of a shard in all shards of the other side.
 
     Args:
+        name: what it is, for messages.
         queries: vectors of the shard.
         candidates: those of the shards of the other side.
         options: options of mining.
     """
 
+    name: str
     queries: ShardVectors
     candidates: Sequence[ShardVectors]
     options: Mining
@@ -150,14 +157,10 @@ class SearchShard(ShardTask):
 
     def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest of some queries in all shards: cosines and numbers of distinct sentences [n, k]."""
-        return merge_neighbours(self._parts(queries), self.options.k)
-
-    def _parts(self, queries: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        start = 0
-        for part in self.candidates:
-            cosines, found = part.search(queries, self.options)
-            yield cosines, np.where(found < 0, found, found + start)
-            start += part.count
+        starts = accumulate((part.count for part in self.candidates), initial=0)
+        parts = zip(self.candidates, starts, strict=False)
+        found = (shifted(part.search(queries, self.options), start) for part, start in parts)
+        return merge_neighbours(found, self.options.k)
 
 
 def mine_shards(
@@ -180,12 +183,9 @@ def mine_shards(
 
     Returns:
         The pairs, and the numbers of `shards` and of tasks that an earlier run had done (`kept`).
-
-    Raises:
-        InputError: as `mine_files`, naming the shard, and for `rerank`, which needs the text of all shards.
     """
     options = options or Mining()
-    if options.rerank:
+    if options.rerank:  # it needs the text of all shards
         raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
     options.check()
     firsts = [corpus.check(options.k) for corpus in (source, target)]
@@ -194,19 +194,17 @@ def mine_shards(
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
-        sides = [
-            _cut(corpus, folder / name, options.kind, workers)
-            for corpus, name in ((source, "source"), (target, "target"))
-        ]
-        done = complete([*sides[0], *sides[1]], workers)
-        ways = [_searches(*sides, options), _searches(*sides[::-1], options)]
+        left = _cut(source, folder / "source", options.kind, workers)
+        right = _cut(target, folder / "target", options.kind, workers)
+        done = complete([*left, *right], workers)
+        ways = _searches(left, right, options), _searches(right, left, options)
         done += complete([*ways[0], *ways[1]], workers)
         # copied, because a mapped array keeps its file open, and there may be thousands
         forward, backward = (np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways)
         found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
         pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
-        write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in sides))
-    count = sum(map(len, sides))
+        write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in (left, right)))
+    count = len(left) + len(right)
     return pairs, {"shards": count, "kept": 2 * count - done}
 
 
@@ -218,7 +216,7 @@ def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedD
         make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, ".txt", name)
         for number, block in enumerate(blocks(distinct(corpus.path), workers.shard_lines))
     ]
-    return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]
+    return [EmbedDistinct(shard, corpus, kind) for shard in shards]
 
 
 def _searches(side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining) -> list[SearchShard]:
@@ -238,11 +236,7 @@ def distinct(path: Path) -> Iterator[tuple[int, str]]:
 
 
 class Sentences(Sequence[str]):
-    """The sentences of all shards of a side by number, read from their files.
-
-    Args:
-        shards: the shards in their order.
-    """
+    """The sentences of all shards of a side by number, read from their files."""
 
     def __init__(self, shards: Sequence[Shard]):
         self.starts = np.cumsum([0, *(len(shard.numbers) for shard in shards)]).tolist()

@@ -69,14 +69,9 @@ def blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
 
 
 def make_shard(stem: Path, block: Block, settings: dict[str, Any], done: str = "", source: str = "") -> Shard:
-    """Name a shard, and write its lines where they are needed.
+    """Name a shard by `stem` and a hash of its lines and of all settings that the work on it depends on.
 
-    Args:
-        stem: path of the shard without the hash.
-        block: numbers and lines.
-        settings: all settings that the work on it depends on.
-        done: ending of the file or folder that is there when the work is done; its lines are not written then.
-        source: name of the input, for messages.
+    Its lines are written unless the file or folder with the ending `done` is there, the result of the work.
     """
     numbers, lines = block
     text = "\n".join(lines).encode("utf-8")

@@ -8,11 +8,10 @@ import os
 import re
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,24 +39,12 @@ class Task(Protocol):
         """Do the work, with the worker's encoder if it needs one; returns a few numbers."""
 
 
-@dataclass(frozen=True)
-class ShardTask(ABC):
-    """Work on one shard, whose output has its name only when it is whole: a rerun does what is missing.
-
-    Args:
-        name: what it works on, for messages.
-    """
-
-    name: str
+class ShardTask(Task, Protocol):
+    """A task whose output has its name only when it is whole: a rerun does what is missing."""
 
     @property
-    @abstractmethod
     def output(self) -> Path:
         """File or folder that is there when the work is done."""
-
-    @abstractmethod
-    def __call__(self, encoder: Load) -> Any:
-        """Do the work, see `Task`."""
 
 
 @dataclass(frozen=True)
@@ -103,23 +90,19 @@ class Width:
 
 
 class Worker:
-    """What runs as an actor.
+    """What runs as an actor; it loads its encoder once.
 
     Args:
         load: loads the encoder.
     """
 
     def __init__(self, load: Load):
-        self.load = load
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        return self.load()
+        self.load = cache(load)
 
     def run(self, task: Task) -> tuple[Any, float]:
         """Return what a task returns, and its seconds of the processor."""
         start = time.process_time()
-        return task(lambda: self.encoder), time.process_time() - start
+        return task(self.load), time.process_time() - start
 
 
 class Workers:
@@ -147,11 +130,7 @@ class Workers:
             self._start(make(), self.loading)
 
     def load(self) -> None:
-        """Wait for the first worker to load the encoder.
-
-        Raises:
-            InputError: where none can.
-        """
+        """Wait for the first worker to load the encoder."""
         while not self.model:
             self._wait()
 
@@ -165,16 +144,12 @@ class Workers:
         self._running.clear()
 
     def width_of(self, text: Text) -> int:
-        """Return the width of the embeddings of a text, as `embeddings.width_of` finds it in a worker."""
+        """Return the width of the embeddings of a text."""
         ((_, width),) = self.run([Width(text)])
         return width
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Yield tasks and what they return, as they end; no more tasks are taken than there are idle workers.
-
-        Raises:
-            InputError: naming the shard that is bad input, or that failed too often.
-        """
+        """Yield tasks and what they return, as they end; bad input and too many failures name their shard."""
         remaining, todo = iter(tasks), deque[Task]()
         try:
             while True:
@@ -257,15 +232,7 @@ def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:
 
 @contextlib.contextmanager
 def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
-    """Start the workers of a cluster, and end them with the block.
-
-    Args:
-        cluster: where they are.
-        load: loads the encoder, in each worker.
-
-    Raises:
-        InputError: without Ray, without a cluster at the address, and where no worker can load the encoder.
-    """
+    """Start the workers of a cluster, each of which loads the encoder, and end them with the block."""
     require("ray", "ray", "--ray")
     import ray
 

@@ -187,18 +187,9 @@ def find_neighbours(
     show_progress: bool = False,
     again: Again | None = None,
 ) -> np.ndarray:
-    """Find the nearest of all queries in a file that survives interruptions.
+    """Find the nearest of all queries [N, D] in a file that survives interruptions: N rows of k `cosines` and k `ids`.
 
-    Args:
-        path: the file.
-        queries: vectors [N, D].
-        search: finds cosines and ids of the k nearest of a block of queries, [n, k] each.
-        settings: all settings that they depend on, `k` among them.
-        show_progress: show a progress bar.
-        again: takes the number of the first query of a block and its neighbours, and returns the k best.
-
-    Returns:
-        `cosines` and `ids` of each query, [N] rows of k each.
+    `settings` are all that they depend on, `k` among them; `again` scores the neighbours of a block of queries again.
     """
     row = np.dtype([("cosines", np.float32, (settings["k"],)), ("ids", np.int64, (settings["k"],))])
 

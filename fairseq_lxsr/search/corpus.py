@@ -19,6 +19,7 @@ from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.vectors import build_index, check_directions, merge_neighbours, read_index, search_index, write_index
+from fairseq_lxsr.vectors.neighbours import shifted
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
@@ -184,11 +185,7 @@ class CorpusIndex:
         ]
 
     def neighbours(self, embeddings: FloatArray, k: int, probes: int = PROBES) -> tuple[FloatArray, IntArray]:
-        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `vectors.search_index`.
-
-        Raises:
-            InputError: for fewer than k sentences.
-        """
+        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `vectors.search_index`."""
         cosines, found = search_index(self.vectors, embeddings, k, probes)
         if found.max(initial=-1) >= len(self):
             raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
@@ -311,14 +308,9 @@ class ShardedIndex(CorpusIndex):
     def neighbours(self, embeddings: FloatArray, k: int, probes: int = PROBES) -> tuple[FloatArray, IntArray]:
         if not 1 <= k <= len(self):
             raise InputError(f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index")
-        return merge_neighbours(
-            (self._neighbours(number, embeddings, k, probes) for number in range(len(self.shards))), k
-        )
-
-    def _neighbours(self, number: int, embeddings: FloatArray, k: int, probes: int) -> tuple[FloatArray, IntArray]:
-        shard = self.shards[number]
-        cosines, found = shard.neighbours(embeddings, min(k, len(shard)), probes)
-        return cosines, np.where(found < 0, found, found + self.starts[number])
+        parts = zip(self.shards, self.starts, strict=False)
+        found = (shifted(shard.neighbours(embeddings, min(k, len(shard)), probes), start) for shard, start in parts)
+        return merge_neighbours(found, k)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         known: dict[int, tuple[int, str]] = {}

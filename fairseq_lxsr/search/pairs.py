@@ -53,11 +53,7 @@ class PairEncoder:
         return rows / np.where(norms > 0, norms, 1)
 
     def score(self, vectors: Two, means: Two, margin: str) -> FloatArray:
-        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a zero row scores 0.
-
-        Raises:
-            InputError: for sides of two widths.
-        """
+        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a zero row scores 0."""
         source, target = vectors
         check_same_width(source.shape[1], target.shape[1], ("the sources", "the targets"))
         scores = margin_scores(np.einsum("nd,nd->n", source, target), *means, margin)

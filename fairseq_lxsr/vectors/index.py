@@ -161,11 +161,7 @@ def search_index(index: Any, queries: NDArray[Any], k: int, probes: int = 32) ->
 
 
 def write_index(index: Any, path: Path) -> None:
-    """Write an index, in the format of faiss.
-
-    Raises:
-        InputError: where the disk has no room for it.
-    """
+    """Write an index, in the format of faiss."""
     if isinstance(index, FlatIndex):
         return index.write(path)
     try:

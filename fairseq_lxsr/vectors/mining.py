@@ -145,9 +145,6 @@ def csls_pairs(
 
     Returns:
         CSLS, row numbers of the queries and of the candidates, each [count]; the order of equal pairs is arbitrary.
-
-    Raises:
-        InputError: as `nearest_neighbours`.
     """
     to_candidates = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
     to_queries = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])

@@ -81,6 +81,12 @@ def nearest_neighbours(
     return found_scores, found
 
 
+def shifted(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[FloatArray, IntArray]:
+    """Number the neighbours in a part, -1 for none, among all candidates; `start` is the first of the part."""
+    cosines, ids = neighbours
+    return cosines, np.where(ids < 0, ids, ids + start)
+
+
 def merge_neighbours(parts: Iterable[tuple[FloatArray, IntArray]], k: int) -> tuple[FloatArray, IntArray]:
     """Merge the nearest in each part of the candidates into the k nearest in all; ties go to the first part.
 

@@ -9,6 +9,7 @@ import torch
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.vectors import bfloat16, merge_neighbours, nearest_neighbours, normalise_rows, rows
+from fairseq_lxsr.vectors.neighbours import shifted
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -216,8 +217,8 @@ def test_merged_parts_are_one_search_to_the_last_bit(precision):
     for cuts in ([0, 500], [0, 101, 103, 250, 500], [0, 2, 4, 499, 500]):
         parts = []
         for start, stop in pairwise(cuts):
-            cosines, ids = nearest_neighbours(queries, candidates[start:stop], min(5, stop - start))
-            parts.append((cosines, ids + start))
+            near = nearest_neighbours(queries, candidates[start:stop], min(5, stop - start))
+            parts.append(shifted(near, start))
         merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
         for one, other in zip(merged, whole, strict=True):
             np.testing.assert_array_equal(one, other)
