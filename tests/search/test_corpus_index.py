@@ -35,74 +35,80 @@ def test_finds_itself(tmp_path, kind, monkeypatch):
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
 
 
-def test_text_that_utf8_cannot_hold(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", ["número 5 \ud800"], encode, "model")
+@pytest.fixture
+def folder(tmp_path):
+    return CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model").folder
+
+
+def test_odd_text_and_odd_queries(tmp_path):
+    """What UTF-8 cannot hold is written as ?; more neighbours than there are, and no query, are no error."""
+    index = CorpusIndex.build(tmp_path / "index", [*SENTENCES[:2], "número 5 \ud800"], encode, "model")
     assert index.search(SENTENCES[5:6], encode, k=1)[0][0].sentence == "número 5 ?"
-
-
-def test_more_than_there_are(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:3], encode, "model")
     assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
-
-
-def test_no_query_finds_nothing_and_a_string_is_no_list(tmp_path):
-    with pytest.raises(TypeError, match="sentences is a str; expected a list"):
-        CorpusIndex.build(tmp_path / "index", "número 5", encode, "model")
-    assert list(tmp_path.iterdir()) == []
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:3], encode, "model")
     assert index.search([], encode) == []
     with pytest.raises(TypeError, match="queries is a str; expected a list"):
         index.search("número 5", encode)
 
 
-def test_nothing_half_built_is_left(tmp_path):
-    def broken(sentences):
-        raise RuntimeError("power cut")
+def broken(sentences):
+    raise RuntimeError("power cut")
 
-    with pytest.raises(RuntimeError):
-        CorpusIndex.build(tmp_path / "index", SENTENCES, broken, "model")
-    with pytest.raises(InputError, match="no text to index"):
-        CorpusIndex.build(tmp_path / "index", ["", " \ufeff"], encode, "model")
+
+def nothing(sentences):
+    return np.zeros((len(sentences), 16))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "encode", "error", "message"),
+    [
+        ("número 5", encode, TypeError, "sentences is a str; expected a list"),
+        (SENTENCES, broken, RuntimeError, "power cut"),
+        (["", " \ufeff"], encode, InputError, "no text to index"),
+        (SENTENCES, nothing, InputError, "line 1: the embedding of 'número 0 …' is a zero vector"),
+    ],
+)
+def test_nothing_half_built_is_left(tmp_path, sentences, encode, error, message):
+    with pytest.raises(error, match=message):
+        CorpusIndex.build(tmp_path / "index", sentences, encode, "model")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sentence_without_direction_is_refused(tmp_path):
-    def nothing(sentences):
-        return np.zeros((len(sentences), 16))
-
-    with pytest.raises(InputError, match="line 1: the embedding of 'número 0 …' is a zero vector"):
-        CorpusIndex.build(tmp_path / "index", SENTENCES, nothing, "model")
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+def test_a_query_without_direction_is_refused(folder):
     with pytest.raises(InputError, match="the embedding of 'x' is a zero vector"):
-        index.search(["x"], nothing)
+        CorpusIndex.load(folder).search(["x"], nothing)
 
 
-def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
-    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
-    (tmp_path / "index").rename(tmp_path / ".index.machine.7.x.old")
-    assert len(CorpusIndex.load(tmp_path / "index")) == len(SENTENCES)
+def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(folder):
+    folder.rename(folder.with_name(".index.machine.7.x.old"))
+    assert len(CorpusIndex.load(folder)) == len(SENTENCES)
 
 
-def test_a_changed_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"not an index, it has no index\.json; make one with `lxsr index`"):
-        CorpusIndex.load(tmp_path)
-    with pytest.raises(InputError, match="gone: not an index, no such folder"):
-        CorpusIndex.load(tmp_path / "gone")
-    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
-    (tmp_path / "index" / "sentences.txt").write_text("changed")
-    with pytest.raises(InputError, match=r"sentences\.txt: missing or changed"):
-        CorpusIndex.load(tmp_path / "index")
-    config = json.loads((tmp_path / "index" / "index.json").read_text())
-    for changed, message in ((config | {"format_version": 9}, "index of format 9"), ({"files": []}, "not an index")):
-        (tmp_path / "index" / "index.json").write_text(json.dumps(changed))
-        with pytest.raises(InputError, match=message):
-            CorpusIndex.load(tmp_path / "index")
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("index.json", None, r"not an index, it has no index\.json; make one with `lxsr index`"),
+        ("", None, "index: not an index, no such folder"),
+        ("sentences.txt", "changed", r"sentences\.txt: missing or changed"),
+        ("index.json", {"format_version": 9}, "index of format 9"),
+        ("index.json", {"files": []}, "not an index"),
+        ("index.json", "{}", "not an index"),
+    ],
+)
+def test_a_changed_folder_is_refused(folder, file, content, message):
+    path = folder / file
+    if content is None:
+        path.rename(folder.parent / "moved")
+    elif isinstance(content, dict):
+        path.write_text(json.dumps(json.loads(path.read_text()) | content))
+    else:
+        path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        CorpusIndex.load(folder)
 
 
-def test_untouched_files_are_not_hashed_again(tmp_path, monkeypatch):
+def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
     """A copy is hashed; so is a file of the same size and the same time of change of its content."""
-    built = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model").folder
-    hashed = []
+    built, hashed = folder, []
     monkeypatch.setattr("fairseq_lxsr.search.corpus.sha256", lambda path: hashed.append(path.name) or sha256(path))
     CorpusIndex.load(built)
     assert hashed == []
@@ -116,8 +122,7 @@ def test_untouched_files_are_not_hashed_again(tmp_path, monkeypatch):
         CorpusIndex.load(built)
 
 
-def test_an_index_of_an_earlier_version(tmp_path):
-    folder = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model").folder
+def test_an_index_of_an_earlier_version(folder):
     config = json.loads((folder / "index.json").read_text())
     del config["stamps"]
     (folder / "index.json").write_text(json.dumps(config))

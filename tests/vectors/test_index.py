@@ -128,19 +128,25 @@ def test_the_same_bytes_in_the_same_seed(tmp_path, kind):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_bad_input(tmp_path):
-    with pytest.raises(InputError, match="index 'tree'; expected one of flat, float16, int8, binary, ivf, ivf-pq"):
-        build_index(CANDIDATES, "tree")
-    with pytest.raises(InputError, match="ivf-pq of 100 vectors of width 16; expected at least 256"):
-        build_index(CANDIDATES[:100], "ivf-pq")
-    with pytest.raises(InputError, match="7 lists for an index of kind flat"):
-        build_index(CANDIDATES, "flat", lists=7)
-    with pytest.raises(InputError, match="3000 lists for 2000 vectors"):
-        build_index(CANDIDATES, "ivf", lists=3000)
-    with pytest.raises(InputError, match=r"queries have shape \(100, 5\); expected \[N, 16\]"):
-        search_index(build_index(CANDIDATES), QUERIES[:, :5], 1)
-    with pytest.raises(InputError, match="k is 2001; expected 1 to 2000"):
-        search_index(build_index(CANDIDATES), QUERIES, 2001)
+@pytest.mark.parametrize(
+    ("message", "count", "arguments"),
+    [
+        ("index 'tree'; expected one of flat, float16, int8, binary, ivf, ivf-pq", 2000, ("tree",)),
+        ("ivf-pq of 100 vectors of width 16; expected at least 256", 100, ("ivf-pq",)),
+        ("7 lists for an index of kind flat", 2000, ("flat", 7)),
+        ("3000 lists for 2000 vectors", 2000, ("ivf", 3000)),
+    ],
+)
+def test_indexes_that_cannot_be_built(message, count, arguments):
+    with pytest.raises(InputError, match=message):
+        build_index(CANDIDATES[:count], *arguments)
+
+
+def test_bad_queries_and_files(tmp_path):
+    narrow, many = r"queries have shape \(100, 5\); expected \[N, 16\]", "k is 2001; expected 1 to 2000"
+    for queries, k, message in ((QUERIES[:, :5], 1, narrow), (QUERIES, 2001, many)):
+        with pytest.raises(InputError, match=message):
+            search_index(build_index(CANDIDATES), queries, k)
     (tmp_path / "index").write_bytes(b"not an index")
     with pytest.raises(InputError, match="not an index of faiss"):
         read_index(tmp_path / "index")

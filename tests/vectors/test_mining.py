@@ -90,14 +90,13 @@ def test_duplicates_are_taken_once_each():
     assert ((mined.source - mined.target) % 20 == 0).all()
 
 
-def test_fewer_sentences_than_neighbours_are_refused():
-    with pytest.raises(InputError, match="k is 4; expected 1 to 3"):
-        mine(np.eye(5), np.eye(5)[:3])
-
-
-def test_unknown_retrieval_is_refused():
-    with pytest.raises(InputError, match="retrieval 'best'; expected one of max, intersect, fwd, bwd"):
-        mine(np.eye(3), np.eye(3), k=2, retrieval="best")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, "k is 4; expected 1 to 3"), ({"k": 2, "retrieval": "best"}, "one of max, intersect, fwd")],
+)
+def test_what_cannot_be_mined(options, message):
+    with pytest.raises(InputError, match=message):
+        mine(np.eye(5), np.eye(5)[:3], **options)
 
 
 @pytest.mark.parametrize(("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200), (1100, 2, 2100)])

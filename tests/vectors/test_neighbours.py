@@ -58,18 +58,13 @@ def test_equal_to_faiss_on_many_candidates(precision):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.usefixtures("small_blocks")
-def test_of_duplicates_the_first_is_found_first(precision):
+def test_of_equal_candidates_the_first_are_found_first(precision):
     rng = np.random.default_rng(2)
     once = rng.standard_normal((60, 8)).astype(np.float32)
     candidates = np.concatenate([once, once[::-1], once])  # row i is also row 119 - i and row 120 + i
     _, found = nearest_neighbours(once, candidates, 3, precision=precision)
     rows = np.arange(60)
     np.testing.assert_array_equal(found, np.stack([rows, 119 - rows, 120 + rows], axis=1))
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.usefixtures("small_blocks")
-def test_where_all_candidates_are_equal_the_first_are_found(precision):
     _, found = nearest_neighbours(np.ones((9, 4)), np.ones((150, 4)), 10, precision=precision)
     np.testing.assert_array_equal(found, np.tile(np.arange(10), (9, 1)))
 
@@ -148,14 +143,10 @@ def test_the_bound_on_bfloat16_holds(seed):
     assert ((exact - scores) <= bound[:, None]).all()
 
 
-def test_a_reversed_view_is_searched():
-    rows = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
-    _, found = nearest_neighbours(rows[::-1], rows, 1)
-    assert found[:, 0].tolist() == list(range(49, -1, -1))
-
-
-def test_lists_are_searched():
+def test_a_reversed_view_and_lists_are_searched():
     rows = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    _, found = nearest_neighbours(rows[::-1], rows, 1)
+    assert found[:, 0].tolist() == list(range(19, -1, -1))
     expected = nearest_neighbours(rows[:3], rows, 2, penalty=np.zeros(20))
     found = nearest_neighbours(rows[:3].tolist(), rows.tolist(), 2, penalty=[0] * 20)
     for one, other in zip(found, expected, strict=True):
@@ -203,9 +194,11 @@ def test_what_has_no_neighbours_is_refused(queries, candidates, k, message):
         nearest_neighbours(queries, candidates, k)
 
 
-def test_unknown_precision_is_refused():
+def test_bad_precision_and_nothing_to_merge():
     with pytest.raises(InputError, match="'float64'; expected one of float32, bfloat16"):
         nearest_neighbours(np.ones((2, 3)), np.ones((2, 3)), 1, precision="float64")
+    with pytest.raises(InputError, match="no candidates"):
+        merge_neighbours([], 5)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -222,8 +215,3 @@ def test_merged_parts_are_one_search_to_the_last_bit(precision):
         merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
         for one, other in zip(merged, whole, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_nothing_to_merge():
-    with pytest.raises(InputError, match="no candidates"):
-        merge_neighbours([], 5)
