@@ -219,7 +219,7 @@ class Workers:
             said = re.findall(r"^\w*(?:Error|Exception): .+$", str(error), re.MULTILINE)
             why = said[-1] if said else "its worker died (killed, or no memory was left)"
             raise InputError(
-                f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; what is done stays: mend it and run "
+                f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; what is done stays: correct it and run "
                 "the same command again"
             ) from None
 

@@ -49,7 +49,7 @@ class PairEncoder:
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
             number = int((~np.isfinite(norms[:, 0])).argmax())
-            raise InputError(f"the embedding of {sentences[number]!r:.60} has NaN or infinity; mend the encoder")
+            raise InputError(f"the embedding of {sentences[number]!r:.60} has NaN or infinity; correct the encoder")
         return rows / np.where(norms > 0, norms, 1)
 
     def score(self, vectors: Two, means: Two, margin: str) -> FloatArray:

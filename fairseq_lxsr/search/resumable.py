@@ -113,7 +113,7 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     """
     there, over = folder.exists(), False
     if there and not _is_of(folder, verb):
-        raise InputError(f"{folder}: exists and is no folder of this command; choose another name")
+        raise InputError(f"{folder}: exists and is not a folder of this command; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / WORK_MARKER).write_text(verb, encoding="utf-8")  # where it is interrupted, the file is empty
     try:

@@ -25,7 +25,7 @@ def normalise_rows(embeddings: ArrayLike) -> FloatArray:
     """Normalize rows to length one, float32 [N, D]; a zero row stays zero.
 
     Raises:
-        InputError: for NaN or infinity, naming the row, and for what is no matrix of numbers.
+        InputError: for NaN or infinity, naming the row, and for what is not a matrix of numbers.
     """
     embeddings = as_matrix(embeddings, "embeddings")
     rows = unit_rows(embeddings, 0, len(embeddings), "embeddings")
@@ -38,7 +38,7 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths, a tensor on a GPU
         reason = f"{first_line(error):.150}"
-        raise InputError(f"{name} are no array of numbers ({reason}); expected rows of one length") from None
+        raise InputError(f"{name} are not an array of numbers ({reason}); expected rows of one length") from None
     if matrix.dtype.kind in NO_NUMBERS:
         raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
     if matrix.ndim != 2 or not len(matrix):
@@ -61,7 +61,7 @@ def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> Non
     for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
         if bad.any():
             what = where(int(bad.argmax()))
-            raise InputError(f"{what} {why}, so nothing is near to it; leave the sentence out or mend the encoder")
+            raise InputError(f"{what} {why}, so nothing is near to it; leave the sentence out or correct the encoder")
 
 
 def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> FloatArray:

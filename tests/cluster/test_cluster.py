@@ -209,7 +209,7 @@ def test_the_output_of_another_verb_is_not_replaced(work, tmp_path):
     embed(work, tmp_path / "o", *RAY)
     there = sorted(tmp_path.rglob("*"))
     index = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--output", tmp_path / "o", *RAY
-    refused(lxsr_here(*index, check=False), "o: exists and is no folder of this command")
+    refused(lxsr_here(*index, check=False), "o: exists and is not a folder of this command")
     assert sorted(tmp_path.rglob("*")) == there
 
 
@@ -297,6 +297,8 @@ def test_a_model_that_is_not_there(tmp_path):
 
 
 def test_options_that_do_not_fit(work, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
     text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
     for options, message in (
         (("--workers", 2), "--workers 2 without --ray"),
@@ -306,12 +308,9 @@ def test_options_that_do_not_fit(work, tmp_path):
         (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: no answer"),
         (("--ray", "h:99999"), "--ray h:99999: no answer"),
         (("--ray", "--device", "cuda"), "has no GPU"),
+        (("--ray", "--workers", 1, "--output", tmp_path / "full"), "exists and is not a folder of this command"),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine").touch()
-    options = "--ray", "--workers", 1, "--output", tmp_path / "full"
-    refused(lxsr_here("embed", *text, *options, check=False), "exists and is no folder of this command")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
 
 

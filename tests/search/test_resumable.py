@@ -96,7 +96,7 @@ def test_a_folder_belongs_to_one_command(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     for folder in (tmp_path, tmp_path / "mine.txt"):
         with (
-            pytest.raises(InputError, match="exists and is no folder of"),
+            pytest.raises(InputError, match="exists and is not a folder of"),
             work_folder(folder, "mine", keep=False),
         ):
             pass
@@ -106,7 +106,7 @@ def test_a_folder_belongs_to_one_command(tmp_path):
 def test_a_folder_of_another_verb_is_refused(tmp_path):
     with work_folder(tmp_path / "work", "embed"):
         (tmp_path / "work" / "rows").touch()
-    with pytest.raises(InputError, match="work: exists and is no folder of this command"):
+    with pytest.raises(InputError, match="work: exists and is not a folder of this command"):
         work_folder(tmp_path / "work", "index").__enter__()
     assert (tmp_path / "work" / "rows").exists()
     (tmp_path / "work" / ".lxsr-work").write_text("")  # of an older version, or interrupted

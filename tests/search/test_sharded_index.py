@@ -33,10 +33,13 @@ def write_shards(folder, cuts=(0, 90, 97, 300), kind="flat", models=("model",) *
 def test_finds_what_one_index_finds(tmp_path, k):
     whole = CorpusIndex.build(tmp_path / "whole", LINES, encode, "model")
     sharded = open_index(write_shards(tmp_path / "sharded"))
+    assert type(open_index(tmp_path / "whole")) is CorpusIndex
     assert isinstance(sharded, ShardedIndex)
     assert (len(sharded), sharded.fingerprint) == (len(whole), "model")
     assert sharded.search(QUERIES, encode, k) == whole.search(QUERIES, encode, k)
     embeddings = encode(QUERIES)
+    with pytest.raises(InputError, match="k is 295; expected 1 to 294"):
+        sharded.neighbours(embeddings, 295)
     for one, other in zip(sharded.neighbours(embeddings, k), whole.neighbours(embeddings, k), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -51,16 +54,6 @@ def test_every_kind_has_the_nearest(tmp_path):
     for kind in set(INDEX_KINDS) - {"ivf-pq"}:  # which needs 256 vectors in a shard
         hits = open_index(write_shards(tmp_path / kind, (0, 100, 200, 300), kind)).search(QUERIES[1:2], encode, 1)[0]
         assert (hits[0].line, hits[0].sentence) == (0, "line 0")
-
-
-def test_an_index_of_one_piece_opens_too(tmp_path):
-    CorpusIndex.build(tmp_path / "whole", LINES, encode, "model")
-    assert type(open_index(tmp_path / "whole")) is CorpusIndex
-
-
-def test_too_many_neighbours(tmp_path):
-    with pytest.raises(InputError, match="k is 295; expected 1 to 294"):
-        open_index(write_shards(tmp_path)).neighbours(encode(QUERIES), 295)
 
 
 def test_shards_that_do_not_fit_are_refused(tmp_path):

@@ -184,7 +184,7 @@ def test_zero_rows_stay_zero_and_input_is_untouched():
         (np.ones((2, 3)), np.array([[1, 2, 3], [1, np.inf, 3]]), 1, "row 1 of the candidates has NaN or infinity"),
         (np.ones(3), np.ones((2, 3)), 1, r"queries have shape \(3,\)"),
         (np.ones((2, 3)), np.ones((0, 3)), 1, r"candidates have shape \(0, 3\)"),
-        ([[1, 2], [1]], np.ones((2, 2)), 1, "queries are no array of numbers .*; expected rows of one length"),
+        ([[1, 2], [1]], np.ones((2, 2)), 1, "queries are not an array of numbers .*; expected rows of one length"),
         ([["a", "b"]], np.ones((2, 2)), 1, "queries are <U1; expected floating-point numbers"),
         ([1.0, 2.0], np.ones((2, 2)), 1, r"queries have shape \(2,\)"),
     ],
