@@ -283,7 +283,8 @@ class Rounds:
                 raise InputError(f"{path}: not the options of an earlier run ({error!r}); take another work") from None
             may_change = MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
             for name in sorted(now.keys() - may_change):
-                if not _same(before.get(name), now[name]):
+                # the languages take turns, so their order is a part of the option
+                if before.get(name) != now[name] or (name == "documents" and [*before[name]] != [*documents]):
                     raise InputError(
                         f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
                         "another work"
@@ -296,11 +297,6 @@ class Rounds:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
             read_config(find_model(self.config.start_model))
-
-
-def _same(before: Any, now: Any) -> bool:
-    """Whether an option is as before; the order of the languages, which take turns, is a part of it."""
-    return before == now and (not isinstance(now, dict) or list(before) == list(now))
 
 
 def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:

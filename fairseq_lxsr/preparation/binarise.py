@@ -18,7 +18,7 @@ from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
-from fairseq_lxsr.text.data_folder import INDEX_MAGIC, read_sources, write_sources
+from fairseq_lxsr.text.data_folder import INDEX_MAGIC, count_sources, read_sources, write_sources
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     EOS,
@@ -125,10 +125,8 @@ def split_sources(corpus: Path, pair: tuple[str, str], places: list[Path]) -> No
         return
     sources = read_sources(corpus / SOURCES_FILE, count_lines(corpus / f"train.{pair[0]}"))
     shard_of = shard_numbers(0, sum(sources.values()), len(places))
-    parts = np.split(shard_of, np.cumsum(list(sources.values()))[:-1])
     for shard, place in enumerate(places):
-        here = {name: int(np.count_nonzero(part == shard)) for name, part in zip(sources, parts, strict=True)}
-        write_sources(place / f"train.{'-'.join(pair)}.sources.json", here)
+        write_sources(place / f"train.{'-'.join(pair)}.sources.json", count_sources(sources, shard_of == shard))
 
 
 def check_subwords(subwords: Path) -> None:

@@ -8,7 +8,7 @@ import itertools
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -37,7 +37,7 @@ from fairseq_lxsr.preparation.splits import (
 )
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
-from fairseq_lxsr.text.data_folder import write_sources
+from fairseq_lxsr.text.data_folder import count_sources, write_sources
 
 SPLITS = ("train", "valid", "test")
 DROPPED_FILE = "dropped.tsv.gz"
@@ -125,7 +125,7 @@ def make_corpus(
         parts = work / "parts"
         parts.mkdir()
         with ExitStack() as stack:
-            drops = stack.enter_context(_dropped_file(work)) if cleaning.keep_dropped else None
+            drops = stack.enter_context(atomic_write(work / DROPPED_FILE)) if cleaning.keep_dropped else None
             results = ordered_map(
                 clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
             )
@@ -155,9 +155,7 @@ def _write_sources(work: Path, source: Source, kept: Counter, assigned: np.ndarr
     """Write the number of training pairs of each named source, which follow each other in the training text."""
     if not source.parts:
         return {}
-    ends = np.cumsum([kept[name] for name in source.parts])
-    training = np.split(assigned == TRAIN, ends[:-1])
-    sources = {name: int(np.count_nonzero(part)) for name, part in zip(source.parts, training, strict=True)}
+    sources = count_sources({name: kept[name] for name in source.parts}, assigned == TRAIN)
     write_sources(work / SOURCES_FILE, sources)
     return {"sources": sources}
 
@@ -174,10 +172,6 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
     sources = ", ".join(f"{name} {count:,}" for name, count in report.get("sources", {}).items())
     named = f"; sources of train: {sources}" if sources else ""
     print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}{named}")
-
-
-def _dropped_file(work: Path) -> AbstractContextManager[IO]:
-    return atomic_write(work / DROPPED_FILE)
 
 
 def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tuple[str, list[TextPair]]]:
@@ -225,8 +219,10 @@ def _write(parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, d
         with ExitStack() as stack:
             text = stack.enter_context(open(parts / str(side), "rb"))
             outputs = [stack.enter_context(open(work / f"{split}.{language}", "wb")) for split in SPLITS]
-            for start, lines in _with_places(text):
+            start = 0
+            for lines in in_blocks(text):
                 here = assigned[start : start + len(lines)]
+                start += len(lines)
                 for split, output in enumerate(outputs):
                     output.writelines(itertools.compress(lines, here == split))
     if drops:
@@ -234,10 +230,3 @@ def _write(parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, d
         for split, a, b in zip(assigned, *texts, strict=True):
             if split > TEST:
                 drops.write(f"{'repeated' if split == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
-
-
-def _with_places(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    place = 0
-    for block in in_blocks(lines):
-        yield place, block
-        place += len(block)

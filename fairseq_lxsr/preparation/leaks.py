@@ -19,7 +19,7 @@ from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, 
 from fairseq_lxsr.preparation.splits import excluded_keys, sentence_key
 from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
-from fairseq_lxsr.text.data_folder import read_sources, write_sources
+from fairseq_lxsr.text.data_folder import count_sources, read_sources, write_sources
 
 LEAK = "held out in another language pair"
 
@@ -50,7 +50,11 @@ def drop_leaks(
         kept = int(np.count_nonzero(is_kept))
         dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
         changed = {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
-        return changed | _count_sources(work / SOURCES_FILE, is_kept)
+        sources = read_sources(work / SOURCES_FILE, len(is_kept))
+        if sources:
+            changed["sources"] = count_sources(sources, is_kept)
+            write_sources(work / SOURCES_FILE, changed["sources"])
+        return changed
 
     inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_files.values())]
     report = run_stage(
@@ -58,17 +62,6 @@ def drop_leaks(
     )
     print_corpus(folder, languages, report)
     return report
-
-
-def _count_sources(path: Path, is_kept: np.ndarray) -> dict:
-    """Count the training pairs that are left of each named source, if any."""
-    sources = read_sources(path, len(is_kept))
-    if not sources:
-        return {}
-    left = np.split(is_kept, np.cumsum(list(sources.values()))[:-1])
-    sources = {name: int(np.count_nonzero(part)) for name, part in zip(sources, left, strict=True)}
-    write_sources(path, sources)
-    return {"sources": sources}
 
 
 def _write_without(

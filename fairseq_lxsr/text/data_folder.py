@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import is_count, parse_json
@@ -43,6 +45,12 @@ def count_sentences(index: Path) -> int:
     with index.open("rb") as stream:
         head = stream.read(26)  # format name, version (8 bytes), type (1 byte), number of sentences (8 bytes)
     return int.from_bytes(head[18:], "little") if head.startswith(INDEX_MAGIC) else 0
+
+
+def count_sources(sources: Mapping[str, int], is_kept: np.ndarray) -> dict[str, int]:
+    """Count the kept pairs of each source, whose pairs follow each other: bool [pairs of all]."""
+    parts = np.split(is_kept, np.cumsum(list(sources.values()))[:-1])
+    return {name: int(np.count_nonzero(part)) for name, part in zip(sources, parts, strict=True)}
 
 
 def write_sources(path: Path, sources: Mapping[str, int]) -> None:

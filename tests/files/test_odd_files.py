@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 def _small():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(stream, "WINDOW", 10)
-        patched.setattr(page, "_library", str)
+        patched.setattr(page, "get_plotlyjs", str)
         yield
 
 
