@@ -55,7 +55,7 @@ step "5/5 Evaluation: is a sentence's nearest neighbour its translation? (percen
 TEST="$WORK/corpus/$SRC-$TGT/test"
 rm -f "$WORK/untrained.jsonl" "$WORK/trained.jsonl"
 echo "untrained:"
-lxsr eval xsr --model "$WORK/model" --data "$TEST" --lang-pairs "$SRC-$TGT" --output "$WORK/untrained.jsonl" --untrained
+lxsr eval xsr --model "$WORK/model#untrained" --data "$TEST" --lang-pairs "$SRC-$TGT" --output "$WORK/untrained.jsonl"
 echo "trained:"
 lxsr eval xsr --model "$WORK/model" --data "$TEST" --lang-pairs "$SRC-$TGT" --output "$WORK/trained.jsonl"
 python examples/quickstart/search.py "$WORK/model" "$TEST.$SRC" "$TEST.$TGT"

@@ -13,9 +13,7 @@ from fairseq_lxsr.cli.options import (
     add_ray_options,
     in_cluster,
     load_any,
-    model_files,
-    names_languages,
-    refuse_idf,
+    named_languages,
     summary,
     workers,
 )
@@ -90,12 +88,12 @@ def add_parser(verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.embeddings import embed_lines, index_path, side_files, width_of
+    from fairseq_lxsr.embeddings import embed_lines, index_path, model_files, refuse_idf, side_files, width_of
     from fairseq_lxsr.embeddings.formats import find_format
 
     args.format = format_of_output(args)
     find_format(args.format).check()
-    refuse_idf(args)
+    refuse_idf(args.model)
     if in_cluster(args):
         run_in_cluster(args)
         return
@@ -121,6 +119,7 @@ def run(args: argparse.Namespace) -> None:
 
 def run_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import Embedding, embed_shards
+    from fairseq_lxsr.embeddings import model_files
 
     if args.shard:
         raise InputError("--shard with --ray, which cuts the text itself; expected one or the other")
@@ -227,7 +226,7 @@ def describe(args: argparse.Namespace, fingerprint: str, layout: "Layout", first
         settings["truncate_dim"] = args.truncate_dim
     if args.dtype == "int8":
         settings["batch_size"] = args.batch_size  # int8 scales are computed per batch
-    if names_languages(args):
+    if named_languages(args):
         settings["language"] = args.lang
     if is_of_laser(layout):
         settings["laser_options"] = laser_options(layout)

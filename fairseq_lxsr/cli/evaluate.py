@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.main import Parser
-from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, model_files
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols import PROTOCOLS, protocol_class
 from fairseq_lxsr.files.write import refuse_overlap
@@ -47,6 +47,7 @@ class ProtocolParser(Parser):
 
 def run(args: argparse.Namespace) -> None:
     """Append scores to the file as they are measured; print the table and the signatures, even of partial results."""
+    from fairseq_lxsr.embeddings import model_files
     from fairseq_lxsr.evaluation.score import append_scores, check_scores_file
     from fairseq_lxsr.evaluation.tables import report_scores
 

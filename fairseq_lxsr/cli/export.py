@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled, model_files
+from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, STORED_TYPES, option
@@ -97,6 +97,7 @@ class _Converted:
 
     def encoder(self) -> "SentenceEncoder":
         """Load the model folder, after checking that --output is not one of its files."""
+        from fairseq_lxsr.embeddings import model_files
         from fairseq_lxsr.encoder import SentenceEncoder
 
         refuse_overlap([self.output], model_files([self.model]))

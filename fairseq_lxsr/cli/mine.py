@@ -11,8 +11,6 @@ from fairseq_lxsr.cli.options import (
     filled,
     in_cluster,
     load_any,
-    model_files,
-    refuse_idf,
     summary,
     workers,
 )
@@ -57,11 +55,12 @@ def add_parser(verbs) -> None:
 
 
 def run_mine(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.search import Side, mine_files
 
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
-    refuse_idf(args)
+    refuse_idf(args.model)
     options = filled(Mining, args)
     for option, value, default in (
         ("--precision", options.precision, Mining.precision),

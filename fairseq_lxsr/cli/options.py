@@ -1,25 +1,18 @@
 """The option --model and its values, for every verb that measures, mines or searches."""
 
 import argparse
-from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, fields
-from pathlib import Path
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.records import parse_json
-from fairseq_lxsr.machine import check_device
-from fairseq_lxsr.options import FILE_NAME, WORD_WEIGHTS, Range, at_least
-
-if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder
-from typing import TYPE_CHECKING
+from fairseq_lxsr.options import FILE_NAME, Range, at_least, option
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fairseq_lxsr.cluster import Workers
     from fairseq_lxsr.cluster.workers import Load
+    from fairseq_lxsr.embeddings import Encoder
 
 Filled = TypeVar("Filled")
 
@@ -31,10 +24,9 @@ OUR_MODEL = (
 ANY_MODEL = (
     f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a Hugging Face encoder; or a "
     "folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated as LANG=... for languages "
-    "that have a model each"
+    "that have a model each. After the name of a model folder, #untrained takes random weights; of word vectors, #sum "
+    "or #idf combines words otherwise than by the mean; of LASER-raw embeddings, #dim=N is the width (without it 1024)"
 )
-
-ARCHIVE = b"PK\x03\x04"  # torch saves checkpoints as zip archives
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
@@ -66,13 +58,13 @@ def filled(kind: type[Filled], args: argparse.Namespace, **others: Any) -> Fille
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()} | others)
 
 
-def add_batch_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of encoding."""
-    parser.add_argument(
-        "--batch-size", type=at_least(1), default=256, metavar="N", help="sentences encoded together (default: 256)"
-    )
-    parser.add_argument(
-        "--device", metavar="NAME", help="cpu or cuda (default: cuda for a model with layers, where there is one)"
+@dataclass(frozen=True)
+class Batching:
+    """How `embeddings.load` is told to encode."""
+
+    batch_size: int = option("sentences encoded together", 256, at_least(1))
+    device: str | None = option(
+        "cpu or cuda (default: cuda for a model with layers, where there is one)", None, metavar="NAME"
     )
 
 
@@ -86,145 +78,51 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
         metavar="[LANG=]PATH",
         help=ANY_MODEL + (f" (default: {default})" if default else ""),
     )
-    add_batch_options(parser)
-    parser.add_argument("--untrained", action="store_true", help="of a model folder: random weights, the floor")
-    parser.add_argument(
-        "--word-weights",
-        choices=WORD_WEIGHTS,
-        default="mean",
-        help="how word vectors make a sentence; idf, counted in the text, is for `lxsr eval` and `lxsr report` "
-        "(default: mean)",
-    )
-    parser.add_argument(
-        "--raw-dim", type=at_least(1), default=1024, metavar="N", help="width of LASER-raw embeddings (default: 1024)"
-    )
+    add_options(parser, Batching)
 
 
 def model_name(text: str) -> str:
     """Check a value of --model, as `type=` of argparse."""
-    FILE_NAME(FILE_NAME(text).split("=", 1)[1] if _names_language(text) else text)
+    from fairseq_lxsr.embeddings.load import ModelName  # brings numpy, which verbs without --model do not need
+
+    try:
+        ModelName.parse(FILE_NAME(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return text
 
 
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
-    """Load the encoder that --model names, once or for several languages.
+    """Load the encoder that --model names, see `embeddings.load`; `options` are of our model folders."""
+    from fairseq_lxsr.embeddings import load
 
-    Args:
-        args: options of the command line.
-        options: options of `SentenceEncoder.encode`, for our model folders.
-    """
-    from fairseq_lxsr.embeddings import ByLanguage
-
-    check_device(args.device, "--device")
-    named = [spec.split("=", 1) for spec in args.model if _names_language(spec)]
-    if len(named) != len(args.model) and len(args.model) > 1:
-        raise InputError(f"--model {' '.join(args.model)}; expected one, or LANG=PATH for each language")
-    if len({language for language, _ in named}) != len(named):
-        raise InputError(f"--model {' '.join(args.model)}; expected one for each language")
     check_language(args)
-    if not named:
-        return _load(args.model[0], args, options)
-    return ByLanguage({language: _load(path, args, options) for language, path in named})
+    return load(args.model, **vars(filled(Batching, args)), **{"show_progress": True} | options)
 
 
-def names_languages(args: argparse.Namespace) -> bool:
-    """Return whether --model names the languages of its models, so that vectors depend on --lang."""
-    return any(map(_names_language, args.model))
+def named_languages(args: argparse.Namespace) -> list[str]:
+    """Return the languages that --model names; the vectors of a text then depend on --lang."""
+    from fairseq_lxsr.embeddings.load import parse_names
+
+    return [name.language for name in parse_names(args.model) if name.language]
 
 
 def check_language(args: argparse.Namespace) -> None:
     """Check that the languages of the text are given where --model names languages, and --lang only there."""
-    named = [spec.partition("=")[0] for spec in args.model if _names_language(spec)]
-    models = " ".join(args.model)
-    for option, is_used, example in (
+    named, models = named_languages(args), " ".join(args.model)
+    for name, is_used, example in (
         ("lang", True, named[:1]),
         ("lang_pair", True, named[:2]),
         ("lang_pairs", "source" in args and args.source, named[:2]),
     ):
-        if named and is_used and option in args and not getattr(args, option):
-            option = f"--{option.replace('_', '-')}"
+        if named and is_used and name in args and not getattr(args, name):
+            given = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"--model {models} without {option}; expected the languages of the text, for example {option} "
+                f"--model {models} without {given}; expected the languages of the text, for example {given} "
                 + "-".join(example)
             )
     if not named and "lang" in args and args.lang:
         raise InputError(f"--lang {args.lang} with --model {models}, which names no language; leave it out")
-
-
-def refuse_idf(args: argparse.Namespace) -> None:
-    """Refuse weights that are counted over one text, for commands that read it in blocks."""
-    if args.word_weights == "idf":
-        raise InputError(
-            "--word-weights idf counts words over one text, and this command goes through it in blocks; "
-            "expected mean or sum"
-        )
-
-
-def model_files(specs: Iterable[str]) -> Iterator[Path]:
-    """Yield the files that are read of the models that --model names; a foreign folder stands for all its content."""
-    from fairseq_lxsr.embeddings import embedding_files, index_path, is_stored
-    from fairseq_lxsr.encoder.find import find_model
-    from fairseq_lxsr.encoder.folder import MODEL_FILES
-
-    for spec in specs:
-        path = find_model(spec.split("=", 1)[1] if _names_language(spec) else spec)
-        if is_stored(path):
-            yield from (part for file in embedding_files(path) for part in (file, index_path(file)))
-        elif path.is_dir() and _is_ours(path):
-            yield from (path / name for name in MODEL_FILES)
-        else:
-            yield path
-
-
-def _names_language(spec: str) -> bool:
-    language, is_named, _ = spec.partition("=")
-    return bool(is_named) and "/" not in language and not Path(spec).exists()
-
-
-def _load(name: str, args: argparse.Namespace, options: dict[str, Any]) -> "Encoder":
-    from fairseq_lxsr import embeddings
-    from fairseq_lxsr.encoder import SentenceEncoder
-    from fairseq_lxsr.encoder.find import find_model
-    from fairseq_lxsr.encoder.folder import ST_MODULE
-
-    path = find_model(name)
-    if (path / ST_MODULE).is_dir():
-        path = path / ST_MODULE
-    if not (path.is_file() or embeddings.is_stored(path)) and (not path.is_dir() or _is_ours(path)):
-        encoder = SentenceEncoder.from_pretrained(path, args.device, untrained=args.untrained)
-        progress = {"show_progress": True} | options
-        return embeddings.ModelFolder(encoder, batch_size=args.batch_size, **progress)
-    if args.untrained:
-        raise InputError(f"--untrained with --model {name}; expected a model folder of `lxsr export folder`")
-    if path.is_file():
-        _refuse_checkpoint(path)
-        return embeddings.WordVectors(path, args.word_weights, show_progress=True)
-    if embeddings.is_stored(path):
-        return embeddings.StoredEmbeddings(path, args.raw_dim)
-    return embeddings.sentence_transformers_folder(path, args.batch_size, args.device, show_progress=True)
-
-
-def _refuse_checkpoint(path: Path) -> None:
-    """Refuse a checkpoint of fairseq-train, before it is read as word vectors."""
-    with open(path, "rb") as stream:
-        is_archive = stream.read(len(ARCHIVE)) == ARCHIVE
-    if is_archive or path.suffix == ".pt":
-        raise InputError(
-            f"--model {path}: a checkpoint or an archive; expected a model folder, of `lxsr export folder --checkpoint "
-            "FILE.pt --output FOLDER`, or word vectors"
-        )
-
-
-def _is_ours(folder: Path) -> bool:
-    """Return whether config.json is that of our model folders, or is missing (loading then says what is missing)."""
-    from fairseq_lxsr.encoder.folder import CONFIG_FILE
-
-    if (folder / "modules.json").exists():
-        return False
-    try:
-        return "model_type" not in parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True
 
 
 LOCAL = "local"

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, model_files
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.errors import InputError, error_message
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedFiles, AlignedText
 from fairseq_lxsr.files.lines import read_parallel
@@ -42,6 +42,8 @@ def add_parser(verbs) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.embeddings import model_files
+
     for library in ("plotly", "sklearn"):
         require(library, "report", "lxsr report")
     from fairseq_lxsr.report import write_report

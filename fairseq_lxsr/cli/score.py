@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, model_files, refuse_idf
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.errors import InputError, naming_option
 from fairseq_lxsr.files.lines import MAX_WORDS, read_lines, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
@@ -69,10 +69,11 @@ def two_columns(text: str) -> tuple[int, int]:
 def run_score(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
+    from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.search import PairEncoder
 
     check(args)
-    refuse_idf(args)
+    refuse_idf(args.model)
     keep = args.output is not None
     output = args.output if args.output != "-" else None
     refuse_overlap([output], [*inputs(args), *(args.index or ()), *model_files(args.model)])

@@ -16,9 +16,7 @@ from fairseq_lxsr.cli.options import (
     filled,
     in_cluster,
     load_any,
-    model_files,
-    names_languages,
-    refuse_idf,
+    named_languages,
     summary,
     workers,
 )
@@ -82,12 +80,12 @@ def add_language_option(parser: argparse.ArgumentParser) -> None:
 def run_index(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from fairseq_lxsr.embeddings import width_of
+    from fairseq_lxsr.embeddings import model_files, refuse_idf, width_of
     from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.vectors.index import check_kind
 
     refuse_overlap([args.output], [args.input, *model_files(args.model)])
-    refuse_idf(args)
+    refuse_idf(args.model)
     if in_cluster(args):
         index_in_cluster(args)
         return
@@ -116,7 +114,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         line, lines = peek(read_lines(args.input))
         check_kind(args.kind, args.lists, those.width_of(first_text(args, line, total)))
         encode = partial(text_embedder, args, total)
-        language = args.lang if names_languages(args) else ""
+        language = args.lang if named_languages(args) else ""
         options = filled(IndexOptions, args, model_folder=model_folder(args), language=language)
         read: Counter[str] = Counter()
         done = index_shards(counted(lines, read), args.output, encode, those, options)
@@ -139,10 +137,12 @@ def left_out(read: Counter[str], kept: int) -> str:
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """Return the model for later searches; an index of several is searched with the same --model again."""
+    """Return the model for later searches; none for several or for `NAME#...`, whose searches need --model."""
+    from fairseq_lxsr.embeddings.load import ModelName
     from fairseq_lxsr.encoder.find import find_model
 
-    return "" if names_languages(args) else str(find_model(args.model[0]).resolve())
+    name = ModelName.parse(args.model[0])
+    return "" if name.language or name.words else str(find_model(name.path).resolve())
 
 
 def count(path: str | None) -> int | None:
@@ -177,7 +177,7 @@ def text_embedder(args: argparse.Namespace, total: int | None, encoder: "Encoder
 def run_search(args: argparse.Namespace) -> None:
     import numpy as np
 
-    from fairseq_lxsr.embeddings import Text
+    from fairseq_lxsr.embeddings import Text, model_files, refuse_idf
     from fairseq_lxsr.search import open_index
     from fairseq_lxsr.search.reranker import find_reranker
 
@@ -185,7 +185,7 @@ def run_search(args: argparse.Namespace) -> None:
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
     if args.numbered and not args.output:
         raise InputError("--numbered without --output; expected --output FILE.tsv, whose first column it is")
-    refuse_idf(args)
+    refuse_idf(args.model or [])
     index = open_index(args.index)
     kind = str(index.config.get("kind", ""))
     if args.probes != SearchOptions.probes and not kind.startswith("ivf"):

@@ -2,6 +2,7 @@
 
 from fairseq_lxsr.embeddings.contract import Encoder, Text, embed
 from fairseq_lxsr.embeddings.formats import Layout
+from fairseq_lxsr.embeddings.load import load, model_files, refuse_idf
 from fairseq_lxsr.embeddings.stored import StoredEmbeddings, embedding_files, is_stored, read_embeddings
 from fairseq_lxsr.embeddings.systems import (
     ByLanguage,
@@ -29,7 +30,10 @@ __all__ = [
     "embedding_files",
     "index_path",
     "is_stored",
+    "load",
+    "model_files",
     "read_embeddings",
+    "refuse_idf",
     "sentence_transformers_folder",
     "side_files",
     "width_of",

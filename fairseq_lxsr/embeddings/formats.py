@@ -157,8 +157,8 @@ class Raw(Format):
         size = path.stat().st_size
         if not size or size % layout.row_size:
             raise InputError(
-                f"{path}: {size:,} bytes, not rows of {width} {dtype}; set --raw-dim to their width, or embed the text "
-                "again"
+                f"{path}: {size:,} bytes, not rows of {width} {dtype}; name their width, --model FOLDER#dim=N, or "
+                "embed the text again"
             )
         return np.memmap(path, dtype=DTYPES[dtype], mode="r").reshape(-1, layout.columns)
 

@@ -183,7 +183,7 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the name")
-    at_least(1).check("--raw-dim", raw_width)
+    at_least(1).check("raw_width", raw_width)
     about: dict[str, Any] = {"dimension": raw_width, "dtype": "float32"} | read_description(path)
     stored = format_of_file(path).read(path, about)
     if about["dtype"] in ("int8", "binary"):

@@ -74,7 +74,7 @@ def test_an_index_of_stored_embeddings_is_searched_by_their_model(folder):
     refused(done, "was made with model", "-truncate_dim=2; vectors of two models cannot be compared")
 
 
-@pytest.mark.parametrize("options", [("--dtype", "bfloat16"), ("--on-long", "error"), ("--untrained",)])
+@pytest.mark.parametrize("options", [("--dtype", "bfloat16"), ("--on-long", "error")])
 def test_options_of_model_folders_are_refused_for_others(folder, options):
     command = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output", folder / "o.npy")
     refused(lxsr_here(*command, *options, check=False), options[0], "expected a model folder")
@@ -92,7 +92,7 @@ def test_a_long_line_is_named_by_its_file(folder):
 
 
 def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(folder):
-    text, model = folder / "text.en", ("--model", folder / "words.vec", "--word-weights", "idf")
+    text, model = folder / "text.en", ("--model", f"{folder / 'words.vec'}#idf")
     lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", folder / "index")
     for verb, *options in (
         ("embed", "--input", text, "--output", folder / "o"),
@@ -101,7 +101,7 @@ def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(fold
         ("mine", "--source", text, "--target", text, "--output", folder / "o"),
         ("score", "--source", text, "--target", text),
     ):
-        refused(lxsr_here(verb, *model, *options, check=False), "--word-weights idf counts words over one text")
+        refused(lxsr_here(verb, *model, *options, check=False), "words.vec#idf: idf counts words over one text")
     assert not (folder / "o").exists()
 
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import small_model
 
 from fairseq_lxsr.embeddings import (
     ByLanguage,
@@ -15,6 +16,7 @@ from fairseq_lxsr.embeddings import (
     WordVectors,
     embed,
     embed_lines,
+    load,
     read_embeddings,
     sentence_transformers_folder,
 )
@@ -123,7 +125,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
         ("x.npy", np.array(["a"]), r"<U1 of shape \(1,\); expected floats"),
         ("x.npy", np.ones(3), r"float64 of shape \(3,\)"),
         ("x.npy", np.array([{}], dtype=object), "not a numpy file"),
-        ("x.raw", b"12345", "5 bytes, not rows of 2 float32; set --raw-dim"),
+        ("x.raw", b"12345", "5 bytes, not rows of 2 float32; name their width"),
         ("x.raw", b"", "0 bytes"),
     ],
 )
@@ -134,7 +136,7 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         np.save(tmp_path / name, content)
     with pytest.raises(InputError, match=message):
         read_embeddings(tmp_path / name, raw_width=2)
-    with pytest.raises(InputError, match="--raw-dim 0"):
+    with pytest.raises(InputError, match="raw_width 0"):
         read_embeddings(tmp_path / name, raw_width=0)
 
 
@@ -314,3 +316,46 @@ def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_pat
             StoredEmbeddings(tmp_path).embed(text)
     (tmp_path / "test.en.npy.json").unlink()
     assert len(StoredEmbeddings(tmp_path).embed(Text(lines[::-1], file=whole))) == 4
+
+
+def test_any_encoder_is_loaded_by_its_name(tmp_path):
+    model = small_model.write_folder(tmp_path / "model")
+    (tmp_path / "words.vec").write_text("red 1 2\nblue 4 3\n")
+    (tmp_path / "stored").mkdir()
+    np.full((1, 3), 2, dtype=np.float32).tofile(tmp_path / "stored" / "text.raw")
+    red = Text(["red blue"], "en", "text")
+    expected = {
+        f"{tmp_path}/words.vec": [2.5, 2.5],
+        f"{tmp_path}/words.vec#sum": [5, 5],
+        f"{tmp_path}/stored#dim=3": [2, 2, 2],
+    }
+    for name, vector in expected.items():
+        assert load(name).embed(red).tolist() == [vector]
+    languages = load({"en": f"{tmp_path}/words.vec#sum", "fr": f"{tmp_path}/words.vec"})
+    assert languages.embed(red).tolist() == [[5, 5]]
+    trained, untrained = load(model), load(f"{model}#untrained")
+    assert untrained.fingerprint == f"{trained.fingerprint}-untrained"
+    model.rename(tmp_path / "model#untrained")  # a folder that exists is taken whole
+    assert load(f"{model}#untrained").fingerprint == trained.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("words.vec#untrained", "'untrained' after the name of word vectors; expected #mean or #sum or #idf"),
+        ("model#idf", "'idf' after the name of a model folder; expected #untrained"),
+        ("stored#mean", "'mean' after the name of a folder of embeddings; expected #dim=N"),
+        ("stored#dim=0", "#dim= with a whole number of at least 1"),
+        ("stored#dim=x", "#dim= with a whole number of at least 1"),
+        ("#untrained", "names no model"),
+        ("en=", "names no model"),
+    ],
+)
+def test_words_after_a_name_that_do_not_fit_are_refused(tmp_path, monkeypatch, name, message):
+    small_model.write_folder(tmp_path / "model")
+    (tmp_path / "words.vec").write_text("red 1 2\n")
+    (tmp_path / "stored").mkdir()
+    np.zeros((1, 3), dtype=np.float32).tofile(tmp_path / "stored" / "text.raw")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=re.escape(message)):
+        load(name)

@@ -15,10 +15,10 @@ COSINES = {"objective": "none", "align_similarity": "cosine", "align_temperature
 def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model, tmp_path):
     test = toy_work / "corpus" / "en-fr" / "test"
     scores = {}
-    for name, flags in (("trained", ()), ("untrained", ("--untrained",))):
+    for name, model in (("trained", toy_model), ("untrained", f"{toy_model}#untrained")):
         output = tmp_path / f"{name}.jsonl"
         files = ("--source", f"{test}.en", "--target", f"{test}.fr", "--metric", "nn")
-        done = lxsr("eval", "xsr", "--model", toy_model, *files, "--output", output, *flags)
+        done = lxsr("eval", "xsr", "--model", model, *files, "--output", output)
         scores[name] = read_scores(output)
         assert all(score.signature in done.stdout for score in scores[name])
         assert [(score.task, score.settings["queries"]) for score in scores[name]] == [

@@ -52,7 +52,7 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
     done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl")
     assert re.search(r"en->fr( +\d+\.\d){9}\n", done.stdout)
     assert done.stdout.count("\nxsr|") == 3
-    lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "a.jsonl", "--untrained")
+    lxsr("eval", "xsr", "--model", f"{toy_model}#untrained", *data, "--output", tmp_path / "a.jsonl")
     compared = lxsr("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--draws", 200)
     line = next(line for line in compared.stdout.splitlines() if line.startswith("xsr en->fr P@1 nn-cosine"))
     first, second, difference, low, high, *_ = values(line.split("nn-cosine")[1])
@@ -67,10 +67,10 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
 
 def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, test_text, tmp_path):
     for protocol in ("tatoeba", "xsim"):
-        for model in ([toy_model], [stored, "--raw-dim", 32]):
+        for model in (toy_model, f"{stored}#dim=32"):
             output = tmp_path / f"{protocol}.jsonl"
             data = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr", "--output", output)
-            lxsr("eval", protocol, "--model", *model, *data)
+            lxsr("eval", protocol, "--model", model, *data)
         one, two = (json.loads(line) for line in output.read_text().splitlines()[::2])
         assert one["values"] == two["values"]
         assert one["settings"]["text"] == two["settings"]["text"]
@@ -86,8 +86,8 @@ def test_word_vectors_of_two_languages(toy_work, test_text, tmp_path):
             numbers = " ".join("1" if other == axis else "0" for other in range(len(pairs)))
             lines += [f"{word} {numbers}\n{word}. {numbers}\n" for word in [pair[side].split()[0]]]
         (tmp_path / f"{language}.vec").write_text("".join(lines))
-    models = ("--model", f"en={tmp_path / 'en.vec'}", "--model", f"fr={tmp_path / 'fr.vec'}")
-    done = lxsr("eval", "xsr", *models, "--data", test_text, "--lang-pairs", "en-fr", "--word-weights", "idf")
+    models = ("--model", f"en={tmp_path / 'en.vec'}#idf", "--model", f"fr={tmp_path / 'fr.vec'}#idf")
+    done = lxsr("eval", "xsr", *models, "--data", test_text, "--lang-pairs", "en-fr")
     row = next(line for line in done.stdout.splitlines() if line.startswith("en->fr"))
     assert values(row)[2] > 50  # P@10; word order is lost, so P@1 is not 100
 
@@ -182,7 +182,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         (f"{XSR} en-fr --batch-size 0", ("--batch-size: '0'",)),
         (f"{XSR} en-fr --seed -1", ("--seed: '-1'",)),
         (f"{XSR} en-fr --model {{model}}", ("LANG=PATH",)),
-        ("eval xsr --model {stored} --data {text} --lang-pairs en-fr", ("set --raw-dim",)),
+        ("eval xsr --model {stored} --data {text} --lang-pairs en-fr", ("--model FOLDER#dim=N",)),
         ("eval xsr --model {folder}/none --data {text} --lang-pairs en-fr", ("no such model folder",)),
         (
             "eval xsr --source {text}.fr --target {text}.fr --model en={model} --model en={model}",
