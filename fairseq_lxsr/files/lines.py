@@ -167,7 +167,7 @@ def _unequal(source, source_count: int, target, target_count: int, alone: str) -
     )
 
 
-def count_lines(path: str | Path) -> int:
+def count_file_lines(path: str | Path) -> int:
     """Count the lines of an uncompressed file; the last line may lack its end."""
     count, last = 0, b"\n"
     with open(path, "rb") as stream:

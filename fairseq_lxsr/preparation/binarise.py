@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_file_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
@@ -96,7 +96,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
     """Check the numbers of lines before anything is written."""
     for split in SPLITS:
         paths = [corpus / f"{split}.{language}" for language in pair]
-        counts = [count_lines(path) for path in paths]
+        counts = [count_file_lines(path) for path in paths]
         if counts[0] != counts[1]:
             (one, other), (here, there) = paths, counts
             raise InputError(
@@ -123,7 +123,7 @@ def split_sources(corpus: Path, pair: tuple[str, str], places: list[Path]) -> No
     """Write the number of training pairs of each named source, if any, in each shard."""
     if not (corpus / SOURCES_FILE).is_file():
         return
-    sources = read_sources(corpus / SOURCES_FILE, count_lines(corpus / f"train.{pair[0]}"))
+    sources = read_sources(corpus / SOURCES_FILE, count_file_lines(corpus / f"train.{pair[0]}"))
     shard_of = shard_numbers(0, sum(sources.values()), len(places))
     for shard, place in enumerate(places):
         write_sources(place / f"train.{'-'.join(pair)}.sources.json", count_sources(sources, shard_of == shard))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_lxsr.files.lines import count_lines
+from fairseq_lxsr.files.lines import count_file_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_folders
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
@@ -115,7 +115,7 @@ def summarise(config: PrepareConfig) -> Prepared:
     with atomic_write(work / SUMMARY_FILE) as stream:
         stream.write(json.dumps(manifests, indent=2) + "\n")
     return Prepared(
-        pairs=sum(count_lines(folder / f"train.{split_pair(pair)[0]}") for pair, folder in corpora.items()),
+        pairs=sum(count_file_lines(folder / f"train.{split_pair(pair)[0]}") for pair, folder in corpora.items()),
         unknown=max(manifests["data-bin"]["report"]["unknown per cent"].values()),
         data=list(shard_folders(work / "data-bin")),
         summary=work / SUMMARY_FILE,

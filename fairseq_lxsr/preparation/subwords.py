@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_lines, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_file_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, in_own_process
@@ -59,7 +59,7 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     """
     languages = Counter[str]()
     for path in files:
-        languages[path.suffix] += count_lines(path)
+        languages[path.suffix] += count_file_lines(path)
     quota = most // max(1, len(languages))
     for path in files:
         share = min(1.0, quota / max(1, languages[path.suffix]))

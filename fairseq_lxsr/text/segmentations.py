@@ -12,14 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
-
 # how often a piece and its parts are taken apart, in training and in exported rows: a piece of N characters needs
 # N - 1 at most, and SentencePiece's have 16 unless more were asked for
 SPLIT_ROUNDS = 64
 
 
-def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
+def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
     """Find the two pieces that each piece was merged from, as ids [V, 2], -1 where there are none.
 
     Where several pairs spell a piece, the one that BPE could merge first is taken: SentencePiece orders pieces by their
@@ -42,8 +40,8 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> IntArray:
 
 
 def split_probability(
-    counts: NDArray[np.int64], everywhere: float, rare: float, before: FloatArray | None = None
-) -> FloatArray:
+    counts: NDArray[np.int64], everywhere: float, rare: float, before: NDArray[np.floating] | None = None
+) -> NDArray[np.floating]:
     """Compute the probability with which each piece is read as its two parts.
 
     Args:
@@ -63,7 +61,9 @@ def split_probability(
     return split.astype(np.float32)
 
 
-def expected_rows(table: FloatArray, halves: IntArray, probability: FloatArray) -> FloatArray:
+def expected_rows(
+    table: NDArray[np.floating], halves: NDArray[np.int64], probability: NDArray[np.floating]
+) -> NDArray[np.floating]:
     """Compute the expected sum of rows that each piece is read as, where pieces and their parts are split at random.
 
     With x(v) the result and h, g the two parts of v: x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)), and x(v) =
