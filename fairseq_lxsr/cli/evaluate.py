@@ -27,7 +27,7 @@ def _add_eval_parser(verbs) -> None:
     protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL", parser_class=ProtocolParser)
     for name, (_, _, help_text) in PROTOCOLS.items():
         child = protocols.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        child.set_defaults(run=run, protocol=name)
+        child.set_defaults(run=run_eval, protocol=name)
 
 
 class ProtocolParser(Parser):
@@ -45,7 +45,7 @@ class ProtocolParser(Parser):
         )
 
 
-def run(args: argparse.Namespace) -> None:
+def run_eval(args: argparse.Namespace) -> None:
     """Append scores to the file as they are measured; print the table and the signatures, even of partial results."""
     from fairseq_lxsr.embeddings import model_files
     from fairseq_lxsr.evaluation.score import append_scores, check_scores_file

@@ -112,7 +112,7 @@ def test_published_xnli_files(tmp_path):
     assert pairs.premises.rows.tolist() == [1, 4]
     assert xnli.read_nli_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
     (tmp_path / "it.test.tsv").write_text("neutral\tuno\tdue\ttre\n")
-    with pytest.raises(InputError, match="line 1: .*; expected label<TAB>premise<TAB>hypothesis"):
+    with pytest.raises(InputError, match=r"line 1: .*; expected label<TAB>premise<TAB>hypothesis"):
         xnli.read_nli_pairs(str(tmp_path), "it", "test")
     with pytest.raises(InputError, match="nothing in it for de"):
         xnli.read_nli_pairs(str(tmp_path), "de", "test")
