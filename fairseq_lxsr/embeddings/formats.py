@@ -15,7 +15,7 @@ from fairseq_lxsr.options import EMBEDDING_FORMATS
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}  # eight signs to a byte in binary
 FLOATS = (np.float32, np.float16, np.float64)
-WINDOW = 20_000  # rows that are converted together
+CONVERTED_ROWS = 20_000  # rows that are converted together
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Layout:
     """What a file of embeddings looks like.
 
     Args:
-        format: one of `choices.EMBEDDING_FORMATS`.
-        dtype: one of `choices.EMBEDDING_DTYPES`.
+        format: one of `options.EMBEDDING_FORMATS`.
+        dtype: one of `options.EMBEDDING_DTYPES`.
         width: D.
     """
 
@@ -100,8 +100,8 @@ class Format:
 
 
 def find_format(name: str) -> Format:
-    """The format of a name, one of `choices.EMBEDDING_FORMATS`."""
-    return {"npy": NPY, "raw": RAW, "safetensors": SAFETENSORS, "parquet": PARQUET}[name]
+    """The format of a name, one of `options.EMBEDDING_FORMATS`: that of its class, in small letters."""
+    return {kind.__name__.lower(): kind for kind in Format.__subclasses__()}[name]()
 
 
 def all_formats() -> list[Format]:
@@ -143,9 +143,6 @@ class Npy(Format):
         return check_stored(path, stored, about)
 
 
-NPY = Npy()
-
-
 class Raw(Format):
     """Width and type are not in the file: they are told, or stand in the description beside it."""
 
@@ -162,8 +159,6 @@ class Raw(Format):
             )
         return np.memmap(path, dtype=DTYPES[dtype], mode="r").reshape(-1, layout.columns)
 
-
-RAW = Raw()
 
 SAFETENSORS_HEADER = 128
 NAME = "embeddings"  # of the tensor or column
@@ -196,9 +191,6 @@ class Safetensors(Format):
         return check_stored(path, stored, about)
 
 
-SAFETENSORS = Safetensors()
-
-
 class Parquet(Format):
     """Made of bare rows at the end, because an interrupted Parquet file cannot go on."""
 
@@ -218,8 +210,8 @@ class Parquet(Format):
             atomic_write(path, "wb") as stream,
             parquet.ParquetWriter(stream, pyarrow.schema([(NAME, column)]), use_dictionary=False) as writer,
         ):
-            for start in range(0, len(stored), WINDOW):
-                flat = pyarrow.array(stored[start : start + WINDOW].reshape(-1))
+            for start in range(0, len(stored), CONVERTED_ROWS):
+                flat = pyarrow.array(stored[start : start + CONVERTED_ROWS].reshape(-1))
                 writer.write_table(pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)}))
         return path
 
@@ -250,6 +242,3 @@ def _rows(column: Any) -> np.ndarray:
     if len(lengths) != 1 or None in lengths or column.flatten().null_count:
         raise ValueError(f"lengths {lengths}, or null in a list")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
-
-
-PARQUET = Parquet()

@@ -1,7 +1,6 @@
 """Every verb that makes vectors takes every system, and a new format is one file."""
 
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -170,25 +169,16 @@ def test_a_part_without_lines_is_named(folder):
     refused(lxsr_here(*command, "--shard", "1/7", check=False), "--shard 1/7: this part of 4 lines is empty")
 
 
-FORMAT = """
-from fairseq_lxsr.embeddings.formats import Format
-
-class Lines(Format):
+class Lines(formats.Format):
     suffix = ".lines"
 
     def header(self, layout, rows):
         return b"LINES"
 
-FORMAT = Lines()
-"""
 
-
-def test_a_new_format_is_one_file(folder, monkeypatch):
-    (folder / "more").mkdir()
-    (folder / "more" / "lines.py").write_text(FORMAT)
-    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(folder / "more")])
-    monkeypatch.setattr("fairseq_lxsr.cli.embed.EMBEDDING_FORMATS", (*choices.EMBEDDING_FORMATS, "lines"))
+def test_a_new_format_is_one_class_and_its_name(folder, monkeypatch):
+    for module in ("fairseq_lxsr.cli.embed", "fairseq_lxsr.embeddings.formats"):
+        monkeypatch.setattr(f"{module}.EMBEDDING_FORMATS", (*choices.EMBEDDING_FORMATS, "lines"))
     command = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output", folder / "o.lines")
-    lxsr_here(*command, "--format", "lines")
+    lxsr_here(*command)
     assert (folder / "o.lines").read_bytes()[:5] == b"LINES"
-    del sys.modules["fairseq_lxsr.embeddings.formats.lines"]

@@ -70,8 +70,8 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[2], os.path.dirname(sys.argv[2])]
-from fairseq_lxsr.embeddings import stream
-from test_stream import LINES, encode
+from fairseq_lxsr.embeddings import write as stream
+from test_embed_lines import LINES, encode
 stream.WINDOW = 10
 def killed(window, counts):
     if window[0] == "line 40":
