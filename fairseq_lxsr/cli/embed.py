@@ -84,10 +84,10 @@ def add_parser(verbs) -> None:
         "--resume", action="store_true", help="go on after an interruption; the same bytes as without one"
     )
     add_ray_options(parser, "--output is then a folder of files and shards.json")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_embed)
 
 
-def run(args: argparse.Namespace) -> None:
+def run_embed(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings import embed_lines, index_path, model_files, refuse_idf, side_files, width_of
     from fairseq_lxsr.embeddings.formats import find_format
 
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
         return
     refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files(args.model)])
     encoder = load_embedder(args)
-    total = count_lines(args.input)
+    total = count_input(args.input)
     lines, some, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
     line, lines = peek(lines)
     layout = layout_of(args, width_of(encoder, text_of(args, line, first, total)))
@@ -124,7 +124,7 @@ def run_in_cluster(args: argparse.Namespace) -> None:
     if args.shard:
         raise InputError("--shard with --ray, which cuts the text itself; expected one or the other")
     refuse_overlap([args.output], [*args.input, *model_files(args.model)])
-    total = count_lines(args.input)
+    total = count_input(args.input)
     line, lines = peek(chain.from_iterable(map(read_lines, args.input)))
     with workers(args, partial(load_embedder, args)) as those:
         layout = layout_of(args, those.width_of(text_of(args, line, 0, total)))
@@ -248,7 +248,7 @@ def is_stream(name: str) -> bool:
     return name == "-" or (Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir())
 
 
-def count_lines(paths: list[str]) -> int | None:
+def count_input(paths: list[str]) -> int | None:
     """Count the lines of all inputs together; return None where one can be read only once."""
     if "-" in paths and len(paths) > 1:
         raise InputError("standard input (-) beside files; expected one or the other")
