@@ -17,7 +17,7 @@ from fairseq_options import read_by_fairseq
 import fairseq_lxsr
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.recipes import FOLDER, Recipe, names, read_recipe, train_command
+from fairseq_lxsr.recipes import FOLDER, REMOVED, Recipe, names, read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
 
 DATA = ROOT / "tests" / "golden" / "compatibility" / "data"  # 49 pairs
@@ -336,3 +336,13 @@ def test_interrupt_ends_training(tmp_path):
 def test_pairs_are_counted_without_fairseq(tmp_path):
     assert count_pairs(DATA) == count_pairs(DATA, "en-de,fr-en") == {"en-fr": 49}
     assert count_pairs(DATA, "en-de") == count_pairs(tmp_path) == {}
+
+
+@pytest.mark.parametrize("option", REMOVED)
+def test_an_option_that_is_gone_may_have_the_value_that_is_left(option):
+    recipe, value = Recipe(options={"lr": 1.0}), REMOVED[option]
+    if value is not False:
+        assert train_command(recipe, "data", [f"--{option}", str(value)]) == train_command(recipe, "data", [])
+    own = [f"--{option}"] if value is False else [f"--{option}", "7"]
+    with pytest.raises(InputError, match=f"--{option} 7?: the option is gone, training always has {value}; leave it"):
+        train_command(recipe, "data", own)
