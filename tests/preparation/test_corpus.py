@@ -15,6 +15,7 @@ from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.splits import KEY, repeated
+from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks
 
 PAIRS = toy.sentences(300)
@@ -296,6 +297,18 @@ def test_pairs_that_were_dropped_are_kept_when_asked_for_later(tmp_path):
         make(tmp_path / "en-fr", PAIRS, tmp_path, Cleaning(keep_dropped=keep))
         drop_leaks(tmp_path / "final", ("en", "fr"), tmp_path / "en-fr", {("fr", "de"): other})
         assert (tmp_path / "final" / "dropped.tsv.gz").exists() == keep
+
+
+def build_text(work):
+    (work / "text").write_text("text")
+    return {"lines": 1}
+
+
+def test_a_stage_that_a_kill_left_under_its_hidden_name_is_kept(tmp_path, capsys):
+    run_stage(tmp_path / "corpus", {}, [], build_text)
+    (tmp_path / "corpus").rename(tmp_path / ".corpus.machine.7.x.old")
+    assert run_stage(tmp_path / "corpus", {}, [], build_text) == {"lines": 1}
+    assert capsys.readouterr().out == f"{tmp_path / 'corpus'}: unchanged, kept\n"
 
 
 def test_a_damaged_manifest_only_costs_time(tmp_path, capsys):
