@@ -8,13 +8,7 @@ from fairseq_lxsr.errors import InputError
 
 
 def require(module: str, extra: str, what: str) -> None:
-    """Check for an optional package before any work is done.
-
-    Args:
-        module: name of the module to import.
-        extra: extra of fairseq-lxsr that installs it.
-        what: name of what needs it, for the message.
-    """
+    """Check for an optional package, which an extra of fairseq-lxsr installs, before any work; `what` needs it."""
     if is_missing(module):
         raise InputError(f"{what} needs {module}, which is not installed: pip install 'fairseq-lxsr[{extra}]'")
 

@@ -133,14 +133,10 @@ def get_archive(
     expected: tuple[int | None, str | None] = (None, None),
     keep_archive: bool = False,
 ) -> None:
-    """Download an archive and unpack files of it, unless all of them are there.
+    """Download an archive, `.zip` or `.tar.gz`, and unpack files of it (see `unpack`), unless all of them are there.
 
-    Args:
-        url: its address.
-        archive: where it is until it is unpacked; `.zip` or a `.tar.gz`.
-        wanted: output path by file name, see `unpack`.
-        expected: size in bytes and SHA-256 of the archive; None where they are unknown.
-        keep_archive: keep the downloaded archive; one that was there before is always kept.
+    Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it is unpacked, unless it
+    was there before or is to be kept.
     """
     if all(path.is_file() for path in wanted.values()):  # before the lock: the folder may be read-only
         return

@@ -102,14 +102,8 @@ def prepare_documents(
 ) -> tuple[list[Path], Path]:
     """Run the stages from documents to the data folder in the work folder; stages with unchanged inputs are skipped.
 
-    Args:
-        documents: file or folder of each language.
-        work: the work folder.
-        subwords: fields of `SubwordOptions`.
-        valid_documents: number of documents of each language held out for validation.
-        seed: seed of the draw of held-out documents.
-        workers: number of processes.
-        shards: number of parts of the training data.
+    `documents` are a file or folder of each language, of which some documents are held out for validation; `subwords`
+    are fields of `SubwordOptions`.
 
     Returns:
         The data folder or its shards, and the folder of the text.

@@ -48,13 +48,9 @@ def find_source(
 ) -> Source:
     """Find the text that a name stands for.
 
-    Args:
-        data: FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may
-            end in .gz, .xz or .zst. None for the catalogues of this machine. Several of these are a list, or a mapping
-            by the name of each source (kind of text).
-        source: source language.
-        target: target language.
-        locale_folders: folders of the catalogues of this machine.
+    It is FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may end
+    in .gz, .xz or .zst. None stands for the catalogues of this machine. Several of these are a list, or a mapping by
+    the name of each source (kind of text).
     """
     if isinstance(data, Mapping):
         parts = {name: find_source(text, source, target, locale_folders) for name, text in data.items()}
