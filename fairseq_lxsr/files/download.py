@@ -135,8 +135,8 @@ def get_archive(
 ) -> None:
     """Download an archive, `.zip` or `.tar.gz`, and unpack files of it (see `unpack`), unless all of them are there.
 
-    Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it is unpacked, unless it
-    was there before or is to be kept.
+    Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it is unpacked,
+    unless it was there before or is to be kept.
     """
     if all(path.is_file() for path in wanted.values()):  # before the lock: the folder may be read-only
         return

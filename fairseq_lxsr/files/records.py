@@ -74,8 +74,8 @@ def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
 class Record:
     """Progress of a resumable run: a JSON file beside its output, replaced atomically after every step.
 
-    It has all settings that the result depends on, the number of finished `lines` and other counts over them, and a hash
-    of the text read so far, where text is read only once.
+    It has all settings that the result depends on, the number of finished `lines` and other counts over them, and a
+    hash of the text read so far, where text is read only once.
     """
 
     settings: dict[str, Any]
