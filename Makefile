@@ -37,4 +37,4 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean
 
 bench: install
-	.venv/bin/python benchmarks/bench.py --output benchmarks/results/bench.json
+	.venv/bin/python -m benchmarks.bench --output benchmarks/results/bench.json

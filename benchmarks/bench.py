@@ -1,8 +1,8 @@
 """All benchmarks, small: what each measures, beside its goal. `make bench` on a quiet machine.
 
-python benchmarks/bench.py --output benchmarks/results/bench.json     # minutes, on two cores
-python benchmarks/bench.py --only train encode
-python benchmarks/bench.py --smoke     # whether all of them run; nothing is judged
+python -m benchmarks.bench --output benchmarks/results/bench.json     # minutes, on two cores
+python -m benchmarks.bench --only speed.train speed.encode
+python -m benchmarks.bench --smoke     # whether all of them run; nothing is judged
 
 Text is made up, and so are the goals of this size: what a benchmark finds at its own size is in docs/performance.md.
 The exit status is 1 where a benchmark fails; a goal that is not met is only told, a busy machine meets none. A new
@@ -12,7 +12,6 @@ benchmark is one row of `ROWS`.
 import argparse
 import importlib.util
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -23,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpora import ROOT, fillers, lxsr
-from machine import commit, machine, versions
-from made_up import write_pairs, write_studies
-
+from benchmarks import ROOT
+from benchmarks.corpora import fillers, lxsr
+from benchmarks.machine import commit, machine, versions
+from benchmarks.made_up import write_pairs, write_studies
 from fairseq_lxsr.modules.cpu import cpu_has
 
 VOCABULARY = 50_000  # of the paper; the made-up text has fewer pieces, the others are not used
@@ -183,24 +182,24 @@ def ray_overhead(results: Any) -> float:
 F32, BF16 = "float32", "bfloat16"
 PRODUCTS = "two products in blocks"
 CONTEXT = "context_transformer_static_mean"
-ROWS = {  # a benchmark, and after a comma which of its runs
-    "prepare": Row(
+ROWS = {  # a module of benchmarks, and after a comma which of its runs
+    "speed.prepare": Row(
         "--data {studies}/train --pairs 60000 --repeats 1 --largest",
         "--pairs 2000 --vocab-size 2000 --held-out 100",
         (Figure("speed, times a plain script", ratio(preparing("plain"), preparing("ours")), least=2.5),),
     ),
-    "train": Row(
+    "speed.train": Row(
         "{data} --updates 30 --repeats 1 --precisions float32",
         "--updates 3 --options '--arch lxsr_tiny --log-interval 1'",
         (Figure("float32, pairs/s", training(f"lxsr_base, {F32}"), least=190),),
     ),
-    "train, bfloat16": Row(
+    "speed.train, bfloat16": Row(
         "{data} --updates 30 --repeats 1 --precisions bfloat16",
         None,
         (Figure("bfloat16, pairs/s", training(f"lxsr_base, {BF16}"), least=600),),
         bfloat16=True,
     ),
-    "train, LASER family": Row(
+    "speed.train, LASER family": Row(
         "{data} --systems laser_1 ctlaser --precisions bfloat16 --updates 3 --repeats 1",
         None,
         (
@@ -209,7 +208,7 @@ ROWS = {  # a benchmark, and after a comma which of its runs
         ),
         bfloat16=True,
     ),
-    "encode": Row(
+    "speed.encode": Row(
         "{model} {text}.en --sentences 2000 --repeats 1 --dtypes float32",
         "--sentences 50 --width 64 --layers 1 --vocabulary 1000 --no-memory",
         (
@@ -220,13 +219,13 @@ ROWS = {  # a benchmark, and after a comma which of its runs
             ),
         ),
     ),
-    "encode, bfloat16": Row(
+    "speed.encode, bfloat16": Row(
         "{model} {text}.en --sentences 2000 --repeats 1 --dtypes bfloat16",
         None,
         (Figure("bfloat16, % of bare products", share_of_products(BF16), least=45),),
         bfloat16=True,
     ),
-    "static": Row(
+    "speed.static": Row(
         "{data} --source {text}.en --target {text}.fr --sentences 20000 --widths 512 --updates 60 --repeats 1",
         "--small",
         (
@@ -236,7 +235,7 @@ ROWS = {  # a benchmark, and after a comma which of its runs
         ),
         package="model2vec",
     ),
-    "retrieval": Row(
+    "speed.retrieval": Row(
         "--candidates 50000 --queries 1000 --mining 10000 --repeats 3",
         "--candidates 500 --queries 50 --mining 300 --width 16 --repeats 1",
         (
@@ -247,7 +246,7 @@ ROWS = {  # a benchmark, and after a comma which of its runs
             ),
         ),
     ),
-    "small_vectors": Row(
+    "speed.small_vectors": Row(
         "--model {model} --source {text}.en --target {text}.fr --candidates 10000 --queries 500",
         "--candidates 1000 --queries 20",
         (
@@ -256,47 +255,42 @@ ROWS = {  # a benchmark, and after a comma which of its runs
             Figure("binary, bytes a vector", recall("binary", "bytes"), most=800),
         ),
     ),
-    "mined": Row(
+    "quality.mined": Row(
         "--model {model} --corpus {work}/prepared/corpus/en-fr",
         "--rerank 10",
         (Figure("of pairs found with --rerank 10, % right", right_of_mined, least=90),),
     ),
-    "classifier": Row(
-        "--documents 250 --width 256 --repeats 1",
-        "--documents 40 --width 16",
-        (Figure("accuracy, mldoc mlp", lambda results: results["mldoc, mlp"]["accuracy"], least=0.7),),
-    ),
-    "growth": Row(
+    "speed.growth": Row(
         "--sizes 5000 50000 250000 --only clean subwords binarise embed score",
         "--sizes 500 --only clean",
         (Figure("exponent beyond the work's", most_growth, most=0.05),),
     ),
-    "quality": Row(
+    "quality.run": Row(
         "--data {studies} --work {work}/quality --only best --updates 50",
         "--updates 2 --vocab-size 1000",
         (Figure("P@1", pud),),
         lines=True,
     ),
-    "laser_family": Row(
+    "quality.laser_family": Row(
         "--data {studies} --work {work}/family --languages fr --only lxsr --minutes 0.2",
         "--minutes 0.01",
         (Figure("P@1", pud),),
         lines=True,
     ),
-    "context": Row(
+    "quality.context": Row(
         f"--data {{studies}} --work {{work}}/context --arch {CONTEXT} --languages fr --draws 500 --pairs 500"
         " --epochs 1",
         "--rounds 1 --draws 20 --pairs 20",
         (Figure("P@1", pud),),
         lines=True,
     ),
-    "context_bitext": Row(
+    "quality.context_bitext": Row(
         "--data {studies} --work {work}/context --counts 2000 --seconds 5",
         "--counts 100 --seconds 1",
         (Figure("P@1", pud),),
         lines=True,
     ),
-    "cluster": Row(
+    "speed.cluster": Row(
         "--model {model} --source {text}.en --target {text}.fr --lines 10000 --workers 1 2",
         None,  # the tests of --ray run what it runs
         (Figure("processor, embed by Ray over alone", ray_overhead, most=1.5),),
@@ -313,8 +307,8 @@ ROWS = {  # a benchmark, and after a comma which of its runs
             ),
         ),
     ),
-    "gpu_predicted": Row("", None),  # a test runs its parts
-    "released_lightweight": Row(
+    "speed.gpu_predicted": Row("", None),  # a test runs its parts
+    "released.lightweight": Row(
         "--data {data} --released {released} --recipes released --updates 20 --width 64",
         "--updates 2 --layers 1",
         (Figure("difference of the loss", lambda results: results[0]["largest relative difference"], most=1e-3),),
@@ -323,7 +317,7 @@ ROWS = {  # a benchmark, and after a comma which of its runs
     ),
 }
 # one shows what quality measured, one needs a model that quality trained, one text of three languages: a test runs it
-NOT_RUN = ("quality_tables", "rerank", "add_language")
+NOT_RUN = ("quality.tables", "quality.rerank", "quality.add_language")
 
 
 class Made:
@@ -358,15 +352,13 @@ class Made:
 
 def run(name: str, row: Row, paths: dict[str, Path], smoke: bool) -> dict[str, Any]:
     """Returns: seconds, and figures or how it failed."""
-    module = name.split(",")[0]
+    module = f"benchmarks.{name.split(',')[0]}"
     output = paths["work"] / f"{name}.{'jsonl' if row.lines else 'json'}"
     words = f"{row.options} {row.smoke if smoke else ''}".format(**paths)
-    path = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", module, *shlex.split(words), "--output", str(output)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

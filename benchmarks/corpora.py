@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import ROOT
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.text.tokenizer import FILLER
 
-ROOT = Path(__file__).parent.parent
 FILES = {  # of each kind of text; another file is a kind of its own
     "law": "calaws-acts calaws-annual calaws-regs",
     "software": "tech appstream ddtp ddtpbr debdocs lohelp lohelpbr msdyn365-ht mswin32-ht",

@@ -1,7 +1,7 @@
 """Training, resuming and encoding on a GPU: speed, peak memory, and whether the losses are those of the CPU.
 
-python benchmarks/gpu.py --output benchmarks/results/gpu.json      # less than ten minutes on one GPU
-python benchmarks/gpu.py --device cpu --small                       # every part of it, small, without a GPU
+python -m benchmarks.gpu --output benchmarks/results/gpu.json      # less than ten minutes on one GPU
+python -m benchmarks.gpu --device cpu --small                       # every part of it, small, without a GPU
 
 - losses: loss and norm of the gradient of the paper's model, in every precision, against the CPU's in float32;
 - steps: pairs a second and peak memory of such steps at two batch sizes, which gpu_predicted.py predicts;
@@ -27,14 +27,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import machine
-from paper_step import FIRST, PADDING, PIECES, VOCABULARY, PaperStep
 
+from benchmarks import ROOT
+from benchmarks.machine import machine
+from benchmarks.speed.paper_step import FIRST, PADDING, PIECES, VOCABULARY, PaperStep
 from fairseq_lxsr.encoder.torch_network import NetworkCopies
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.packing import FlatPieces
 
-ROOT = Path(__file__).parent.parent
 PYTHON = sys.executable
 # type of the weights, type of autocast
 PRECISIONS = {

@@ -5,9 +5,10 @@ import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
+
+from benchmarks import ROOT
 
 PACKAGES = ("torch", "numpy", "fairseq", "sentencepiece", "faiss-cpu", "sentence-transformers", "onnxruntime")
 
@@ -36,16 +37,7 @@ def versions() -> dict[str, str]:
 
 def commit() -> str | None:
     """The commit of this checkout, with `+` where files differ from it; None without git."""
-    command = (
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--abbrev=12",
-        "--exclude=*",
-        "--dirty=+",
-    )
+    command = ("git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return None

@@ -69,7 +69,7 @@ def forked_commands() -> Path:
     """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that importing takes."""
     folder = Path(tempfile.mkdtemp(prefix="lxsr-"))  # short, as addresses of sockets must be
     SESSION.callback(shutil.rmtree, folder, ignore_errors=True)
-    return SESSION.enter_context(commands(folder, PYTHONPATH=f"{ROOT}:{ROOT / 'benchmarks'}"))
+    return SESSION.enter_context(commands(folder, PYTHONPATH=str(ROOT)))
 
 
 def forked_environment(**variables: str) -> dict[str, str]:

@@ -3,10 +3,10 @@
 import json
 import sys
 
-import add_language
 import toy
 from conftest import forked_commands, forked_environment
 
+from benchmarks.quality import add_language
 from fairseq_lxsr.files.write import atomic_write
 
 LETTERS = {ord("a") + number: 0x430 + number for number in range(26)}

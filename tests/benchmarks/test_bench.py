@@ -2,12 +2,12 @@
 
 import sys
 
-import bench
-import growth
 import pytest
 from conftest import ROOT, forked_commands, forked_environment
-from corpora import fillers
 
+from benchmarks import bench
+from benchmarks.corpora import fillers
+from benchmarks.speed import growth
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, read_dictionary
 
 
@@ -41,7 +41,12 @@ def test_a_filled_dictionary_is_that_of_its_pieces(paths):
 
 def test_every_benchmark_has_a_row():
     """A module of benchmarks/ with a command line, but for the one that runs the others."""
-    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()}
+    folder = ROOT / "benchmarks"
+    programs = {
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if "__main__" in path.read_text()
+    }
     assert {name.split(",")[0] for name in bench.ROWS} == programs - {"bench", *bench.NOT_RUN}
 
 

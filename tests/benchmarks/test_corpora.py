@@ -3,11 +3,11 @@
 import gzip
 import json
 
-import corpora
 import numpy as np
 import toy
 from conftest import lxsr_here
 
+from benchmarks import corpora
 from fairseq_lxsr.training.corpora import read_corpus
 
 

@@ -3,11 +3,12 @@
 import json
 import sys
 
-import gpu
-import gpu_predicted
 import pytest
 import torch
 from conftest import forked_commands, forked_environment
+
+from benchmarks import gpu
+from benchmarks.speed import gpu_predicted
 
 
 def test_without_a_gpu_it_ends_with_one_line(monkeypatch, capsys):

@@ -22,10 +22,10 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq_options import read_by_fairseq
-from meta_device import WaitsForDeviceError, cuda_autocast, without_waiting
 from omegaconf import OmegaConf
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from benchmarks.speed.meta_device import WaitsForDeviceError, cuda_autocast, without_waiting
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.modules.packing import FlatPieces

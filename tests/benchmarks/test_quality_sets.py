@@ -3,8 +3,8 @@
 import gzip
 
 import numpy as np
-from quality_sets import contrast, distractors, minimal_pairs, retrieval
 
+from benchmarks.quality.sets import contrast, distractors, minimal_pairs, retrieval
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import score_minimal_pairs
 from fairseq_lxsr.search.reranker import Reranker

@@ -2,18 +2,18 @@
 
 import shlex
 
-import laser_family
 import pytest
-import train
 import yaml
 from conftest import ROOT
 from fairseq_options import read_by_fairseq
-from quality_runs import resolve
 
+from benchmarks.quality import laser_family
+from benchmarks.quality.config import resolve
+from benchmarks.speed import train
 from fairseq_lxsr.recipes import read_recipe, train_command
 
 DATA = str(ROOT / "tests" / "golden" / "compatibility" / "data")
-QUALITY = yaml.safe_load((ROOT / "benchmarks" / "quality.yaml").read_text())
+QUALITY = yaml.safe_load((ROOT / "benchmarks" / "quality" / "quality.yaml").read_text())
 PHASES = {
     f"{name} {number}": [phase["recipe"], *shlex.split(phase.get("options", ""))]
     for name in QUALITY

@@ -342,7 +342,7 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
 
 
 def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
-    import cluster
+    from benchmarks.speed import cluster
 
     ray.cloudpickle.register_pickle_by_value(cluster)  # workers do not find benchmarks/
 

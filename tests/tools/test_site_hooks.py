@@ -68,8 +68,8 @@ def test_options_of_a_file_come_with_their_meaning():
 
 def test_links_that_leave_the_site():
     assert rendered("[a](laser.md#x)") == "[a](laser.md#x)"
-    assert rendered("[results](../benchmarks/train.py)") == "results (`benchmarks/train.py`)"
-    assert rendered("[`benchmarks/train.py`](../benchmarks/train.py)") == "`benchmarks/train.py`"
+    assert rendered("[results](../benchmarks/speed/train.py)") == "results (`benchmarks/speed/train.py`)"
+    assert rendered("[`benchmarks/speed/train.py`](../benchmarks/speed/train.py)") == "`benchmarks/speed/train.py`"
     there = "https://example.org/house"
     assert rendered("[how](../Makefile)", there) == f"[how]({there}/blob/main/Makefile)"
     with pytest.raises(PluginError, match=re.escape("../nowhere.md is not in the repository")):

@@ -1,7 +1,7 @@
 """Makes lightweight.json: losses, gradients and a training of the released lightweight model.
 
 git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED
-PYTHONPATH=.:tests:benchmarks python tests/golden/released/make_lightweight.py --released RELEASED
+PYTHONPATH=.:tests python tests/golden/released/make_lightweight.py --released RELEASED
 
 It runs `modeling/bertModel.py` of that repository in float64 without dropout, on the weights and pairs of
 `tests/released_pairs.py`. Names of weights are ours.
@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from released_model import COMMIT, Training, give_weights, gradients, released_config, released_loss, released_model
 from released_pairs import EPOCHS, PAD, PAIRS, SIZES, VOCAB, WHOLE, masked, weights
 from torch import Tensor, nn
 
+from benchmarks.released.model import (
+    COMMIT,
+    Training,
+    give_weights,
+    gradients,
+    released_config,
+    released_loss,
+    released_model,
+)
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder
 
 OUTPUT = Path(__file__).with_name("lightweight.json")

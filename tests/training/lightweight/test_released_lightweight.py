@@ -15,9 +15,9 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 from fairseq_options import read_by_fairseq
-from released_model import COMMIT, pairs_of_names
 from released_pairs import EOS, EPOCHS, FIRST, MASK, PAD, PAIRS, SIZES, VOCAB, WHOLE, weights
 
+from benchmarks.released.model import COMMIT, pairs_of_names
 from fairseq_lxsr.preparation.binarise import MMapWriter
 from fairseq_lxsr.recipes import read_recipe, train_command
 from fairseq_lxsr.training.lightweight.parts import masking

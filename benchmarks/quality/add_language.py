@@ -1,6 +1,6 @@
 """What it costs to add a language to a trained model by examples/add_language: old vectors frozen, free, or rehearsed.
 
-python benchmarks/add_language.py --data DIR --work FOLDER --output benchmarks/results/add_language.json
+python -m benchmarks.quality.add_language --data DIR --work FOLDER --output benchmarks/quality/results/add_language.json
 
 A model of the old pairs is trained and extended; from there it trains on the new pair alone with the old vectors frozen
 or free, or on all pairs (rehearsal), each for as many updates. Beside it: all pairs from the start, with one vocabulary
@@ -19,10 +19,11 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from corpora import ROOT, lxsr, prepare_sources, sources
-from machine import commit, machine
-from quality_sets import Encode, eval_sets, retrieval
 
+from benchmarks import ROOT
+from benchmarks.corpora import lxsr, prepare_sources, sources
+from benchmarks.machine import commit, machine
+from benchmarks.quality.sets import Encode, eval_sets, retrieval
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, read_dictionary
@@ -158,7 +159,7 @@ class Measure:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="text, as benchmarks/quality.py reads it"
+        "--data", type=Path, required=True, metavar="DIR", help="text, as benchmarks/quality/run.py reads it"
     )
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.json")

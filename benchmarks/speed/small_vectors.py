@@ -1,6 +1,6 @@
 """Vectors of fewer bytes: recall against exact search, P@1 of the translation, bytes a vector, seconds.
 
-python benchmarks/small_vectors.py --model MODEL --source train.en --target train.fr --output FILE.json
+python -m benchmarks.speed.small_vectors --model MODEL --source train.en --target train.fr --output FILE.json
 
 Candidates are different sentences of --target, queries the translations of some of them. Measured are every kind of
 index, embeddings stored in int8 and as signs (`lxsr embed --output-dtype`) and searched exactly, and the first
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import machine
 
+from benchmarks.machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.files.lines import read_lines

@@ -1,6 +1,6 @@
 """Embeddings without parallel text on real documents: what every step is worth, by the size of the draws.
 
-python benchmarks/context.py --data DIR --work FOLDER --output benchmarks/results/context.jsonl
+python -m benchmarks.quality.context --data DIR --work FOLDER --output benchmarks/quality/results/context.jsonl
     --plot docs/context.svg
 
 DIR has docs/novels.LANG.txt.gz, eval/pud.LANG.txt.gz, eval/xquad-questions.LANG.txt.gz and
@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from laser_family import retrieval
-from machine import machine
-from quality_sets import CLASSIFICATION, classification
 
+from benchmarks.machine import machine
+from benchmarks.quality.laser_family import retrieval
+from benchmarks.quality.sets import CLASSIFICATION, classification
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds
 from fairseq_lxsr.preparation.documents import prepare_documents

@@ -1,11 +1,11 @@
 """What little parallel text is worth beside documents alone: a model of N pairs, and rounds that it starts.
 
-python benchmarks/context_bitext.py --data DIR --work FOLDER --output benchmarks/results/context_bitext.jsonl
+python -m benchmarks.quality.context_bitext --data DIR --work FOLDER \
+    --output benchmarks/quality/results/context_bitext.jsonl
 
-FOLDER is that of benchmarks/context.py --arch context_transformer_static_mean, whose first stage and vocabulary are
-used. For each N: the lightweight model
-without layers is trained on N pairs for some seconds; it mines the first round of learning from contexts
-(`start_model`). One line each: P@1 in percent among the 1,000 sentences of PUD both ways.
+FOLDER is that of `context --arch context_transformer_static_mean`, whose first stage and vocabulary are used. For each
+N: the lightweight model without layers is trained on N pairs for some seconds; it mines the first round of learning
+from contexts (`start_model`). One line each: P@1 in percent among the 1,000 sentences of PUD both ways.
 """
 
 import argparse
@@ -17,11 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from context import STAGE1
-from corpora import ROOT, lxsr, training_pairs
-from laser_family import retrieval
-from machine import machine
 
+from benchmarks import ROOT
+from benchmarks.corpora import lxsr, training_pairs
+from benchmarks.machine import machine
+from benchmarks.quality.context import STAGE1
+from benchmarks.quality.laser_family import retrieval
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import RECORD, ContextConfig, Rounds
 from fairseq_lxsr.preparation.binarise import binarise
@@ -59,7 +60,7 @@ def lightweight(data: Path, pair: str, count: int, subwords: Path, work: Path, s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
-    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="of benchmarks/context.py")
+    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="of `context`")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
     parser.add_argument("--language", default="fr", help="with English (default: fr)")
     parser.add_argument("--arch", default="context_transformer_static_mean", help="of the first stage")

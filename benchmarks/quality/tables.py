@@ -1,6 +1,6 @@
-"""Tables and plots of what benchmarks/quality.py measured.
+"""Tables and plots of what `run` measured.
 
-python benchmarks/quality_tables.py benchmarks/results/quality.jsonl --plot docs/quality.svg > tables.md
+python -m benchmarks.quality.tables benchmarks/quality/results/quality.jsonl --plot docs/quality.svg > tables.md
 """
 
 import argparse

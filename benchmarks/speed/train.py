@@ -1,8 +1,8 @@
 """Words per second and peak memory of training through fairseq-train, on a CPU.
 
-python benchmarks/train.py DATA_BIN --updates 80 --output benchmarks/results/train.json
-python benchmarks/train.py DATA_BIN --systems laser_1 laser_6 ... --repeats 1 --updates 5 --precisions bfloat16
-    --output benchmarks/results/train_laser_family.json      # and with --updates 4 --precisions float32
+python -m benchmarks.speed.train DATA_BIN --updates 80 --output benchmarks/speed/results/train.json
+python -m benchmarks.speed.train DATA_BIN --systems laser_1 laser_6 ... --repeats 1 --updates 5 --precisions bfloat16
+    --output benchmarks/speed/results/train_laser_family.json      # and with --updates 4 --precisions float32
 
 DATA_BIN is a folder of `lxsr prepare`; the papers' size is --vocab-size 50000. Systems and precisions take turns, so
 that a noisy machine is noisy for all of them; each repeat is a process of its own. `fairseq_laser_lstm` is LASER_1 as
@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from itertools import pairwise, permutations, product
 from pathlib import Path
 
-from machine import machine
+from benchmarks import ROOT
+from benchmarks.machine import machine
 
-ROOT = Path(__file__).parent.parent
 PRECISIONS = ("float32", "bfloat16")
 LIMITS = ("--max-tokens", "4096", "--log-interval", "1")
 TRANSLATION = (*LIMITS, "--update-freq", "1")

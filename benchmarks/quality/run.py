@@ -1,9 +1,10 @@
 """Which recipe learns most in the same time: ours, the paper's, and what users would train instead.
 
-python benchmarks/quality.py --data DIR --work FOLDER --output benchmarks/results/quality.jsonl --only NAME ...
+python -m benchmarks.quality.run --data DIR --work FOLDER \
+    --output benchmarks/quality/results/quality.jsonl --only NAME ...
 
-The runs are in benchmarks/quality.yaml. DIR has train, eval, docs, valid and classification. Every run has the same
-minutes of training on this machine, on its GPU where torch finds one; one line of results each, see `quality_sets`.
+The runs are in quality.yaml. DIR has train, eval, docs, valid and classification. Every run has the same
+minutes of training on this machine, on its GPU where torch finds one; one line of results each, see `sets`.
 What is in the file is left out.
 """
 
@@ -21,13 +22,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import quality_baselines as baselines
 import torch
 import yaml
-from corpora import ROOT, chosen_rows, lxsr, prepare, subset, training_files
-from machine import machine
-from quality_runs import resolve
-from quality_sets import (
+
+from benchmarks import ROOT
+from benchmarks.corpora import chosen_rows, lxsr, prepare, subset, training_files
+from benchmarks.machine import machine
+from benchmarks.quality import baselines as baselines
+from benchmarks.quality.config import resolve
+from benchmarks.quality.sets import (
     CANDIDATES,
     CLASSIFICATION,
     classification,
@@ -39,7 +42,6 @@ from quality_sets import (
     tuning_sets,
     words_of,
 )
-
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -288,7 +290,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
-    parser.add_argument("--config", type=Path, default=ROOT / "benchmarks" / "quality.yaml", metavar="FILE.yaml")
+    parser.add_argument(
+        "--config", type=Path, default=ROOT / "benchmarks" / "quality" / "quality.yaml", metavar="FILE.yaml"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all of the file")
     parser.add_argument("--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr")
     parser.add_argument("--joint", action="store_true", help="one model of all --pairs")

@@ -1,9 +1,9 @@
 """How many of the pairs that a model mines are right, by the threshold of the margin, with re-ranking and without.
 
-python benchmarks/mined.py --model FOLDER --corpus FOLDER/en-fr --output benchmarks/results/mined.json
+python -m benchmarks.quality.mined --model FOLDER --corpus FOLDER/en-fr --output benchmarks/quality/results/mined.json
 
-FOLDER/en-fr has train.en and train.fr, of which the model has read a tenth (`corpus: 0.1` of benchmarks/quality.yaml).
-It mines a random half of the English and a random half of the French sentences of the rest.
+FOLDER/en-fr has train.en and train.fr, of which the model has read a tenth (`corpus: 0.1` of quality.yaml). It
+mines a random half of the English and a random half of the French sentences of the rest.
 """
 
 import argparse
@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from corpora import chosen_rows, lxsr
-from machine import machine
 
+from benchmarks.corpora import chosen_rows, lxsr
+from benchmarks.machine import machine
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 SHARE = 0.1  # of the pairs, which the model was trained on

@@ -1,6 +1,7 @@
 """Models without layers side by side: ours, sentence-transformers' StaticEmbedding, model2vec; encoding and training.
 
-python benchmarks/static.py DATA_BIN --source train.en --target train.fr --output benchmarks/results/static.json
+python -m benchmarks.speed.static DATA_BIN --source train.en --target train.fr \
+    --output benchmarks/speed/results/static.json
 
 DATA_BIN is a folder of `lxsr prepare`; the two files are the pairs that it was made of. All have tables of one size
 over the same pieces, in float32 with random numbers, which are as fast as others. Ours adds the order of the pieces,
@@ -27,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import machine
-from train import ROOT
-from train import train as train_ours
 
+from benchmarks import ROOT
+from benchmarks.machine import machine
+from benchmarks.speed.train import train as train_ours
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.files.lines import read_lines

@@ -2,8 +2,8 @@
 
 lxsr prepare --data DIR/tatoeba --vocab-size 8000 --work work/released      # 80,000 English-French pairs
 git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED
-python benchmarks/released_lightweight.py --data work/released/data-bin --released RELEASED \
-    --output benchmarks/results/released_lightweight.jsonl
+python -m benchmarks.released.lightweight --data work/released/data-bin --released RELEASED \
+    --output benchmarks/released/results/released_lightweight.jsonl
 
 Ours is fairseq-train with a recipe, on the CPU in float32 without dropout: its batches, loss, optimizer and schedule.
 Theirs starts with the same weights and takes the same ids and masks; loss, optimizer and schedule are its own. With
@@ -26,10 +26,10 @@ from fairseq import __version__ as fairseq_version
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
-from machine import machine
-from released_model import BETAS, COMMIT, WARMUP, Training, give_weights, released_config, released_model
 from torch import Tensor, nn
 
+from benchmarks.machine import machine
+from benchmarks.released.model import BETAS, COMMIT, WARMUP, Training, give_weights, released_config, released_model
 from fairseq_lxsr.recipes import read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401  registers the model

@@ -1,6 +1,6 @@
 """How time and memory of every verb of `lxsr` grow with the number of lines.
 
-python benchmarks/growth.py --output benchmarks/results/growth.json
+python -m benchmarks.speed.growth --output benchmarks/speed/results/growth.json
 
 Text is made up; the model has no layers and width 64, so that the time is that of everything else. Seconds are those of
 the processor, user and system, of a command and all its processes, each with one thread (OMP_NUM_THREADS=1): another
@@ -25,11 +25,11 @@ from itertools import islice
 from pathlib import Path
 
 from fairseq_cli.train import cli_main as fairseq_train
-from machine import commit, machine, versions
-from made_up import pairs, write_documents, write_pairs
-from processes import Cost, anonymous, watch
 
 import fairseq_lxsr.encoder  # noqa: F401  imported once, before the forks
+from benchmarks.machine import commit, machine, versions
+from benchmarks.made_up import pairs, write_documents, write_pairs
+from benchmarks.processes import Cost, anonymous, watch
 from fairseq_lxsr.options import INDEX_KINDS
 
 GOAL = 0.05  # more than the exponent of the work

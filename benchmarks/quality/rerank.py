@@ -1,9 +1,10 @@
 """What re-ranking by pieces gives: forms of the score, its weight, how many are scored again, and the time it takes.
 
-python benchmarks/rerank.py --model FOLDER --data DIR --work FOLDER --output benchmarks/results/rerank.json
+python -m benchmarks.quality.rerank --model FOLDER --data DIR --work FOLDER \
+    --output benchmarks/quality/results/rerank.json
 
-The model is one without layers, of English and French, that benchmarks/quality.py trained; DIR and FOLDER are those of
-quality.py. The default was chosen on the kinds `tuning` and `other`.
+The model is one without layers, of English and French, that `run` trained; DIR and FOLDER are those of
+`run`. The default was chosen on the kinds `tuning` and `other`.
 """
 
 import argparse
@@ -16,8 +17,9 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from machine import machine
-from quality_sets import (
+
+from benchmarks.machine import machine
+from benchmarks.quality.sets import (
     CANDIDATES,
     distractors,
     eval_sets,
@@ -26,7 +28,6 @@ from quality_sets import (
     percent,
     tuning_sets,
 )
-
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import preferred
@@ -239,9 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument(
-        "--work", type=Path, required=True, metavar="FOLDER", help="of the pair: FOLDER of quality.py/en-fr"
-    )
+    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="of the pair: FOLDER/en-fr of `run`")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.json")
     args = parser.parse_args()
     encoder = SentenceEncoder.from_pretrained(args.model)

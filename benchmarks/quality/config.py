@@ -1,4 +1,4 @@
-"""What the runs of benchmarks/quality.yaml are."""
+"""What the runs of quality.yaml are."""
 
 
 def resolve(configs: dict, name: str) -> dict:

@@ -1,6 +1,6 @@
 """Sentences and pieces per second of encoding on a CPU: ours, sentence-transformers and ONNX Runtime, the same weights.
 
-python benchmarks/encode.py MODEL TEXT... --output benchmarks/results/encode.json
+python -m benchmarks.speed.encode MODEL TEXT... --output benchmarks/speed/results/encode.json
 
 MODEL gives the tokenizer, and the weights where --width and --layers are those of the model; otherwise they are
 random, which is as fast. Contestants take turns on the same sentences, of mixed lengths; memory is measured in
@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from corpora import fillers
-from machine import machine
 
+from benchmarks.corpora import fillers
+from benchmarks.machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers

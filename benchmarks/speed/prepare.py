@@ -1,6 +1,6 @@
 """Pairs per second and memory of preparing text: ours in several processes, and the same work as a plain script.
 
-python benchmarks/prepare.py --data DIR --output benchmarks/results/prepare.json
+python -m benchmarks.speed.prepare --data DIR --output benchmarks/speed/results/prepare.json
 
 DIR has aligned text as NAME.SRC.txt.gz and NAME.TGT.txt.gz. It is repeated until there are enough pairs; each
 repetition has a word of its own at the end of both sides, in letters, because sentences are compared without their
@@ -20,9 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from machine import machine
-from processes import measured
-
+from benchmarks.machine import machine
+from benchmarks.processes import measured
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import comparable, first_failing_filter, make_filters
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer

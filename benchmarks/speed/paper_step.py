@@ -16,7 +16,7 @@ from fairseq_lxsr.training.lightweight.task import XlingSentConfig
 from fairseq_lxsr.training.lightweight.terms import Setting, build_terms
 
 PADDING, FIRST = 1, 4  # ids of padding and of the first piece
-PIECES = 15  # of a sentence, as in the text of benchmarks/train.py
+PIECES = 15  # of a sentence, as in the text of `train`
 VOCABULARY = 50_000
 
 

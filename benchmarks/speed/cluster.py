@@ -1,7 +1,7 @@
 """Embedding, indexing and mining in a local Ray cluster of 1 and 2 workers, beside one process: sentences a second,
 bytes moved, and that the results are the same.
 
-python benchmarks/cluster.py --model MODEL --source train.en --target train.fr --lines 100000 --output FILE.json
+python -m benchmarks.speed.cluster --model MODEL --source train.en --target train.fr --lines 100000 --output FILE.json
 
 Seconds are those of the clock without starting the workers, and those of the processors inside the workers' tasks. The
 bytes are those of files (text, output) and of what goes through Ray: tasks and what they return, as they are sent.
@@ -18,8 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from machine import machine
-
+from benchmarks.machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cluster import Cluster, Corpus, Embedding, Workers, connect, embed_shards, index_shards, mine_shards
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines

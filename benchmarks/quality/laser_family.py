@@ -1,6 +1,7 @@
 """LASER, cLASER, T-LASER, cT-LASER and the lightweight model in sizes for a CPU, trained for the same time.
 
-python benchmarks/laser_family.py --data DIR --work FOLDER --output benchmarks/results/laser_family.jsonl
+python -m benchmarks.quality.laser_family --data DIR --work FOLDER \
+    --output benchmarks/quality/results/laser_family.jsonl \
     --minutes 4 --only laser_1 laser_6 claser_6 tlaser ctlaser lxsr
 
 DIR has train/NAME.PAIR.LANG.txt.gz (multi30k without the pair), eval/pud.LANG.txt.gz and
@@ -18,10 +19,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from corpora import ROOT, lxsr, prepare
-from machine import machine
-from quality_sets import CLASSIFICATION, classification
 
+from benchmarks import ROOT
+from benchmarks.corpora import lxsr, prepare
+from benchmarks.machine import machine
+from benchmarks.quality.sets import CLASSIFICATION, classification
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 

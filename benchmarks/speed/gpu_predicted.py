@@ -1,6 +1,6 @@
 """Time and memory of training on a GPU, predicted from shapes: nothing is computed, and no GPU is needed.
 
-python benchmarks/gpu_predicted.py --output benchmarks/results/gpu_predicted.json
+python -m benchmarks.speed.gpu_predicted --output benchmarks/speed/results/gpu_predicted.json
 
 The steps run on torch's device `meta` with CUDA's autocast (`meta_device`). Multiplications are counted by torch's
 FLOP counter, the peak of the memory by its memory tracker, bytes by the tensors that each operation reads and writes.
@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import machine
-from meta_device import cuda_autocast, without_waiting
-from paper_step import PIECES, VOCABULARY, PaperStep
 from torch import Tensor
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from benchmarks.machine import machine
+from benchmarks.speed.meta_device import cuda_autocast, without_waiting
+from benchmarks.speed.paper_step import PIECES, VOCABULARY, PaperStep
 
 LAYERS, BATCHES, UPDATES = range(1, 7), (128, 4096), 10_000
 OF_PEAK, OF_BANDWIDTH, LAUNCH = 0.5, 0.8, 10e-6  # assumed: shares of the ceilings, seconds of an operation

@@ -1,6 +1,6 @@
 """Search and mining: time against the bare matrix product, peak memory, recall of the approximate indexes.
 
-python benchmarks/retrieval.py --output benchmarks/results/retrieval.json --model MODEL --data DIR
+python -m benchmarks.speed.retrieval --output benchmarks/speed/results/retrieval.json --model MODEL --data DIR
 
 Without --model, vectors are random; with it, candidates are the sentences of DIR/train, and the sets of DIR/eval tell
 whether bfloat16 finds what float32 finds. Contestants take turns, so that a noisy machine is noisy for all of them.
@@ -23,8 +23,8 @@ from typing import Any
 import faiss
 import numpy as np
 import torch
-from machine import machine
 
+from benchmarks.machine import machine
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.vectors import build_index, mine, nearest_neighbours, normalise_rows, search_index

@@ -1,0 +1,1 @@
+"""Whether it is what the authors released."""
