@@ -66,11 +66,7 @@ def names() -> list[str]:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe with all options that it inherits from others.
-
-    Raises:
-        InputError: for an unknown name; it lists all recipes.
-    """
+    """Read a recipe with all options that it inherits from others."""
     if name not in names():
         raise InputError(f"--recipe {shown(name)}; expected one of these:\n{table()}")
     return _read(name)
@@ -110,9 +106,6 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
         data: the data folder, or several shards joined by ':'.
         own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X` removes its `--X`,
             and never theirs.
-
-    Raises:
-        InputError: where the learning rate depends on the length of training, and no option states it.
     """
     base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
     given = _parse(own)

@@ -67,7 +67,8 @@ class LaserModelConfig(EncoderOptions):
     encoder_append_eos: bool = field(
         default=False, metadata={"help": "the encoder reads <s> before each sentence and </s> after it"}
     )
-    encoder_prepend_bos: Any = II(".encoder_append_eos")  # fairseq would take the text of a bool as true
+    # not bool: fairseq would take this text as true
+    encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
     decoder_input_feeding: bool = field(
         default=False,
         metadata={"help": "the decoder reads its own last output at every step; its steps then run one by one"},

@@ -29,9 +29,6 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     Args:
         cfg: options of the task, including those of all terms.
         setting: what the task knows about the data.
-
-    Raises:
-        InputError: for options that exclude each other, and where no term is left to train.
     """
     terms = [term for kind in all_terms() if (term := kind.build(cfg, setting)) is not None]
     if not any(term.weight for term in terms):

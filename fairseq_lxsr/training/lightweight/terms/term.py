@@ -73,11 +73,7 @@ class Term:
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
-        """Build the term that the options ask for; None where they leave it out.
-
-        Raises:
-            InputError: for options that exclude each other.
-        """
+        """Build the term that the options ask for; None where they leave it out."""
         raise NotImplementedError
 
     def parts(self, split: Split) -> Sequence[Part]:
