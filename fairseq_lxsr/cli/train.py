@@ -13,7 +13,6 @@ from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
-from fairseq_lxsr.recipes import read_recipe, table, train_command
 
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
 # optimised or not, only its Cython modules are used, which ask for -O3 themselves
@@ -37,13 +36,15 @@ def add_parser(verbs) -> None:
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and stop")
     parser.set_defaults(run=run_train, others=[])
     listing = verbs.add_parser("recipes", description="List the training recipes.")
-    listing.set_defaults(run=lambda args: print(table()))
+    listing.set_defaults(run=run_recipes)
     add_user_dir(verbs)
     add_context(verbs)
 
 
 def run_train(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.text.data_folder import check_data_folder  # numpy and others take a moment
+    # numpy and others take a moment
+    from fairseq_lxsr.recipes import read_recipe, train_command
+    from fairseq_lxsr.text.data_folder import check_data_folder
 
     recipe = read_recipe(args.recipe)
     command = train_command(recipe, args.data, args.others)
@@ -60,6 +61,12 @@ def run_train(args: argparse.Namespace) -> None:
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
     os.execv(sys.executable, [sys.executable, *QUIET, "-m", "fairseq_cli.train", *command])
+
+
+def run_recipes(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.recipes import table
+
+    print(table())
 
 
 def _goes_on(command: Sequence[str]) -> bool:
