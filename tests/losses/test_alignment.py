@@ -1,3 +1,5 @@
+"""The alignment loss and Matryoshka, which is that of the first units for every width, one pair at a time."""
+
 import math
 
 import pytest
@@ -5,24 +7,40 @@ import torch
 import torch.nn.functional as F
 from same_gradients import assert_same_with_gradients
 
+from fairseq_lxsr import losses
 from fairseq_lxsr.losses import Candidates, Negatives, alignment_loss, cosine_similarities, in_batch_accuracy
 from fairseq_lxsr.losses.alignment import SHARED_SCALE
 
+of_both_losses = pytest.mark.parametrize("widths", [[5], [1, 2, 5]], ids=["alignment", "matryoshka"])
+of_both_similarities = pytest.mark.parametrize("similarity", ["inner", "cosine"])
 
-def slow_alignment(u, v, similarity, scale):
-    """Reference: one softmax at a time, one pair at a time."""
+
+def loss_of(widths, u, v, **options):
+    if len(widths) > 1:
+        return losses.matryoshka_alignment_loss(u, v, widths, **options)
+    return alignment_loss(u, v, **options)
+
+
+def slow_loss(widths, u, v, similarity="inner", scale=1.0, negatives=None, same_text=None):
+    """Reference: of every width, side and pair, one softmax over the candidates that the pair sees."""
     total = u.new_zeros(())
-    for left, right in ((u, v), (v, u)):
-        for i in range(len(u)):
-            scores = []
-            for j in range(len(u)):
-                a, b = left[i], right[j]
-                score = (a * b).sum()
-                if similarity == "cosine":
-                    score = score / (a.norm() * b.norm())
-                scores.append(score * scale)
-            total = total - torch.stack(scores).log_softmax(0)[i]
+    for width in widths:
+        cut = [side[:, :width] for side in (u, v, *(negatives or [])[:1])]
+        if similarity == "cosine":
+            cut = [side / side.norm(dim=1, keepdim=True) for side in cut]
+        for side, (queries, candidates) in enumerate(((cut[0], cut[1]), (cut[1], cut[0]))):
+            for i in range(len(u)):
+                rows = [j for j in range(len(u)) if same_text is None or not same_text[side, i, j]]
+                seen = [candidates[j] for j in rows]
+                if negatives is not None and negatives.of[i, side]:
+                    seen.append(cut[2][i])
+                total = total - (scale * torch.stack(seen) @ queries[i]).log_softmax(0)[rows.index(i)]
     return total
+
+
+def sides(count=2, pairs=4):
+    torch.manual_seed(pairs)
+    return [torch.randn(pairs, 5, dtype=torch.double, requires_grad=True) for _ in range(count)]
 
 
 def test_value_worked_out_by_hand():
@@ -30,67 +48,58 @@ def test_value_worked_out_by_hand():
     u, v = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 2.0]])
     expected = math.log1p(math.exp(-1)) + math.log(2) + math.log1p(math.e) + math.log1p(math.exp(-2))
     assert alignment_loss(u, v).item() == pytest.approx(expected)
+    # of the first unit: S = [[1, 0], [0, 0]], of both: S = [[1, 0], [0, 1]]; rows and columns alike
+    one, two = math.log1p(math.exp(-1)) + math.log(2), 2 * math.log1p(math.exp(-1))
+    assert losses.matryoshka_alignment_loss(u, u, [1, 2]).item() == pytest.approx(2 * one + 2 * two)
 
 
-def test_arguments_may_have_names():
+def test_arguments_may_have_names_and_one_pair_has_nothing_to_tell_apart():
     u, v = torch.randn(2, 5, 4)
     assert alignment_loss(u=u, v=v) == alignment_loss(u, v)
+    assert alignment_loss(u[:1], v[:1]).item() == 0
 
 
-def test_one_pair_has_nothing_to_tell_apart():
-    assert alignment_loss(torch.randn(1, 4), torch.randn(1, 4)).item() == 0
-
-
-@pytest.mark.parametrize("similarity", ["inner", "cosine"])
+@of_both_losses
+@of_both_similarities
 @pytest.mark.parametrize("scale", [1.0, 20.0, 5.0, SHARED_SCALE, SHARED_SCALE + 1])
 @pytest.mark.parametrize("pairs", [2, 5])
-def test_values_and_gradients_equal_the_slow_reference(similarity, scale, pairs):
-    torch.manual_seed(pairs)
-    u, v = (torch.randn(pairs, 3, dtype=torch.double, requires_grad=True) for _ in range(2))
-    result = alignment_loss(u, v, similarity=similarity, scale=scale)
-    expected = slow_alignment(u, v, similarity, scale)
-    assert_same_with_gradients(result, expected, (u, v))
+def test_values_and_gradients_equal_the_slow_reference(widths, similarity, scale, pairs):
+    u, v = sides(pairs=pairs)
+    found = loss_of(widths, u, v, similarity=similarity, scale=scale)
+    assert_same_with_gradients(found, slow_loss(widths, u, v, similarity, scale), (u, v))
 
 
-@pytest.mark.parametrize("similarity", ["inner", "cosine"])
-def test_a_negative_of_its_own_is_one_more_candidate_for_one_sentence(similarity):
-    torch.manual_seed(3)
-    u, v, negative = (torch.randn(4, 3, dtype=torch.double, requires_grad=True) for _ in range(3))
-    negative_of = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
-    options = {"similarity": similarity, "scale": 3.0}
-    result = alignment_loss(u, v, negatives=Negatives(negative, negative_of), **options)
-    cut = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
-    expected = u.new_zeros(())
-    for side, (queries, candidates) in enumerate(((u, v), (v, u))):
-        for i in range(4):
-            rows = [*candidates, *([negative[i]] if negative_of[i, side] else [])]
-            expected = expected - (3.0 * cut(torch.stack(rows)) @ cut(queries[i : i + 1])[0]).log_softmax(0)[i]
-    assert_same_with_gradients(result, expected, (u, v, negative))
-
-
-def test_sentences_with_the_text_of_the_true_one_are_no_candidates():
-    torch.manual_seed(3)
-    u, v = (torch.randn(4, 3, dtype=torch.double, requires_grad=True) for _ in range(2))
+@of_both_losses
+@of_both_similarities
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_with_a_negative_of_its_own_and_without_sentences_of_the_same_text(widths, similarity, hard, repeated):
+    u, v, negative = sides(3)
+    of = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
     same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
     same_text[0, 1, 2] = same_text[1, 3, 0] = True  # u_1 does not see v_2, v_3 does not see u_0
-    result = alignment_loss(u, v, same_text=same_text)
-    expected = u.new_zeros(())
-    for side, (queries, candidates) in enumerate(((u, v), (v, u))):
-        for i in range(4):
-            seen = [j for j in range(4) if not same_text[side, i, j]]
-            expected = expected - (candidates[seen] @ queries[i]).log_softmax(0)[seen.index(i)]
-    assert_same_with_gradients(result, expected, (u, v))
+    options = {"similarity": similarity, "scale": 3.0, "negatives": Negatives(negative, of) if hard else None}
+    options["same_text"] = same_text if repeated else None
+    tensors = (u, v, negative) if hard else (u, v)
+    assert_same_with_gradients(loss_of(widths, u, v, **options), slow_loss(widths, u, v, **options), tensors)
 
 
-def test_gathered_candidates_equal_the_whole_batch():
-    u, v = torch.randn(6, 4, dtype=torch.double), torch.randn(6, 4, dtype=torch.double)
-    pad = F.pad(u, (0, 0, 0, 2)), F.pad(v, (0, 0, 0, 2))
-    is_candidate = torch.arange(8) < 6
+@of_both_losses
+@of_both_similarities
+def test_gathered_candidates_equal_the_whole_batch(widths, similarity):
+    u, v = sides(pairs=6)
+    pad, is_candidate = [F.pad(side, (0, 0, 0, 2)) for side in (u, v)], torch.arange(8) < 6
     parts = [
-        alignment_loss(u[rows], v[rows], candidates=Candidates(*pad, rows.start, is_candidate))
+        loss_of(widths, u[rows], v[rows], candidates=Candidates(*pad, rows.start, is_candidate), similarity=similarity)
         for rows in (slice(0, 2), slice(2, 6))
     ]
-    torch.testing.assert_close(sum(parts), alignment_loss(u, v))
+    assert_same_with_gradients(sum(parts), slow_loss(widths, u, v, similarity), (u, v))
+
+
+def test_matryoshka_of_the_full_width_alone_is_the_alignment_loss():
+    u, v = sides()
+    assert losses.matryoshka_alignment_loss(u, v, [5]) == alignment_loss(u, v)
+    assert losses.matryoshka_alignment_loss(u.bfloat16(), v.bfloat16(), [5]).dtype == torch.float32
 
 
 def test_a_pair_sees_its_own_row_though_it_is_no_candidate_for_others():
@@ -133,22 +142,16 @@ def test_accuracy_counts_nearest_neighbours_by_cosine():
     u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
     assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
-
-
-def test_accuracy_of_negative_cosines_of_ties_and_of_either_way():
     # target 0 is nearer to source 1 than to source 0; no other sentence is
     assert in_batch_accuracy(torch.tensor([[-0.5, -0.9], [-0.2, -0.1]])).tolist() == [2.0, 1.0]
     assert in_batch_accuracy(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [1.0, 2.0]
 
 
-def test_opposite_sentences_at_the_largest_shared_scale_are_finite():
+def test_opposite_sentences_at_any_scale_are_finite():
     u = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
     loss = alignment_loss(u, -u.detach(), similarity="cosine", scale=SHARED_SCALE)
     assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
     assert torch.autograd.grad(loss, u)[0].isfinite().all()
-
-
-def test_opposite_sentences_beyond_the_largest_shared_scale_are_finite():
     u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)  # no exponential of -2,000 is above 0
     assert loss.item() == pytest.approx(4 * math.log(2))

@@ -19,47 +19,36 @@ def slow_constraint(u, v, distance, margin, negatives):
     return sum(pair), negative / draws
 
 
-def swap(draws=1):
-    return torch.tensor([1, 0]).expand(2, draws, 2)
+# the means of (2, 0) and (0, 2), and of (5, 0) and (1, 0), have the norms sqrt 2 and 3; of the pairs |u1 - v1| = 3,
+# |u2 - v2| = sqrt 5, and |u1 - v2| = 1, |u2 - v1| = sqrt 29
+UNIT, HINGES = (2**0.5 + 3) / 2, [3 - 1, 5**0.5 - 29**0.5, 3 - 29**0.5, 5**0.5 - 1]
 
 
-def test_margin_not_reached_worked_out_by_hand():
-    # norms 3, 5, 3, 5: mean 4; d(u1, v1) = 0, d(u2, v2) = 0, d(u1, v2) = d(u2, v1) = 2 / 4 = 1/2 with |u1 - v2| = 2
-    u = torch.tensor([[3.0, 0.0], [5.0, 0.0]])
-    pair, negative = distance_constraint(u, u.clone(), margin=0.5, negatives=swap())
-    assert pair.item() == 0
-    assert negative.item() == pytest.approx(0, abs=1e-6)
-    # a margin of 0.7 is violated by 0.2, by two sentences, both ways
-    _, negative = distance_constraint(u, u.clone(), margin=0.7, negatives=swap())
-    assert negative.item() == pytest.approx(4 * 0.2, rel=1e-5)
-
-
-def test_margin_violated_by_one_side_only_worked_out_by_hand():
-    # norms 1, 2, 2, 3: mean 2; d(u1, v1) = 1/2, d(u2, v2) = 1/2; d(u1, v2) = 1, d(u2, v1) = 0
-    u, v = torch.tensor([[1.0], [2.0]]), torch.tensor([[2.0], [3.0]])
-    pair, negative = distance_constraint(u, v, margin=0.25, negatives=swap(3))
-    assert pair.item() == pytest.approx(1)
-    # u1 against v2 and v2 against u1: 1/4 + 1/2 - 1 < 0; u2 against v1 and v1 against u2: 1/4 + 1/2 - 0
-    assert negative.item() == pytest.approx(2 * 0.75, rel=1e-5)
-
-
-def test_distance_in_units_of_the_norm_of_the_mean_worked_out_by_hand():
-    # means (1, 1) and (3, 0): norms sqrt 2 and 3; |u1 - v1| = 3, |u2 - v2| = sqrt 5; |u1 - v2| = 1, |u2 - v1| = sqrt 29
-    u, v = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([[5.0, 0.0], [1.0, 0.0]])
-    pair, negative = distance_constraint(u, v, metric="norm_of_mean", margin=0.5, negatives=swap())
-    unit = (2**0.5 + 3) / 2
-    assert pair.item() == pytest.approx((3 + 5**0.5) / unit, rel=1e-5)
-    hinges = [3 - 1, 5**0.5 - 29**0.5, 3 - 29**0.5, 5**0.5 - 1]
-    assert negative.item() == pytest.approx(sum(max(0, 0.5 + each / unit) for each in hinges), rel=1e-5)
-
-
-def test_angular_distance_worked_out_by_hand():
-    # a quarter of a turn is half of pi
-    u, v = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.0, 3.0], [0.0, 1.0]])
-    pair, negative = distance_constraint(u, v, metric="angular", margin=0.5, negatives=swap())
-    assert pair.item() == pytest.approx(0.5)
-    # u1-v2: 1/2 + 1/2 - 1/2; u2-v1: 1/2 + 0 - 0; v1-u2: 1/2 + 1/2 - 0; v2-u1: 1/2 + 0 - 1/2
-    assert negative.item() == pytest.approx(0.5 + 0.5 + 1.0 + 0.0)
+@pytest.mark.parametrize(
+    ("metric", "margin", "draws", "u", "v", "pair", "negative"),
+    [
+        # norms 3, 5, 3, 5: mean 4; d(u1, v1) = d(u2, v2) = 0, d(u1, v2) = d(u2, v1) = 2 / 4 with |u1 - v2| = 2: the
+        # margin is not reached, or one of 0.7 is violated by 0.2, by two sentences, both ways
+        ("norm", 0.5, 1, [[3, 0], [5, 0]], [[3, 0], [5, 0]], 0, 0),
+        ("norm", 0.7, 1, [[3, 0], [5, 0]], [[3, 0], [5, 0]], 0, 4 * 0.2),
+        # norms 1, 2, 2, 3: mean 2; d(u1, v1) = 1/2, d(u2, v2) = 1/2; d(u1, v2) = 1, d(u2, v1) = 0
+        # u1 against v2 and v2 against u1: 1/4 + 1/2 - 1 < 0; u2 against v1 and v1 against u2: 1/4 + 1/2 - 0
+        ("norm", 0.25, 3, [[1], [2]], [[2], [3]], 1, 2 * 0.75),
+        (
+            *("norm_of_mean", 0.5, 1, [[2, 0], [0, 2]], [[5, 0], [1, 0]], (3 + 5**0.5) / UNIT),
+            sum(max(0, 0.5 + each / UNIT) for each in HINGES),
+        ),
+        # a quarter of a turn is half of pi
+        # u1-v2: 1/2 + 1/2 - 1/2; u2-v1: 1/2 + 0 - 0; v1-u2: 1/2 + 1/2 - 0; v2-u1: 1/2 + 0 - 1/2
+        ("angular", 0.5, 1, [[1, 0], [0, 2]], [[0, 3], [0, 1]], 0.5, 0.5 + 0.5 + 1.0 + 0.0),
+    ],
+)
+def test_values_worked_out_by_hand(metric, margin, draws, u, v, pair, negative):
+    swapped = torch.tensor([1, 0]).expand(2, draws, 2)
+    sides = (torch.tensor(side, dtype=torch.float32) for side in (u, v))
+    found = distance_constraint(*sides, metric=metric, margin=margin, negatives=swapped)
+    assert [part.item() for part in found] == pytest.approx([pair, negative], rel=1e-5, abs=1e-6)
+    assert (found[0] == 0) == (pair == 0)
 
 
 @pytest.mark.parametrize("metric", DISTANCES)

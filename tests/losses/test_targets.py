@@ -23,11 +23,8 @@ def as_dicts(target):
 TOKENS = torch.tensor([[7, 5, 7, 7], [9, 6, PAD, PAD]])
 
 
-def test_counts_sum_to_one():
+def test_counts_sum_to_one_and_types_count_a_repeated_piece_once():
     assert as_dicts(bag_of_pieces(TOKENS, PAD, "counts")) == [{7: 0.75, 5: 0.25}, {9: 0.5, 6: 0.5}]
-
-
-def test_types_count_a_repeated_piece_once():
     assert as_dicts(bag_of_pieces(TOKENS, PAD, "types")) == [{7: 0.25, 5: 0.25}, {9: 0.5, 6: 0.5}]
 
 
@@ -37,21 +34,14 @@ def test_spread_over_masked_pieces_and_nothing_where_there_are_none():
 
 def test_ugt_mixture_adds_the_masses_of_a_piece_that_is_in_both():
     # the masked piece 7 also stands in the translation [7 5 7 7]: 1/2 + 1/2 * 1/4
-    hidden = spread(torch.tensor([[7], [PAD]]), PAD)
-    mixed = mix(hidden, bag_of_pieces(TOKENS, PAD, "types"))
-    assert as_dicts(mixed) == [{7: 0.625, 5: 0.125}, {9: 0.5, 6: 0.5}]
-
-
-def test_ugt_mixture_of_the_released_code_writes_the_share_over_the_half():
+    parts = spread(torch.tensor([[7], [PAD]]), PAD), bag_of_pieces(TOKENS, PAD, "types")
+    assert as_dicts(mix(*parts)) == [{7: 0.625, 5: 0.125}, {9: 0.5, 6: 0.5}]
+    # the released code writes the share over the half
+    assert as_dicts(mix(*parts, "translation")) == [{7: 0.125, 5: 0.125}, {9: 0.5, 6: 0.5}]
     # as two index_fill_ after each other: 7 has 1/2 * 1/4 only, 9 keeps its half
-    hidden, translation = spread(torch.tensor([[7], [9]]), PAD), bag_of_pieces(TOKENS.flip(0), PAD, "types")
-    assert as_dicts(mix(hidden, translation, "translation")) == [
-        {7: 0.5, 9: 0.25, 6: 0.25},
-        {9: 0.5, 7: 0.125, 5: 0.125},
-    ]
-    hidden = spread(torch.tensor([[7], [PAD]]), PAD)
-    mixed = mix(hidden, bag_of_pieces(TOKENS, PAD, "types"), "translation")
-    assert as_dicts(mixed) == [{7: 0.125, 5: 0.125}, {9: 0.5, 6: 0.5}]
+    parts = spread(torch.tensor([[7], [9]]), PAD), bag_of_pieces(TOKENS.flip(0), PAD, "types")
+    expected = [{7: 0.5, 9: 0.25, 6: 0.25}, {9: 0.5, 7: 0.125, 5: 0.125}]
+    assert as_dicts(mix(*parts, "translation")) == expected
 
 
 def test_merge_moves_all_mass_to_one_entry():
