@@ -20,83 +20,26 @@ import fairseq_lxsr
 from fairseq_lxsr import SentenceEncoder
 
 PLUGIN = Path(fairseq_lxsr.__file__).parent
-KEPT = (
-    "train.*.bin",
-    "train.*.idx",
-    "valid.*.bin",
-    "valid.*.idx",
-    "*.npy",
-    "dict*.txt",
-    "sentencepiece.model",
-    "text.json",
-)
-PAIRS = ("--task", "xling_sent", "--criterion", "xling_sent_loss", "--max-positions", "24", "--batch-size", "16")
+KEPT = ("train.*.???", "valid.*.???", "*.npy", "dict*.txt", "sentencepiece.model", "text.json")
+PAIRS = "--task xling_sent --criterion xling_sent_loss --max-positions 24 --batch-size 16"
 TRANSLATION = (
-    *(
-        "--task",
-        "xling_translation",
-        "--criterion",
-        "xling_translation_loss",
-        "--constraint",
-        "norm",
-        "--negatives",
-        "4",
-    ),
-    *("--max-positions", "24", "--max-tokens", "400"),
+    "--task xling_translation --criterion xling_translation_loss --constraint norm --negatives 4 "
+    "--max-positions 24 --max-tokens 400"
 )
-TINY = ("--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2")
-RUNS = {
-    "lxsr": ("data", *PAIRS, "--arch", "lxsr_tiny", *TINY, "--encoder-layers", "1"),
-    "best": (
-        *(
-            "data",
-            *PAIRS,
-            "--arch",
-            "lxsr_best",
-            *TINY,
-            "--objective",
-            "none",
-            "--gen-weight",
-            "0",
-            "--sim-weight",
-            "0",
-        ),
-        *("--align-similarity", "cosine", "--align-temperature", "0.1", "--hard-negatives", "swap"),
-        *("--word-dropout", "0.1", "--init-embeddings", "lsi", "--store-ema", "--ema-decay", "0.9"),
-    ),
+TINY = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2"
+RUNS = {  # the data folder and the options
+    "lxsr": f"data {PAIRS} --arch lxsr_tiny {TINY} --encoder-layers 1",
+    "best": f"data {PAIRS} --arch lxsr_best {TINY} --objective none --gen-weight 0 --sim-weight 0 --align-similarity "
+    "cosine --align-temperature 0.1 --hard-negatives swap --word-dropout 0.1 --init-embeddings lsi --store-ema "
+    "--ema-decay 0.9",
     # options that are gone
-    "refuted": (
-        *("data", *PAIRS, "--arch", "lxsr_tiny", *TINY, "--encoder-layers", "1", "--learn-temperature"),
-        *("--pooling", "mean_max", "--align-margin", "0.1", "--sim-form", "mse"),
-    ),
-    "laser": (
-        *("data", *TRANSLATION, "--arch", "laser_tiny", "--encoder-embed-dim", "6", "--encoder-hidden-size", "4"),
-        *("--encoder-layers", "2", "--decoder-embed-dim", "6", "--decoder-hidden-size", "8"),
-        *("--decoder-lang-embed-dim", "4"),
-    ),
-    "tlaser": (
-        "data",
-        *TRANSLATION,
-        "--arch",
-        "tlaser_tiny",
-        *TINY,
-        "--encoder-layers",
-        "1",
-        "--decoder-lang-embed-dim",
-        "4",
-    ),
-    "context": (
-        *(
-            "documents",
-            "--task",
-            "sent_context",
-            "--criterion",
-            "sent_context_loss",
-            "--arch",
-            "context_transformer_tiny",
-        ),
-        *(*TINY, "--langs", "en,fr", "--max-positions", "40", "--batch-size", "16"),
-    ),
+    "refuted": f"data {PAIRS} --arch lxsr_tiny {TINY} --encoder-layers 1 --learn-temperature --pooling mean_max "
+    "--align-margin 0.1 --sim-form mse",
+    "laser": f"data {TRANSLATION} --arch laser_tiny --encoder-embed-dim 6 --encoder-hidden-size 4 --encoder-layers 2 "
+    "--decoder-embed-dim 6 --decoder-hidden-size 8 --decoder-lang-embed-dim 4",
+    "tlaser": f"data {TRANSLATION} --arch tlaser_tiny {TINY} --encoder-layers 1 --decoder-lang-embed-dim 4",
+    "context": "documents --task sent_context --criterion sent_context_loss --arch context_transformer_tiny "
+    f"{TINY} --langs en,fr --max-positions 40 --batch-size 16",
 }
 COMMON = ("--optimizer", "adam", "--lr", "0.01", "--no-epoch-checkpoints", "--seed", "1")
 SENTENCES = [
@@ -133,7 +76,7 @@ def prepare(work: Path) -> None:
 
 def train(name: str, save_dir: Path, updates: int, *more: str) -> list[list[float]]:
     """Train, or go on, to so many updates and export to SAVE_DIR.model. Returns: the vectors of `SENTENCES`."""
-    data, *options = RUNS[name]
+    data, *options = RUNS[name].split()
     place = ("--user-dir", "fairseq_lxsr", "--cpu", "--save-dir", save_dir)
     run("fairseq_cli.train", data, *place, *options, *COMMON, "--max-update", updates, *more)
     checkpoint, model = save_dir / "checkpoint_last.pt", save_dir.with_suffix(".model")
@@ -148,7 +91,8 @@ def main(output: Path) -> None:
     prepare(work)
     Path("fairseq_lxsr").symlink_to(PLUGIN)
     runs = {}
-    for name, (data, *options) in RUNS.items():
+    for name, words in RUNS.items():
+        data, *options = words.split()
         vectors = train(name, work / name, 6)
         shutil.copy(work / name / "checkpoint_last.pt", f"{name}.pt")
         shutil.copytree(work / f"{name}.model", f"{name}.model", ignore=shutil.ignore_patterns("README.md"))

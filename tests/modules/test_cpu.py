@@ -6,9 +6,10 @@ import sys
 
 import pytest
 import torch
+from token_batches import make_encoder
 
 from fairseq_lxsr.encoder.torch_network import NetworkCopies
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder, cpu
+from fairseq_lxsr.modules import cpu
 
 
 @pytest.fixture(params=["fpu avx2", "fpu avx512_bf16 avx512_fp16", None], ids=["old", "new", "unknown"])
@@ -29,10 +30,7 @@ def test_what_a_processor_has(processor):
 @pytest.mark.parametrize("layers", [0, 1])
 def test_a_slow_type_is_warned_of(processor, layers, caplog):
     """Once, when the copy is made, and not for an encoder without products."""
-    config = TransformerConfig(
-        vocab_size=20, padding_idx=1, embed_dim=8, ffn_embed_dim=8, num_heads=2, num_layers=layers
-    )
-    copies = NetworkCopies(TransformerSentenceEncoder(config), "cpu")
+    copies = NetworkCopies(make_encoder("transformer", num_layers=layers), "cpu")
     for _ in range(2):
         copies._model("cpu", "bfloat16")
     copies._model("cpu", "float32")

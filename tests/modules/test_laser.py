@@ -1,15 +1,14 @@
+from functools import partial
+
 import pytest
+import token_batches
 import torch
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 from torch import nn
 
-from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder, laser, max_pool
+from fairseq_lxsr.modules import laser, max_pool
 
-
-def make_encoder(**options):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 40, "padding_idx": PAD, "embed_dim": 6, "hidden_size": 5}
-    return LaserSentenceEncoder(LaserConfig(**(sizes | options))).eval()
+make_encoder = partial(token_batches.make_encoder, "laser")
 
 
 @pytest.fixture

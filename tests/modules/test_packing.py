@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from token_batches import make_encoder
 
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.packing import NARROW, FlatPieces, pack, row_inputs
 
 LENGTHS = {
@@ -33,12 +33,9 @@ def test_every_sentence_lies_in_one_row_by_itself(name):
     assert sorted(seen) == np.flatnonzero(lengths).tolist()
 
 
-def test_nearly_no_padding():
+def test_nearly_no_padding_and_nothing_to_pack():
     lengths = LENGTHS["mixed"]
     assert lengths.sum() / sum(rows.width * rows.count for rows in pack(lengths)) > 0.95
-
-
-def test_nothing_to_pack():
     assert pack(np.zeros(0, dtype=int)) == []
     assert pack(np.zeros(3, dtype=int)) == []
 
@@ -59,19 +56,8 @@ def test_batches_are_the_whole(rows, sentences):
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 2])
 def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated, order_coefficients):
-    torch.manual_seed(0)
-    config = TransformerConfig(
-        vocab_size=50,
-        padding_idx=1,
-        embed_dim=16,
-        ffn_embed_dim=32,
-        num_heads=2,
-        num_layers=num_layers,
-        max_positions=70,
-        gated=gated,
-        order_coefficients=order_coefficients,
-    )
-    model = TransformerSentenceEncoder(config).eval()
+    sizes = {"vocab_size": 50, "num_layers": num_layers, "max_positions": 70}
+    model = make_encoder("transformer", **sizes, gated=gated, order_coefficients=order_coefficients)
     if order_coefficients:
         torch.nn.init.normal_(model.order)
     for layer in model.layers if gated else ():

@@ -1,15 +1,13 @@
+from functools import partial
+
 import pytest
+import token_batches
 import torch
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 
-from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.tlaser import sinusoidal_positions
 
-
-def make_encoder(**options):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 40, "padding_idx": PAD, "embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2}
-    return TLaserSentenceEncoder(TLaserConfig(**(sizes | options))).eval()
+make_encoder = partial(token_batches.make_encoder, "tlaser")
 
 
 @pytest.fixture

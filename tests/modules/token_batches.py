@@ -1,9 +1,22 @@
-"""A batch of sentences for the tests of encoders, and what must hold for every encoder."""
+"""Small encoders and a batch of sentences for their tests, and what must hold for every encoder."""
 
 import torch
 import torch.nn.functional as F
 
+from fairseq_lxsr.modules import all_networks
+
 PAD = 1
+SIZES = {
+    "laser": {"embed_dim": 6, "hidden_size": 5},
+    "tlaser": {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2},
+    "transformer": {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2},
+}
+
+
+def make_encoder(name: str, **options):
+    torch.manual_seed(0)
+    network = all_networks()[name]
+    return network(network.Config(**({"vocab_size": 40, "padding_idx": PAD} | SIZES[name] | options))).eval()
 
 
 def token_batch() -> torch.Tensor:
