@@ -8,14 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import (
-    ClassifierConfig,
-    Classifiers,
-    batches,
-    drop_,
-    start_layers,
-    train_classifiers,
-)
+from fairseq_lxsr.evaluation import classifier
+from fairseq_lxsr.evaluation.classifier import ClassifierConfig, Classifiers, train_classifiers
 
 CONFIG = ClassifierConfig(hidden=(10, 8), dropout=0, input_dropout=0, epochs=6, batch_size=12, seeds=3)
 
@@ -31,7 +25,7 @@ TRAIN, DEV = data(100), data(40, seed=1)
 
 def plain_training(config: ClassifierConfig, seed: int, x, y, dev_x, dev_y, l2=0.0):
     """One classifier, step by step with torch's own layers and Adam."""
-    starts = start_layers(config, x.shape[1], 3)
+    starts = classifier.start_layers(config, x.shape[1], 3)
     model = torch.nn.Sequential()
     for depth, (weight, bias) in enumerate(starts):
         layer = torch.nn.Linear(weight.shape[1], weight.shape[2])
@@ -105,17 +99,19 @@ def test_it_learns():
 
 def test_dropout_keeps_the_mean():
     generators = [np.random.Generator(np.random.SFC64(seed)) for seed in (1, 2)]
-    dropped = drop_(torch.ones(2, 500, 100), generators, 0.2)
+    dropped = classifier.drop_(torch.ones(2, 500, 100), generators, 0.2)
     assert dropped.unique().tolist() == [0, pytest.approx(1.25, abs=1e-4)]
     assert dropped.mean().item() == pytest.approx(1, abs=0.01)
     assert (dropped[0] != dropped[1]).any()
 
 
 def test_an_epoch_takes_every_example_once(monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.evaluation.classifier.CHUNK_BYTES", 1)
+    monkeypatch.setattr(classifier, "CHUNK_BYTES", 1)
     x, y = torch.arange(50.0)[:, None], torch.arange(50)
     generators = [np.random.Generator(np.random.SFC64(seed)) for seed in (1, 2)]
-    seen = [(features, labels) for features, labels, _ in batches(replace(CONFIG, seeds=2), x, y, generators)]
+    seen = [
+        (features, labels) for features, labels, _ in classifier.batches(replace(CONFIG, seeds=2), x, y, generators)
+    ]
     labels = torch.cat([labels for _, labels in seen], dim=1)
     assert [features.shape[1] for features, _ in seen] == [12, 12, 12, 12, 2]
     torch.testing.assert_close(labels.sort(dim=1).values, torch.arange(50).expand(2, -1))
@@ -125,15 +121,16 @@ def test_an_epoch_takes_every_example_once(monkeypatch):
 def test_large_blocks_predict_as_small_ones(monkeypatch):
     layers = [(torch.randn(2, 16, 3), torch.randn(2, 1, 3))]
     whole = Classifiers(layers, normalise=True).predict(TRAIN[0])
-    monkeypatch.setattr("fairseq_lxsr.evaluation.classifier.PREDICT_ROWS", 7)
+    monkeypatch.setattr(classifier, "PREDICT_ROWS", 7)
     np.testing.assert_array_equal(Classifiers(layers, normalise=True).predict(TRAIN[0]), whole)
 
 
 def test_bad_input():
     x, y = data(20)
-    with pytest.raises(InputError, match="one class only"):
-        train_classifiers(CONFIG, x, np.zeros(20, dtype=np.int64), x, y, 3)
-    with pytest.raises(InputError, match="training features are 16 wide and dev features 15"):
-        train_classifiers(CONFIG, x, y, x[:, :15], y, 3)
-    with pytest.raises(InputError, match=r"dev set of \(0, 16\) features"):
-        train_classifiers(CONFIG, x, y, x[:0], y[:0], 3)
+    for labels, dev, message in (
+        (np.zeros(20, dtype=np.int64), (x, y), "one class only"),
+        (y, (x[:, :15], y), "training features are 16 wide and dev features 15"),
+        (y, (x[:0], y[:0]), r"dev set of \(0, 16\) features"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train_classifiers(CONFIG, x, labels, *dev, 3)

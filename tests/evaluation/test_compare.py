@@ -40,6 +40,8 @@ def test_equal_systems_do_not_differ():
     low, high, p = paired_bootstrap(FIRST, shuffled)
     assert low < 0 < high
     assert p > 0.5
+    with pytest.raises(InputError, match="300 and 299 units"):
+        paired_bootstrap(FIRST, Outcomes(FIRST.hits[1:]))
 
 
 def test_ratios_of_sums():
@@ -62,20 +64,16 @@ def test_correlations_of_a_plain_loop():
         values = [100 * np.corrcoef(sample[drawn], wanted[drawn])[0, 1] for sample in samples]
         differences.append(values[1] - values[0])
     assert (low, high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])))
-
-
-def test_units_that_are_all_alike_have_no_correlation():
-    assert Outcomes([1, 1], [2, 3], correlation=True).value == 0
+    assert Outcomes([1, 1], [2, 3], correlation=True).value == 0  # units that are all alike
     close = Outcomes([1 + 1e-12, 1 + 2e-12, 1 + 4e-12], [1, 2, 4], correlation=True)
     assert close.value == pytest.approx(100, abs=0.1)
 
 
 def test_what_was_measured_alike_is_compared():
-    results, notes = compare([score(FIRST, "a")], [score(SECOND, "b")])
-    assert notes == []
-    assert (results[0].first, results[0].second) == (FIRST.value, SECOND.value)
-    assert results[0].difference == pytest.approx(SECOND.value - FIRST.value)
-    assert results[0].low < results[0].difference < results[0].high
+    [result], notes = compare([score(FIRST, "a")], [score(SECOND, "b")])
+    assert (result.first, result.second, notes) == (FIRST.value, SECOND.value, [])
+    assert result.difference == pytest.approx(SECOND.value - FIRST.value)
+    assert result.low < result.difference < result.high
 
 
 NN, CSLS = score(FIRST, "a", metric="nn"), score(FIRST, "a", metric="csls")
@@ -114,11 +112,6 @@ def test_what_was_measured_otherwise_is_named(case):
     results, found = compare(first, second)
     assert [(result.first, result.second) for result in results] == [(FIRST.value, SECOND.value)] * compared
     assert found == notes
-
-
-def test_other_units_are_refused():
-    with pytest.raises(InputError, match="300 and 299 units"):
-        paired_bootstrap(FIRST, Outcomes(FIRST.hits[1:]))
 
 
 def test_draws_do_not_depend_on_how_many_fit_in_memory(monkeypatch):

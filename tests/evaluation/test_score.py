@@ -26,6 +26,9 @@ def test_value_and_signature():
     assert score().comparable == score(model="other").comparable != score(metric="csls").comparable
     assert Outcomes([2, 0], [3, 1]).value == 50
     assert Outcomes([], []).value == 0
+    assert len({text_hash(["a"], ["b"]), text_hash(["b"], ["a"]), text_hash(["a", "b"]), text_hash(["ab"])}) == 4
+    assert json.dumps(as_units(np.array([1.0, 0.0, 0.33333333]))) == "[1, 0, 0.3333]"
+    assert json.dumps(as_units(np.array([True, False]))) == "[1, 0]"
 
 
 def test_file_of_scores_grows_and_reads_back(tmp_path):
@@ -34,6 +37,13 @@ def test_file_of_scores_grows_and_reads_back(tmp_path):
     append_scores(path, [score("fr->en"), score(model="été")])
     assert read_scores(path) == [score(), score("fr->en"), score(model="été")]
     assert json.loads(path.read_text().splitlines()[0])["signature"] == score().signature
+    outcomes = Outcomes([1.0, 2.0, 4.0], [3.0, 5.0, 6.0], correlation=True)
+    append_scores(path, [from_hits("sts", "en-de", {"Pearson": outcomes}, {"model": "m"})])
+    assert read_scores(path)[3].outcomes == {"Pearson": outcomes}
+    assert read_scores(path)[3].values == {"Pearson": outcomes.value}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        append_scores(tmp_path / "not a number", [Score("xsr", "en->fr", {"P@1": float("nan")}, {})])
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_scores_of_several_writers_are_all_kept(tmp_path, monkeypatch):
@@ -75,14 +85,6 @@ def test_what_is_no_score_is_refused(tmp_path, line):
         read_scores(tmp_path / "scores.jsonl")
 
 
-def test_a_correlation_reads_back(tmp_path):
-    outcomes = Outcomes([1.0, 2.0, 4.0], [3.0, 5.0, 6.0], correlation=True)
-    append_scores(tmp_path / "a.jsonl", [from_hits("sts", "en-de", {"Pearson": outcomes}, {"model": "m"})])
-    (read,) = read_scores(tmp_path / "a.jsonl")
-    assert read.outcomes["Pearson"] == outcomes
-    assert read.values["Pearson"] == outcomes.value
-
-
 def test_a_table_of_tasks_with_different_values():
     scores = [
         Score("minimal-pairs", task, values, {"metric": "cosine", "model": "m"})
@@ -94,21 +96,6 @@ def test_a_table_of_tasks_with_different_values():
         ["de->en", "70.0", "50.0"],
         ["mean", "65.0"],
     ]
-
-
-def test_what_could_not_be_read_back_is_not_written(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": float("nan")}, {})])
-    assert not list(tmp_path.iterdir())
-
-
-def test_units_are_short():
-    assert json.dumps(as_units(np.array([1.0, 0.0, 0.33333333]))) == "[1, 0, 0.3333]"
-    assert json.dumps(as_units(np.array([True, False]))) == "[1, 0]"
-
-
-def test_hash_of_text_tells_sides_and_order_apart():
-    assert len({text_hash(["a"], ["b"]), text_hash(["b"], ["a"]), text_hash(["a", "b"]), text_hash(["ab"])}) == 4
 
 
 def test_table_has_means_and_one_signature_a_metric():

@@ -95,10 +95,16 @@ def test_golden_xnli(preset):
     assert scores[0].settings["norm"] == ("l2-sentence" if preset == "laser" else "none")
 
 
-def test_nli_features_by_hand():
+def test_features_f1_and_means():
     features = xnli.nli_features(np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]]))
     np.testing.assert_array_equal(features, [[1, 2, 3, -1, 2, 3, 3, -2]])
     assert features.dtype == np.float32
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(0, 5, 200), rng.integers(0, 4, 200)
+    assert macro_f1(predicted, gold) == pytest.approx(100 * f1_score(gold, predicted, average="macro"))
+    scores = [Score("mldoc", f"en->{x}", {"accuracy": v}, {}) for x, v in (("en", 90.0), ("de", 70.0), ("fr", 80.0))]
+    assert transfer_means(scores) == {"same": 90, "cross": 75, "all": 80}
+    assert transfer_means(scores[1:]) == {"cross": 75, "all": 75}
 
 
 def test_published_xnli_files(tmp_path):
@@ -112,24 +118,13 @@ def test_published_xnli_files(tmp_path):
     assert pairs.premises.rows.tolist() == [1, 4]
     assert xnli.read_nli_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
     (tmp_path / "it.test.tsv").write_text("neutral\tuno\tdue\ttre\n")
-    with pytest.raises(InputError, match=r"line 1: .*; expected label<TAB>premise<TAB>hypothesis"):
-        xnli.read_nli_pairs(str(tmp_path), "it", "test")
-    with pytest.raises(InputError, match="nothing in it for de"):
-        xnli.read_nli_pairs(str(tmp_path), "de", "test")
-    with pytest.raises(InputError, match=r"neither en\.dev\.tsv nor xnli\.dev\.tsv"):
-        xnli.read_nli_pairs(str(tmp_path), "en", "dev")
-
-
-def test_macro_f1_is_that_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    gold, predicted = rng.integers(0, 5, 200), rng.integers(0, 4, 200)
-    assert macro_f1(predicted, gold) == pytest.approx(100 * f1_score(gold, predicted, average="macro"))
-
-
-def test_means_of_a_single_train_language():
-    scores = [Score("mldoc", f"en->{x}", {"accuracy": v}, {}) for x, v in (("en", 90.0), ("de", 70.0), ("fr", 80.0))]
-    assert transfer_means(scores) == {"same": 90, "cross": 75, "all": 80}
-    assert transfer_means(scores[1:]) == {"cross": 75, "all": 75}
+    for language, part, message in (
+        ("it", "test", r"line 1: .*; expected label<TAB>premise<TAB>hypothesis"),
+        ("de", "test", "nothing in it for de"),
+        ("en", "dev", r"neither en\.dev\.tsv nor xnli\.dev\.tsv"),
+    ):
+        with pytest.raises(InputError, match=message):
+            xnli.read_nli_pairs(str(tmp_path), language, part)
 
 
 @pytest.mark.parametrize("layout", ["{lang}.{part}.tsv", "{lang}/{part}", "{part}.{lang}"])

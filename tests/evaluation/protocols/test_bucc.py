@@ -23,8 +23,6 @@ ABSOLUTE = BuccMining(margin="absolute")
 DATA = json.loads((GOLDEN / "protocols.json").read_text())
 TRAIN, TEST = (bucc.read_set(TEMPLATE, "fr-en", part) for part in ("training", "test"))
 LEARNED, MINED = bucc.score_mined(TEST, Vectors(), ABSOLUTE, TRAIN)
-
-
 NEXT_TO_ONE = np.float32(1.0000001)  # and its neighbour: no number is between them
 
 
@@ -62,18 +60,15 @@ def reference(vectors, targets, gold):
     return bucc.MiningSet(Text(sources), Text(targets), sources, targets, set(map(tuple, gold))), encoder
 
 
-def test_the_oracle_of_the_reference_tool():
+def test_the_values_of_the_reference_tools():
     vectors = json.loads((GOLDEN / "margin.json").read_text())
     score, _ = bucc.score_mined(*reference(vectors, [f"target {row}" for row in range(40)], DATA["gold"]))
     found = {name.removeprefix("oracle "): value for name, value in score.values.items()}
     assert found == pytest.approx(DATA["values"]["bucc"], abs=1e-4)
-
-
-@pytest.mark.parametrize(("form", "task"), [("mteb-v1", "mteb BUCC"), ("mteb-v2", "mteb BUCC.v2")])
-def test_the_forms_of_mteb(form, task):
-    score = bucc.score_as_mteb(*reference(DATA, DATA["lines"], DATA["pairs"]), form)
-    found = {name.removeprefix("weighted ").lower(): value / 100 for name, value in score.values.items()}
-    assert found == pytest.approx(DATA["values"][task])
+    for form, task in (("mteb-v1", "mteb BUCC"), ("mteb-v2", "mteb BUCC.v2")):
+        score = bucc.score_as_mteb(*reference(DATA, DATA["lines"], DATA["pairs"]), form)
+        found = {name.removeprefix("weighted ").lower(): value / 100 for name, value in score.values.items()}
+        assert found == pytest.approx(DATA["values"][task])
 
 
 @pytest.mark.parametrize(
@@ -91,12 +86,14 @@ def test_options_of_another_form(options, message):
     refused(lxsr_here(*words, check=False), message)
 
 
-def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs():
+def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs_or_nothing_is_mined():
     mined, gold = pairs([3, 2, 1], [(0, 0), (0, 1), (2, 2)]), {(0, 0), (0, 5), (1, 1)}
     outcomes = bucc.f1_outcomes(mined, gold, 4)
     values = {name: one.value for name, one in outcomes.items()}
     assert values == pytest.approx(dict.fromkeys(("F1", "precision", "recall"), 100 / 3))
     assert (outcomes["F1"].hits, outcomes["F1"].of) == ([2, 0, 0, 0], [4, 1, 1, 0])
+    outcomes = bucc.f1_outcomes(mined.above(9), gold, 4)
+    assert {name: one.value for name, one in outcomes.items()} == {"F1": 0, "precision": 0, "recall": 0}
 
 
 def test_two_systems_that_mined_different_sentences_are_compared():
@@ -139,11 +136,6 @@ def test_a_threshold_is_finite_and_between_two_margins(tmp_path, scores, kept):
     assert read_scores(tmp_path / "scores.jsonl")[0].values == {"threshold": threshold}
 
 
-def test_pairs_without_a_margin_give_no_threshold():
-    with pytest.raises(InputError, match="no pair was mined"):
-        bucc.best_threshold(pairs([-np.inf], [(0, 0)]), {(0, 0)})
-
-
 def repeated() -> bucc.MiningSet:
     """The test part with its first source and its fourth target once more."""
     source = replace(TEST.source, lines=[*TEST.source.lines, f"{TEST.source.lines[0]} "])
@@ -157,15 +149,11 @@ def test_repeated_sentences_are_mined_once_and_their_pairs_dropped():
     # the same neighbourhoods as without the repetitions, and no pair of source 0 or target 3
     kept = (mined.source != 0) & (mined.target != 3)
     assert 0 < kept.sum() < len(mined)
-    assert found.source.tolist() == mined.source[kept].tolist()
-    assert found.target.tolist() == mined.target[kept].tolist()
-    np.testing.assert_array_equal(found.scores, mined.scores[kept])
-
-
-def test_unified_rows_are_those_of_the_file():
+    for name in ("source", "target", "scores"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(mined, name)[kept])
     text, rows, once = bucc.unified(repeated().target)
     assert (rows.tolist(), once.tolist()) == ([0, 1, 2, 3], [True, True, True, False])
-    assert (text.rows.tolist(), text.total, len(text)) == ([0, 1, 2, 3], 5, 4)
+    assert (text.rows.tolist(), text.total, len(text)) == ([0, 1, 2, 3], 5, 4)  # rows of the file
 
 
 def test_unify_is_in_the_signature():
@@ -200,11 +188,8 @@ def test_pairs_of_equal_score_are_kept_or_left_together():
     mined = pairs([2, 1, 1], [(0, 0), (1, 1), (2, 5)])
     assert bucc.best_threshold(mined, {(0, 0)}) == 1.5
     assert bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0  # 2 of 3 right: F1 67, against 50
-
-
-def test_nothing_mined_above_the_threshold_scores_zero():
-    outcomes = bucc.f1_outcomes(pairs([1], [(0, 0)]).above(2), {(0, 0)}, 1)
-    assert {name: out.value for name, out in outcomes.items()} == {"F1": 0, "precision": 0, "recall": 0}
+    with pytest.raises(InputError, match="no pair was mined"):
+        bucc.best_threshold(pairs([-np.inf], [(0, 0)]), {(0, 0)})
 
 
 @pytest.mark.parametrize(

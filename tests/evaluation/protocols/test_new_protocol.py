@@ -45,6 +45,19 @@ def test_a_row_of_the_table_is_a_protocol(name):
     assert getattr(kind, "name", name) == name  # of classes that serve several rows
 
 
+def test_options_are_checked_here_and_in_python():
+    with pytest.raises(InputError, match="--seed -1; expected a whole number of at least 0"):
+        SentenceRetrieval(source="a", target="b", seed=-1)
+    languages = "mldoc --data x --langs "
+    for words, expected in (
+        ("xsr --metric nn,best", "some of nn, csls, margin"),
+        (f"{languages}en,fr,en", "languages"),
+        (f"{languages}en,,fr", "languages"),
+    ):
+        done = lxsr_here("eval", *words.split(), "--model", "x", check=False)
+        refused(done, f"'{words.split()[-1]}'; expected {expected} with commas between them, each once")
+
+
 def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
     (tmp_path / "lengths.py").write_text(PROTOCOL)
     monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path)])
@@ -57,21 +70,3 @@ def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
     refused(lxsr_here(*command, "--power", 0, check=False), "--power: '0'; expected a whole number of at least 1")
     assert "mean length of the embeddings" in lxsr_here("eval", "--help").stdout
     sys.modules.pop("fairseq_lxsr.evaluation.protocols.lengths", None)
-
-
-def test_options_are_checked_in_python_too():
-    with pytest.raises(InputError, match="--seed -1; expected a whole number of at least 0"):
-        SentenceRetrieval(source="a", target="b", seed=-1)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("xsr --metric nn,best", "some of nn, csls, margin"),
-        ("mldoc --data x --langs en,fr,en", "languages"),
-        ("mldoc --data x --langs en,,fr", "languages"),
-    ],
-)
-def test_lists_are_of_different_names(words, expected):
-    done = lxsr_here("eval", *words.split(), "--model", "x", check=False)
-    refused(done, f"'{words.split()[-1]}'; expected {expected} with commas between them, each once")

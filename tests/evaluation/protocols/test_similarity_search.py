@@ -34,9 +34,8 @@ def test_scores_of_both_directions():
     vectors = dict(zip(lines[0] + lines[1], DATA["source"] + DATA["target"], strict=True))
     scores = similarity_search.search_scores("xsim", Text(lines[0], "a"), Text(lines[1], "b"), Vectors(vectors))
     assert [(s.task, s.values["error"]) for s in scores] == [("a->b", 42.5), ("b->a", 37.5)]
-    assert scores[0].signature.startswith(
-        "xsim|metric:margin-ratio-k4-of-4|norm:l2|case:mixed|identical:hit|pairs:40|text:"
-    )
+    signature = "xsim|metric:margin-ratio-k4-of-4|norm:l2|case:mixed|identical:hit|pairs:40|text:"
+    assert scores[0].signature.startswith(signature)
 
 
 def test_an_identical_sentence_is_no_error():
@@ -47,13 +46,13 @@ def test_an_identical_sentence_is_no_error():
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="3 and 4 wide; expected the same model"):
-        similarity_search.error_rate(np.ones((5, 3)), np.ones((5, 4)), "xsim")
-    with pytest.raises(InputError, match="row 0 of the source embeddings is a zero vector"):
-        similarity_search.error_rate(np.zeros((5, 3)), np.ones((5, 3)), "tatoeba")
-    with pytest.raises(InputError, match="5 and 4 embeddings; expected aligned"):
-        similarity_search.error_rate(np.ones((5, 3)), np.ones((4, 3)), "tatoeba")
-    with pytest.raises(InputError, match="3 sentence pairs; xsim expects at least 4"):
-        similarity_search.error_rate(np.ones((3, 3)), np.ones((3, 3)), "xsim")
+    for source, target, protocol, message in (
+        (np.ones((5, 3)), np.ones((5, 4)), "xsim", "3 and 4 wide; expected the same model"),
+        (np.zeros((5, 3)), np.ones((5, 3)), "tatoeba", "row 0 of the source embeddings is a zero vector"),
+        (np.ones((5, 3)), np.ones((4, 3)), "tatoeba", "5 and 4 embeddings; expected aligned"),
+        (np.ones((3, 3)), np.ones((3, 3)), "xsim", "3 sentence pairs; xsim expects at least 4"),
+    ):
+        with pytest.raises(InputError, match=message):
+            similarity_search.error_rate(source, target, protocol)
     with pytest.raises(InputError, match=r"a\.txt has 2 lines and b\.txt 1; expected aligned files"):
         similarity_search.search_scores("tatoeba", Text(["x", "y"], file="a.txt"), Text(["z"], file="b.txt"), Vectors())

@@ -24,19 +24,16 @@ def golden_set() -> xsr.RetrievalSet:
 
 
 def test_golden_values():
-    scores = SentenceRetrieval(metric=("nn",)).scores(golden_set(), Vectors(DATA["vectors"]))
+    encoder = Vectors(DATA["vectors"])
+    scores = SentenceRetrieval(metric=("nn",)).scores(golden_set(), encoder)
     assert [score.task for score in scores] == ["en->fr", "fr->en"]
     for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
         assert score.values == pytest.approx({f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS})
         signature = "xsr|metric:nn-cosine|norm:l2|case:lower|queries:10|candidates:10|seed:1|text:"
         assert score.signature.startswith(signature)
         assert "|model:golden|version:" in score.signature
-
-
-def test_every_metric_scores_both_directions():
-    scores = SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"]))
     metrics = ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
-    found = [(score.settings["metric"], score.task) for score in scores]
+    found = [(score.settings["metric"], score.task) for score in SentenceRetrieval().scores(golden_set(), encoder)]
     assert found == list(itertools.product(metrics, ("en->fr", "fr->en")))
 
 
@@ -55,10 +52,9 @@ def test_metrics_order_as_the_search_of_that_name():
 def test_precision_counts_the_right_index():
     hits = found_at((1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2]))
     assert [outcomes.value for outcomes in hits.values()] == pytest.approx([100 / 3, 100 / 3, 200 / 3])
-
-
-def test_identical_sentences_have_one_number():
     assert identities(["a", "b", "b", "c"]).tolist() == [0, 1, 1, 2]
+    text = Text(["a"], "en")  # scores are compared and shown by their tasks
+    assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
 
 
 def test_text_of_the_protocol():
@@ -93,12 +89,6 @@ def test_limits_of_the_protocol(monkeypatch):
         xsr.select((f"a {i}", f"b {i}") for i in range(9))
 
 
-def test_a_language_with_itself_has_two_tasks():
-    """Scores are compared and shown by their tasks."""
-    text = Text(["a"], "en")
-    assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
-
-
 def test_embeddings_that_are_all_alike_score_by_chance():
     hits = xsr.precision_at(np.ones((100, 4)), np.ones((100, 4)))
     assert hits["P@1"].value == 1.0
@@ -121,10 +111,7 @@ def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message)
         rank(np.eye(20)[:queries], np.eye(20)[:candidates], 10, metric)
 
 
-@pytest.mark.parametrize(
-    ("vector", "message"),
-    [([0.0] * 10, "is a zero vector"), ([float("nan")] * 10, "has NaN or infinity")],
-)
-def test_embeddings_without_meaning_are_refused(vector, message):
+@pytest.mark.parametrize(("value", "message"), [(0.0, "is a zero vector"), (float("nan"), "has NaN or infinity")])
+def test_embeddings_without_meaning_are_refused(value, message):
     with pytest.raises(InputError, match=f"fr, line 3: the embedding of 't2' {message}"):
-        SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": vector}))
+        SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": [value] * 10}))
