@@ -9,7 +9,6 @@ The exit status is 1 where a benchmark fails; a goal that is not met is only tol
 benchmark is one row of `ROWS`.
 """
 
-import argparse
 import importlib.util
 import json
 import shlex
@@ -23,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ROOT
-from benchmarks.corpora import fillers, lxsr
+from benchmarks.corpora import fillers
 from benchmarks.machine import commit, machine, versions
 from benchmarks.made_up import write_pairs, write_studies
+from benchmarks.script import command_line, lxsr, read_results, write_results
 from fairseq_lxsr.modules.cpu import cpu_has
 
 VOCABULARY = 50_000  # of the paper; the made-up text has fewer pieces, the others are not used
@@ -367,8 +367,7 @@ def run(name: str, row: Row, paths: dict[str, Path], smoke: bool) -> dict[str, A
     result: dict[str, Any] = {"command": f"{module} {words}", "seconds": round(time.perf_counter() - start, 1)}
     if done.returncode:
         return result | {"failed": done.stdout[-3000:]}
-    content = output.read_text()
-    results = [json.loads(line) for line in content.splitlines()] if row.lines else json.loads(content)
+    results = read_results(output) if row.lines else json.loads(output.read_text())
     try:
         return result | {"figures": [] if smoke else [figure.found(results) for figure in row.figures]}
     except LookupError as error:  # the others run all the same
@@ -384,11 +383,10 @@ def show(name: str, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", default=list(ROWS), help="default: all")
     parser.add_argument("--smoke", action="store_true", help="as small as it can be, nothing is judged")
     parser.add_argument("--released", type=Path, metavar="DIR", help="checkout of the authors' code, for one of them")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the results here")
     args = parser.parse_args()
     benchmarks: dict[str, Any] = {}
     found = {"machine": machine(), "versions": versions(), "commit": commit(), "benchmarks": benchmarks}
@@ -403,8 +401,7 @@ def main() -> None:
                 continue
             benchmarks[name] = run(name, ROWS[name], paths, args.smoke)
             show(name, benchmarks[name])
-            if args.output:  # after each, for a run that is interrupted
-                args.output.write_text(json.dumps(found, indent=1) + "\n")
+            write_results(args.output, found)  # after each, for a run that is interrupted
     if any("failed" in result for result in benchmarks.values()):
         sys.exit(1)
 

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import ROOT
+from benchmarks.script import lxsr
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.text.tokenizer import FILLER
 
@@ -21,11 +19,6 @@ FILES = {  # of each kind of text; another file is a kind of its own
     "other": "diabla tico19 wesnoth",
 }
 KINDS = {name: kind for kind, names in FILES.items() for name in names.split()}
-
-
-def lxsr(*arguments) -> str:
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def training_files(data: Path, pair: str, folders: Sequence[str] = ("train",)) -> list[tuple[Path, Path]]:

@@ -12,11 +12,9 @@ It ends with status 1 where a loss is another than on the CPU, or training did n
 is no GPU.
 """
 
-import argparse
 import contextlib
 import json
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,14 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import ROOT
+from benchmarks import script
 from benchmarks.machine import machine
+from benchmarks.script import command_line, write_results
 from benchmarks.speed.paper_step import FIRST, PADDING, PIECES, VOCABULARY, PaperStep
 from fairseq_lxsr.encoder.torch_network import NetworkCopies
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.packing import FlatPieces
 
-PYTHON = sys.executable
 # type of the weights, type of autocast
 PRECISIONS = {
     "float32": (torch.float32, None),
@@ -150,22 +148,17 @@ def train(device: str, scale: Scale) -> dict[str, Any]:
 def fairseq_train(data: Path, save_dir: Path, flag: str, scale: Scale, updates: int) -> dict[str, Any]:
     """One run of `--recipe paper`, which goes on from its checkpoint where there is one."""
     small = ("--arch", "lxsr_tiny") if scale is SMALL else ()
-    command = [
-        *(PYTHON, "-m", "fairseq_lxsr.cli.main", "train", data, "--recipe", "paper", flag, "--max-update", updates),
-        *("--batch-size", scale.batches[0], "--save-dir", save_dir, "--disable-validation", "--log-format", "json"),
+    log = script.train(
+        *(data, "--recipe", "paper", flag, "--max-update", updates, "--batch-size", scale.batches[0]),
+        *("--save-dir", save_dir, "--disable-validation", "--log-format", "json"),
         *("--log-interval", UPDATES // 2, *small),
-    ]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
-    output = done.stdout + done.stderr
-    if done.returncode:
-        sys.exit(f"fairseq-train {flag} failed:\n{output[-2000:]}")
-    lines = [json.loads(found) for found in re.findall(r"train_inner \| (\{.*\})", output)]
-    last = lines[-1]
+    )
+    last = json.loads(re.findall(r"train_inner \| (\{.*\})", log)[-1])
     return {
         "num_updates": int(last["num_updates"]),
         "loss": float(last["loss"]),
         "pairs per second": float(last["wps"]) * float(last["bsz"]) / float(last["wpb"]),
-        "resumed": "Loaded checkpoint" in output,
+        "resumed": "Loaded checkpoint" in log,
     }
 
 
@@ -198,12 +191,12 @@ def encode(device: str, scale: Scale) -> dict[str, Any]:
     found = {}
     for dtype in ("float32", "float16", "bfloat16"):
 
-        def run(dtype: str = dtype) -> None:
+        def embed(dtype: str = dtype) -> None:
             for _ in copies.embed(pieces, 256, None, dtype):
                 pass
 
-        run()
-        seconds, memory = timed(run, device)
+        embed()
+        seconds, memory = timed(embed, device)
         found[dtype] = {"sentences per second": scale.sentences / seconds, "peak GB": memory}
         report(f"encoding, {dtype}", found[dtype])
     return found
@@ -214,10 +207,9 @@ def report(name: str, values: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
     parser.add_argument("--small", action="store_true", help="every part, as small as it can be")
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         print("gpu.py: error: no GPU; expected one, or --device cpu --small", file=sys.stderr)
@@ -227,8 +219,7 @@ def main() -> None:
     for name, values in results["losses"].items():
         report(f"loss, {name}", values)
     results |= {part.__name__: part(args.device, scale) for part in (steps, train, encode)}
-    if args.output:
-        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
     with contextlib.suppress(KeyError):
         failed = [name for name in PRECISIONS if not results["losses"][name]["agrees"]]
         failed += [flag for flag, runs in results["train"].items() if not runs["resumed"]]

@@ -8,10 +8,8 @@ of the same size, for the updates of both. Old pairs are trained on DIR/train, t
 sentence must find its translation among its set and sentences of the training text.
 """
 
-import argparse
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import ROOT
-from benchmarks.corpora import lxsr, prepare_sources, sources
+from benchmarks.corpora import prepare_sources, sources
 from benchmarks.machine import commit, machine
 from benchmarks.quality.sets import Encode, eval_sets, retrieval
+from benchmarks.script import command_line, lxsr, run, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, read_dictionary
@@ -86,12 +85,12 @@ class Study:
             *("--checkpoint", self.work / "base.run" / "checkpoint_last.pt", "--pieces", self.pieces),
             *("--known", corpus / files[0], "--new", corpus / files[1], "--old-text", *old_text),
         ]
-        done = subprocess.run(list(map(str, words)), cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        said = run(*words).stdout
         for pair in self.pairs:
             made_elsewhere = shutil.ignore_patterns("stage.json")  # so that `lxsr prepare` takes it as it is
             shutil.copytree(self.corpus(pair), folder / "corpus" / pair, ignore=made_elsewhere, dirs_exist_ok=True)
         lxsr("prepare", "--work", folder, "--lang-pairs", ",".join(self.pairs))
-        return done.stdout.replace(f"{self.work}/", "").splitlines()
+        return said.replace(f"{self.work}/", "").splitlines()
 
     def runs(self) -> Iterator[tuple[str, Path]]:
         """Train one model after the other; yields their names and folders."""
@@ -157,12 +156,9 @@ class Measure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="text, as benchmarks/quality/run.py reads it"
-    )
+    parser = command_line(__doc__, required=True)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, as `run` reads it")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.json")
     parser.add_argument("--old", nargs="+", default=["en-fr", "en-de"], metavar="PAIR", help="default: en-fr en-de")
     parser.add_argument("--new", default="en-ru", metavar="PAIR", help="default: en-ru")
     parser.add_argument(
@@ -184,10 +180,10 @@ def main() -> None:
     for name, model in study.runs():
         result["P@1"][name] = measure(SentenceEncoder.from_pretrained(model).encode)
         print(name, json.dumps(result["P@1"][name]), flush=True)
-        args.output.write_text(json.dumps(result, indent=1) + "\n")  # as far as it is
+        write_results(args.output, result)  # as far as it is
     models = (study.work / name / "model" for name in ("base.run", "extended"))
     result["sentences split otherwise"] = measure.split_otherwise(study.old, *models)
-    args.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_results(args.output, result)
 
 
 if __name__ == "__main__":

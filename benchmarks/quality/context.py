@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import machine
-from benchmarks.quality.laser_family import retrieval
-from benchmarks.quality.sets import CLASSIFICATION, classification
+from benchmarks.quality.sets import CLASSIFICATION, classification, retrieval_with_english
+from benchmarks.script import add_result, command_line, read_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds
 from fairseq_lxsr.preparation.documents import prepare_documents
@@ -36,7 +36,7 @@ def measured(work: Path, step: str, data: Path, language: str, classify: bool) -
     model = work / (STAGE1 if step == UNTRAINED else step) / "model"
     encoder = SentenceEncoder.from_pretrained(model, untrained=step == UNTRAINED)
     result: dict = {
-        name: retrieval(encoder, data, (language,), name)
+        name: retrieval_with_english(encoder, data, (language,), name)
         for name in ("pud", "xquad-questions")
         if (data / "eval" / f"{name}.{language}.txt.gz").is_file()
     }
@@ -55,7 +55,7 @@ class Results:
 
     def __init__(self, file: Path):
         self.file = file
-        self.lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        self.lines = read_results(file)
 
     def __contains__(self, key: tuple) -> bool:
         return key in {tuple(line[name] for name in KEY) for line in self.lines}
@@ -63,9 +63,7 @@ class Results:
     def add(self, key: tuple, result: dict) -> None:
         self.lines.append(dict(zip(KEY, key, strict=True)) | result | {"machine": machine()})
         print(*key, {name: round(value, 1) for name, value in self.lines[-1]["pud"].items()}, flush=True)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("a") as output:
-            output.write(json.dumps(self.lines[-1]) + "\n")
+        add_result(self.file, self.lines[-1])
 
 
 def mean_pud(result: dict) -> float:
@@ -137,10 +135,9 @@ def keep(results: Results, args, work: Path, language: str, draw: int, steps: Se
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw all that is in the file of results")
     parser.add_argument("--languages", nargs="+", default=["fr", "de", "es", "zh"], help="default: fr de es zh")
     parser.add_argument("--draws", nargs="+", type=int, default=[10_000, 1_000, 100, 1], help="m (default: 10000 to 1)")

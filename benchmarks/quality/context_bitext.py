@@ -8,21 +8,19 @@ N: the lightweight model without layers is trained on N pairs for some seconds; 
 from contexts (`start_model`). One line each: P@1 in percent among the 1,000 sentences of PUD both ways.
 """
 
-import argparse
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import ROOT
-from benchmarks.corpora import lxsr, training_pairs
+from benchmarks.corpora import training_pairs
 from benchmarks.machine import machine
 from benchmarks.quality.context import STAGE1
-from benchmarks.quality.laser_family import retrieval
+from benchmarks.quality.sets import retrieval_with_english
+from benchmarks.script import add_result, command_line, lxsr, run
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import RECORD, ContextConfig, Rounds
 from fairseq_lxsr.preparation.binarise import binarise
@@ -50,18 +48,15 @@ def lightweight(data: Path, pair: str, count: int, subwords: Path, work: Path, s
     source, target = pair.split("-")
     binarise(work / "data-bin", {(source, target): work / "corpus"}, subwords)
     command = [sys.executable, "-m", "fairseq_cli.train", work / "data-bin", *OPTIONS, "--save-dir", work / "run"]
-    subprocess.run(
-        list(map(str, [*command, "--stop-time-hours", seconds / 3600])), cwd=ROOT, check=True, capture_output=True
-    )
+    run(*command, "--stop-time-hours", seconds / 3600)
     lxsr("export", "folder", "--checkpoint", work / "run" / "checkpoint_best.pt", "--output", work / "model")
     return work / "model"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="of `context`")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
     parser.add_argument("--language", default="fr", help="with English (default: fr)")
     parser.add_argument("--arch", default="context_transformer_static_mean", help="of the first stage")
     parser.add_argument("--counts", nargs="+", type=int, default=[100, 300, 2000], help="default: 100 300 2000")
@@ -74,7 +69,7 @@ def main() -> None:
     config = ContextConfig(**record)
 
     def measured(model: Path) -> dict[str, float]:
-        return retrieval(SentenceEncoder.from_pretrained(model), args.data, (args.language,))
+        return retrieval_with_english(SentenceEncoder.from_pretrained(model), args.data, (args.language,))
 
     for count in args.counts:
         work = first.with_name(f"bitext-{count}")
@@ -87,8 +82,7 @@ def main() -> None:
         for name in (STAGE1, "round1", "round2", "round3"):
             result[name] = measured(work / "rounds" / name / "model")
         print(result, flush=True)
-        with args.output.open("a") as output:
-            output.write(json.dumps(result | {"machine": machine()}) + "\n")
+        add_result(args.output, result | {"machine": machine()})
 
 
 if __name__ == "__main__":

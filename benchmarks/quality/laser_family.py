@@ -11,21 +11,17 @@ Runs that are in the file already are left out, so that an interrupted benchmark
 """
 
 import argparse
-import json
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import ROOT
-from benchmarks.corpora import lxsr, prepare
+from benchmarks.corpora import prepare
 from benchmarks.machine import machine
-from benchmarks.quality.sets import CLASSIFICATION, classification
+from benchmarks.quality.sets import CLASSIFICATION, classification, retrieval_with_english
+from benchmarks.script import add_result, command_line, lxsr, read_results, train
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.files.lines import read_lines
 
 LANGUAGES = ("de", "es", "fr", "it")
 VOCAB_SIZE = 8_000
@@ -55,52 +51,33 @@ def runs(pairs: list[str]) -> list[tuple[str, str]]:
     return [*((system, ",".join(pairs)) for system in JOINT), *single]
 
 
-def train(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict:
+def trained(system: str, pairs: str, data: Path, save_dir: Path, minutes: float, seed: int) -> dict:
     """One run of fairseq-train of `minutes`; with two directions a pair for translation."""
     recipe, *options = SYSTEMS[system]
     directions = pairs
     if recipe != "paper_small":
         directions = ",".join(f"{pair},{pair[3:]}-{pair[:2]}" for pair in pairs.split(","))
-    command = [
-        *(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", data, "--recipe", recipe, *COMMON, *options),
-        *("--lang-pairs", directions, "--save-dir", save_dir, "--seed", seed, "--stop-time-hours", minutes / 60),
-    ]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{system} {pairs}: fairseq-train failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    valid = [line for line in done.stdout.splitlines() if "| valid on " in line]
+    own = ("--lang-pairs", directions, "--save-dir", save_dir, "--seed", seed, "--stop-time-hours", minutes / 60)
+    log = train(data, "--recipe", recipe, *COMMON, *options, *own).splitlines()
+    valid = [line for line in log if "| valid on " in line]
     losses = [float(found[1]) for line in valid if (found := re.search(r"\| (?:nll_)?loss ([0-9.]+)", line))]
     nll = [float(found[1]) for line in valid if (found := re.search(r"\| nll_loss ([0-9.]+)", line))]
-    words = [float(found[1]) for line in done.stdout.splitlines() if (found := re.search(r", wps=([0-9.]+),", line))]
+    words = [float(found[1]) for line in log if (found := re.search(r", wps=([0-9.]+),", line))]
     updates = [int(found[1]) for line in valid if (found := re.search(r"num_updates ([0-9]+)", line))]
     kept = nll or losses
     return {"updates": updates[-1], "words per second": float(np.median(words)), "valid": [kept[0], kept[-1]]}
-
-
-def retrieval(encoder: SentenceEncoder, data: Path, languages: tuple[str, ...], name: str = "pud") -> dict[str, float]:
-    """P@1 in percent among the sentences of a set (PUD has 1,000), by cosine, of every direction with English."""
-    vectors = {
-        language: encoder.encode(list(read_lines(data / "eval" / f"{name}.{language}.txt.gz")), normalize=True)
-        for language in ("en", *languages)
-    }
-    found = {}
-    for language in languages:
-        similarities = vectors["en"] @ vectors[language].T
-        for name, axis in ((f"en-{language}", 1), (f"{language}-en", 0)):
-            found[name] = 100 * float((similarities.argmax(axis=axis) == np.arange(len(similarities))).mean())
-    return found
 
 
 def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -> dict:
     save_dir = args.work / f"{system}.{pairs}.{args.minutes:g}.{args.seed}"
     start = time.perf_counter()
     result = {"system": system, "pairs": pairs, "minutes": args.minutes, "seed": args.seed}
-    result |= train(system, pairs, data_bin, save_dir, args.minutes, args.seed)
+    result |= trained(system, pairs, data_bin, save_dir, args.minutes, args.seed)
     result["seconds"] = round(time.perf_counter() - start)
     lxsr("export", "folder", "--checkpoint", save_dir / "checkpoint_last.pt", "--output", save_dir / "model")
     encoder = SentenceEncoder.from_pretrained(save_dir / "model")
     languages = tuple(pair[3:] for pair in pairs.split(","))
-    result["PUD P@1"] = retrieval(encoder, args.data, languages)
+    result["PUD P@1"] = retrieval_with_english(encoder, args.data, languages)
     for name in CLASSIFICATION:
         result[name] = classification(encoder.encode, args.data / "classification" / name, ("en", *languages))
     return result | {"machine": machine()}
@@ -119,17 +96,16 @@ def show(results: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for text, checkpoints and models")
     parser.add_argument("--minutes", type=float, default=5, help="of training, each run (default: 5)")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
     parser.add_argument("--languages", nargs="+", default=LANGUAGES, metavar="LANG", help="default: de es fr it")
     parser.add_argument("--only", nargs="+", metavar="SYSTEM", default=list(SYSTEMS), help="default: all")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
     args = parser.parse_args()
     args.work = args.work.absolute()
-    results = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
+    results = read_results(args.output)
     done = {tuple(result[name] for name in KEY) for result in results}
     all_pairs = [f"en-{language}" for language in args.languages]
     data_bin = prepare(args.data, args.work, all_pairs, VOCAB_SIZE)
@@ -138,9 +114,7 @@ def main() -> None:
             continue
         results.append(measure(system, pairs, args, data_bin))
         show(results[-1:])
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        with args.output.open("a") as output:
-            output.write(json.dumps(results[-1]) + "\n")
+        add_result(args.output, results[-1])
     show(results)
 
 

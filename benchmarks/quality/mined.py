@@ -6,15 +6,14 @@ FOLDER/en-fr has train.en and train.fr, of which the model has read a tenth (`co
 mines a random half of the English and a random half of the French sentences of the rest.
 """
 
-import argparse
-import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.corpora import chosen_rows, lxsr
+from benchmarks.corpora import chosen_rows
 from benchmarks.machine import machine
+from benchmarks.script import command_line, lxsr, write_results
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 SHARE = 0.1  # of the pairs, which the model was trained on
@@ -53,11 +52,10 @@ def percent(part: int, whole: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, required=True)
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--corpus", type=Path, required=True, metavar="FOLDER", help="its name is that of the pair")
     parser.add_argument("--rerank", type=int, nargs="+", default=[0, 10], help="0: margins of cosines (default: 0 10)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.json")
     args = parser.parse_args()
     source, target, right = halves(args.corpus)
     result: dict = {"sentences": [len(source), len(target)], "translations": len(right), "machine": machine()}
@@ -71,7 +69,7 @@ def main() -> None:
             row = {"threshold": threshold, "pairs": len(kept)}
             rows.append(row | {"right": percent(hits, len(kept)), "found": percent(hits, len(right))})
         result[f"rerank {depth}"] = rows
-        args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_results(args.output, result)
 
 
 if __name__ == "__main__":

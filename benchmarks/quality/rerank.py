@@ -7,8 +7,6 @@ The model is one without layers, of English and French, that `run` trained; DIR 
 `run`. The default was chosen on the kinds `tuning` and `other`.
 """
 
-import argparse
-import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from benchmarks.quality.sets import (
     percent,
     tuning_sets,
 )
+from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import preferred
@@ -237,11 +236,10 @@ def mining(encoder: SentenceEncoder, sets: Sets) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, required=True)
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="of the pair: FOLDER/en-fr of `run`")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.json")
     args = parser.parse_args()
     encoder = SentenceEncoder.from_pretrained(args.model)
     kinds = {
@@ -257,7 +255,7 @@ def main() -> None:
     result["mining of other"] = mining(encoder, kinds["other"])
     for kind, sets in kinds.items():
         result[kind] = measure(encoder, sets, args.data)
-        args.output.write_text(json.dumps(result, indent=1) + "\n")  # as far as it is
+        write_results(args.output, result)  # as far as it is
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ import itertools
 import json
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +23,10 @@ import numpy as np
 import torch
 import yaml
 
-from benchmarks import ROOT
-from benchmarks.corpora import chosen_rows, lxsr, prepare, subset, training_files
+from benchmarks import script
+from benchmarks.corpora import chosen_rows, prepare, subset, training_files
 from benchmarks.machine import machine
-from benchmarks.quality import baselines as baselines
+from benchmarks.quality import baselines
 from benchmarks.quality.config import resolve
 from benchmarks.quality.sets import (
     CANDIDATES,
@@ -42,6 +40,7 @@ from benchmarks.quality.sets import (
     tuning_sets,
     words_of,
 )
+from benchmarks.script import add_result, command_line, lxsr, read_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -90,18 +89,13 @@ def fairseq_train(
     before = read_checkpoint(start)["extra_state"]["previous_training_time"] if start else 0
 
     def run(seconds: float, updates: int, *only) -> str:
-        command = [
-            *(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", data_bin, "--recipe", phase["recipe"], *COMMON),
-            *(*phase.get("options", "").split(), *more, "--seed", seed, "--max-update", updates),
-            *("--save-dir", folder),
+        return script.train(
+            *(data_bin, "--recipe", phase["recipe"], *COMMON, *phase.get("options", "").split(), *more),
+            *("--seed", seed, "--max-update", updates, "--save-dir", folder),
             *(("--stop-time-hours", (before + seconds) / 3600) if seconds else ()),
             *(("--finetune-from-model", start) if start else ()),
             *only,
-        ]
-        done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"fairseq-train failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return done.stdout
+        )
 
     if budget.updates:
         run(0, budget.updates, *budget.saving(budget.updates))
@@ -286,13 +280,10 @@ def show(result: dict) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl", help="results are added to it")
-    parser.add_argument(
-        "--config", type=Path, default=ROOT / "benchmarks" / "quality" / "quality.yaml", metavar="FILE.yaml"
-    )
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("quality.yaml"), metavar="FILE.yaml")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all of the file")
     parser.add_argument("--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr")
     parser.add_argument("--joint", action="store_true", help="one model of all --pairs")
@@ -331,10 +322,8 @@ def measured(
 
 def main() -> None:
     args = parse_options()
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     configs = yaml.safe_load(args.config.read_text())
-    lines = args.output.read_text().splitlines() if args.output.exists() else []
-    done = {tuple(map(result.get, KEY)) for result in map(json.loads, lines)}
+    done = {tuple(map(result.get, KEY)) for result in read_results(args.output)}
     for pairs in [args.pairs] if args.joint else [[pair] for pair in args.pairs]:
         group, text = "+".join(pairs), None if args.text == ["train"] else "+".join(args.text)
         work = args.work / ".".join(filter(None, (group, text)))
@@ -349,8 +338,7 @@ def main() -> None:
             for found in measured(resolve(configs, name), pairs, folder, seed, measures, args):
                 row = dict(zip(KEY, key, strict=True)) | found
                 show(row)
-                with args.output.open("a") as output:
-                    output.write(json.dumps(row) + "\n")
+                add_result(args.output, row)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ the printed paper are. Both run in one process, where numbers too small for floa
 """
 
 import argparse
-import json
 import math
 import platform
 import sys
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 
 from benchmarks.machine import machine
 from benchmarks.released.model import BETAS, COMMIT, WARMUP, Training, give_weights, released_config, released_model
+from benchmarks.script import add_result, command_line
 from fairseq_lxsr.recipes import read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401  registers the model
@@ -137,19 +137,19 @@ def compare(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="data folder of `lxsr prepare`")
     parser.add_argument("--released", type=Path, required=True, metavar="DIR", help="checkout of their repository")
-    parser.add_argument("--output", type=Path, required=True, help="write a line of JSON for each recipe here")
     parser.add_argument("--recipes", nargs="+", default=[GOAL_OF, "paper"], help="default: released paper")
     parser.add_argument("--updates", type=int, default=200, help="default: 200")
     parser.add_argument("--batch-size", type=int, default=128, help="pairs (default: 128)")
     parser.add_argument("--width", type=int, default=128, help="width D, in units (default: 128)")
     parser.add_argument("--layers", type=int, default=2, help="default: 2")
     args = parser.parse_args()
-    lines = [compare(recipe, args) for recipe in args.recipes]
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = []
+    for recipe in args.recipes:
+        lines.append(compare(recipe, args))
+        add_result(args.output, lines[-1])
     if any(line["recipe"] == GOAL_OF and line["largest relative difference"] > GOAL for line in lines):
         sys.exit(f"{GOAL_OF}: more than {GOAL} apart")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine
+from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cluster import Cluster, Corpus, Embedding, Workers, connect, embed_shards, index_shards, mine_shards
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines
@@ -142,14 +143,13 @@ class Bench:
 
 
 def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, required=True)
     parser.add_argument("--model", required=True, help="model folder")
     parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences")
     parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="sentences of another language")
     parser.add_argument("--lines", type=int, default=2_000, metavar="N", help="of each (default: 2,000)")
     parser.add_argument("--shard-lines", type=int, default=0, metavar="N", help="default: an eighth of --lines")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.json", help="results")
     args = parser.parse_args(words)
     args.shard_lines = args.shard_lines or -(-args.lines // 8)
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +167,7 @@ def main(words: list[str] | None = None) -> None:
             "text_bytes": [side.stat().st_size for side in bench.sides],
             "rows": rows,
         }
-    args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@ of bare products of their shape in that time.
 """
 
 import argparse
-import json
-import multiprocessing
+import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +24,8 @@ import torch
 
 from benchmarks.corpora import fillers
 from benchmarks.machine import machine
+from benchmarks.processes import entry
+from benchmarks.script import alone, command_line, take_turns, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.export import export_onnx, export_sentence_transformers
@@ -53,27 +53,12 @@ def sized(folder: Path, width: int, layers: int, vocabulary: int, output: Path) 
     return output
 
 
-def resident() -> int:
-    """The most bytes of memory that this program ever had (Linux); getrusage counts the parent's as well."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-
 def embed_alone(folder: Path, sentences: list[str], dtype: str) -> int:
-    """Bytes that loading and encoding add to a process that has torch."""
-    before = resident()
+    """Bytes that loading and encoding add to the peak of a process that has torch."""
+    before = entry(os.getpid(), "status", "VmHWM")
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     encoder.encode(sentences, BATCH_SIZES["ours"], dtype=dtype)
-    return resident() - before
-
-
-def peak_memory(folder: Path, sentences: list[str], dtypes: Sequence[str]) -> dict[str, int]:
-    """The same for each precision, each in a process of its own."""
-    found = {}
-    for dtype in dtypes:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found[dtype] = pool.apply(embed_alone, (folder, sentences, dtype))
-    return found
+    return entry(os.getpid(), "status", "VmHWM") - before
 
 
 def layer_flops(config: TransformerConfig, lengths: np.ndarray) -> float:
@@ -135,7 +120,7 @@ def contestants(
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("model", type=Path, help="model folder")
     parser.add_argument("text", nargs="+", help="files, one sentence a line")
     parser.add_argument("--sentences", type=int, default=20_000, help="spread evenly over the files (default: 20,000)")
@@ -147,22 +132,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--no-memory", action="store_true", help="do not measure memory, in processes of their own")
     parser.add_argument("--dtypes", nargs="+", default=OUR_DTYPES, choices=OUR_DTYPES, help="of ours (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
     return parser.parse_args()
-
-
-def time_in_turns(runs: dict[str, Callable], sentences: list[str], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each run, one after the other in every repeat, after a short one of each."""
-    for run in runs.values():
-        run(sentences[:500])
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run(sentences)
-            seconds[name].append(time.perf_counter() - start)
-            print(f"{name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
-    return seconds
 
 
 def show(results: dict) -> None:
@@ -186,11 +156,15 @@ def main() -> None:
     sentences = [lines[i] for i in np.linspace(0, len(lines) - 1, min(len(lines), args.sentences)).astype(int)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = sized(args.model, args.width, args.layers, args.vocabulary, Path(temporary) / "model")
-        memory = {} if args.no_memory else peak_memory(folder, sentences, args.dtypes)
+        dtypes = () if args.no_memory else args.dtypes
+        memory = {dtype: alone(embed_alone, folder, sentences, dtype) for dtype in dtypes}
         encoder = SentenceEncoder.from_pretrained(folder, "cpu")
         config = encoder.model.config
         lengths = encoder.tokenizer.encode_flat(sentences)[1].clip(max=config.max_positions)
-        seconds = time_in_turns(contestants(encoder, Path(temporary), args.dtypes), sentences, args.repeats)
+        runs = contestants(encoder, Path(temporary), args.dtypes)
+        for run in runs.values():  # a short one first: threads start, memory is fetched
+            run(sentences[:500])
+        seconds = take_turns({name: partial(run, sentences) for name, run in runs.items()}, args.repeats)
     peak = {dtype: product_speed(config, getattr(torch, dtype)) for dtype in ("float32", "bfloat16")}
     results = {
         "machine": machine(),
@@ -204,9 +178,7 @@ def main() -> None:
         "peak bytes beyond torch": memory,
     }
     show(results)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
 
 
 if __name__ == "__main__":

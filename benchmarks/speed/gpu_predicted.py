@@ -9,11 +9,8 @@ published bandwidth, and what eager PyTorch takes to launch it. The memory is th
 about half a gigabyte, and the fragments of the allocator come on top. `benchmarks/gpu.py` measures the same on a GPU.
 """
 
-import argparse
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from benchmarks.machine import machine
+from benchmarks.script import command_line, write_results
 from benchmarks.speed.meta_device import cuda_autocast, without_waiting
 from benchmarks.speed.paper_step import PIECES, VOCABULARY, PaperStep
 
@@ -133,16 +131,14 @@ def predictions(layers: Iterable[int], batches: Iterable[int], **sizes: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
+    parser = command_line(__doc__)
     args = parser.parse_args()
     rows = predictions(LAYERS, BATCHES)
     show(rows)
-    if args.output:
-        assumed = {"share of peak": OF_PEAK, "share of bandwidth": OF_BANDWIDTH, "seconds of a launch": LAUNCH}
-        gpus = [asdict(gpu) for gpu in GPUS]
-        results = {"predicted": rows, "assumed": assumed, "gpus": gpus, "pieces": PIECES, "vocabulary": VOCABULARY}
-        args.output.write_text(json.dumps(results | {"machine": machine()}, indent=2) + "\n")
+    assumed = {"share of peak": OF_PEAK, "share of bandwidth": OF_BANDWIDTH, "seconds of a launch": LAUNCH}
+    gpus = [asdict(gpu) for gpu in GPUS]
+    results = {"predicted": rows, "assumed": assumed, "gpus": gpus, "pieces": PIECES, "vocabulary": VOCABULARY}
+    write_results(args.output, results | {"machine": machine()})
 
 
 def show(rows: list[dict[str, Any]]) -> None:

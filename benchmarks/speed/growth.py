@@ -6,10 +6,9 @@ Text is made up; the model has no layers and width 64, so that the time is that 
 the processor, user and system, of a command and all its processes, each with one thread (OMP_NUM_THREADS=1): another
 program on the machine changes them little. Imports are not counted, nor the memory that they take. The exponent is that
 of t = a + b n^k through the three largest sizes, for the memory too. A verb that compares all lines with all others is
-quadratic; it and trainings stop at a tenth of the lines.
+quadratic; it and trainings stop at a tenth of the lines. Other verbs in the file of results stay.
 """
 
-import argparse
 import gc
 import importlib
 import json
@@ -26,10 +25,12 @@ from pathlib import Path
 
 from fairseq_cli.train import cli_main as fairseq_train
 
-import fairseq_lxsr.encoder  # noqa: F401  imported once, before the forks
+import fairseq_lxsr.encoder  # imported once, before the forks
+import fairseq_lxsr.tasks
 from benchmarks.machine import commit, machine, versions
 from benchmarks.made_up import pairs, write_documents, write_pairs
 from benchmarks.processes import Cost, anonymous, watch
+from benchmarks.script import command_line, write_results
 from fairseq_lxsr.options import INDEX_KINDS
 
 GOAL = 0.05  # more than the exponent of the work
@@ -109,10 +110,8 @@ TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")  # what `write
 
 def import_plugin() -> None:
     """Import what --user-dir imports; fairseq leaves it out where the package is there already."""
-    for room in ("tasks",):
-        package = importlib.import_module(f"fairseq_lxsr.{room}")
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+    for module in pkgutil.iter_modules(fairseq_lxsr.tasks.__path__, "fairseq_lxsr.tasks."):
+        importlib.import_module(module.name)
 
 
 def make_model(work: Path) -> Path:
@@ -264,21 +263,18 @@ def write(runs: dict[str, dict[int, dict[str, float]]], output: Path | None) -> 
     """
     where = {"machine": machine(), "versions": versions(), "commit": commit()}
     verbs = {name: summary(name, found) | where for name, found in runs.items()}
-    if output:
-        known = json.loads(output.read_text())["verbs"] if output.exists() else {}
-        found = {"verbs": known | verbs}
-        output.write_text(json.dumps(found, indent=1) + "\n")
+    known = json.loads(output.read_text())["verbs"] if output and output.exists() else {}
+    write_results(output, {"verbs": known | verbs})
     return verbs
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], metavar="N", help="of lines"
     )
     parser.add_argument("--only", nargs="+", choices=VERBS, default=list(VERBS), metavar="VERB", help="default: all")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="for text and results (default: a temporary one)")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="results; other verbs in it stay")
     args = parser.parse_args()
     runs: dict[str, dict[int, dict[str, float]]] = {}
     import_plugin()

@@ -12,7 +12,6 @@ shared pages counted for each.
 
 import argparse
 import itertools
-import json
 import random
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.machine import machine
 from benchmarks.processes import measured
+from benchmarks.script import command_line, write_results
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import comparable, first_failing_filter, make_filters
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
@@ -130,7 +130,7 @@ def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of aligned text")
     parser.add_argument("--pairs", type=int, default=300_000, help="of the comparison (default: 300,000)")
     parser.add_argument("--repeats", type=int, default=3, help="of the comparison (default: 3)")
@@ -140,7 +140,6 @@ def main() -> None:
         "--held-out", type=int, default=2000, help="pairs, for validation and for testing (default: 2000)"
     )
     parser.add_argument("--vocab-size", type=int, default=16_000, help="default: 16,000")
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     pairs = corpus(args.data)
     results: dict = {
@@ -167,9 +166,7 @@ def main() -> None:
             write_text(pairs, count, work / "text")
             results["sizes"].append(ours(work / f"size{count}", work / "text", count, args))
     report(results)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
 
 
 def report(results: dict) -> None:

@@ -6,14 +6,12 @@ Without --model, vectors are random; with it, candidates are the sentences of DI
 whether bfloat16 finds what float32 finds. Contestants take turns, so that a noisy machine is noisy for all of them.
 """
 
-import argparse
-import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,6 +23,8 @@ import numpy as np
 import torch
 
 from benchmarks.machine import machine
+from benchmarks.processes import entry
+from benchmarks.script import alone, command_line, take_turns, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.vectors import build_index, mine, nearest_neighbours, normalise_rows, search_index
@@ -64,25 +64,18 @@ def products_both_ways(source: np.ndarray, target: np.ndarray) -> None:
     blocked_product(target, source)
 
 
-def take_turns(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
+def timed(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
     """Seconds of each: median, least, most."""
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(repeats):
-        for name, run in contestants.items():
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
-            print(f"{name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
     return {
-        name: {"median": statistics.median(found), "min": min(found), "max": max(found)}
-        for name, found in seconds.items()
+        name: {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
+        for name, seconds in take_turns(contestants, repeats).items()
     }
 
 
 def search_times(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> dict[str, dict[str, float]]:
     """XSR: the 10 nearest of 2,000 queries."""
     half = candidates.astype(np.float16)
-    return take_turns(
+    return timed(
         {
             "product": lambda: bare_product(queries, candidates),
             "product in blocks": lambda: blocked_product(queries, candidates),
@@ -98,7 +91,7 @@ def search_times(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> d
 
 def mining_times(source: np.ndarray, target: np.ndarray, repeats: int) -> dict[str, dict[str, float]]:
     """Neighbours both ways, so two products; pairs by margin included."""
-    return take_turns(
+    return timed(
         {
             "two products in blocks": lambda: products_both_ways(source, target),
             "faiss flat, both ways": lambda: [
@@ -112,25 +105,30 @@ def mining_times(source: np.ndarray, target: np.ndarray, repeats: int) -> dict[s
     )
 
 
-MEMORY = """
-import re, sys, threading, time
-import numpy as np
-from fairseq_lxsr.vectors import nearest_neighbours
-def anonymous():
-    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1e3
-candidates = np.load(sys.argv[1], mmap_mode="r")
-queries = np.load(sys.argv[2], mmap_mode="r")[: int(sys.argv[3])]
-nearest_neighbours(queries[:64], candidates[:64], 10)
-peak, before = 0.0, anonymous()
-def watch():
-    global peak
-    while True:
-        peak = max(peak, anonymous())
-        time.sleep(0.005)
-threading.Thread(target=watch, daemon=True).start()
-nearest_neighbours(queries, candidates, 10, precision=sys.argv[4])
-print(peak - before)
-"""
+def peak_memory(folder: str, count: int, precision: str) -> float:
+    """MB that a search of memory-mapped vectors adds to this process, without the mapped pages."""
+    candidates = np.load(f"{folder}/candidates.npy", mmap_mode="r")
+    queries = np.load(f"{folder}/queries.npy", mmap_mode="r")[:count]
+    nearest_neighbours(queries[:64], candidates[:64], K)
+    peak, before = 0, held()
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.005):
+            peak = max(peak, held())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    nearest_neighbours(queries, candidates, K, precision=precision)
+    done.set()
+    watching.join()
+    return (peak - before) / 1e6
+
+
+def held() -> int:
+    """Bytes of memory, not of files, that this process holds."""
+    return entry(os.getpid(), "status", "RssAnon")
 
 
 def memory(queries: np.ndarray, candidates: np.ndarray) -> list[dict[str, object]]:
@@ -141,11 +139,8 @@ def memory(queries: np.ndarray, candidates: np.ndarray) -> list[dict[str, object
             np.save(f"{folder}/{name}.npy", rows)
         for precision in PRECISIONS:
             for count in (2_000, 20_000, len(queries)):
-                arguments = [f"{folder}/candidates.npy", f"{folder}/queries.npy", str(count), precision]
-                done = subprocess.run(
-                    [sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, check=True
-                )
-                results.append({"precision": precision, "queries": count, "peak MB": float(done.stdout)})
+                peak = alone(peak_memory, folder, count, precision)
+                results.append({"precision": precision, "queries": count, "peak MB": peak})
                 print(results[-1], file=sys.stderr)
     return results
 
@@ -162,7 +157,7 @@ def approximate(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> li
             write_index(index, Path(folder) / "index")
             size = os.path.getsize(f"{folder}/index") / 1e6
         for probes in all_probes:
-            seconds = take_turns({kind: partial(search_index, index, queries, K, probes)}, repeats)[kind]
+            seconds = timed({kind: partial(search_index, index, queries, K, probes)}, repeats)[kind]
             _, found = search_index(index, queries, K, probes)
             both = [len(np.intersect1d(a, b)) for a, b in zip(found, exact, strict=True)]
             results.append(
@@ -238,7 +233,7 @@ def show_times(title: str, times: dict[str, dict[str, float]], unit: str) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--candidates", type=int, default=200_000, help="default: 200,000")
     parser.add_argument("--queries", type=int, default=2_000, help="default: 2,000")
     parser.add_argument("--width", type=int, default=512, help="of the vectors that are timed (default: 512)")
@@ -246,7 +241,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="of the search; mining runs once (default: 5)")
     parser.add_argument("--model", help="model folder, for real vectors")
     parser.add_argument("--data", type=Path, help="folder with train and eval text")
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     candidates = random_vectors(args.candidates, args.width)
     queries = translations(candidates[: args.queries])
@@ -266,9 +260,7 @@ def main() -> None:
         show(f"Approximate search among {len(vectors):,} sentences, width {vectors.shape[1]}", results["approximate"])
         results["agreement"] = agreement(encoder, args.data / "eval", vectors)
         show("First neighbours that bfloat16 finds differently", [results["agreement"]])
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
 
 
 if __name__ == "__main__":

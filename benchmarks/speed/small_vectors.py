@@ -8,8 +8,6 @@ dimensions alone (`--truncate-dim`). Seconds are those of the processor, over al
 queries, which are float32.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import machine
+from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.files.lines import read_lines
@@ -99,13 +98,12 @@ def stored_rows(queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, required=True)
     parser.add_argument("--model", required=True, help="model folder")
     parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences")
     parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="their translations, line by line")
     parser.add_argument("--candidates", type=int, default=100_000, metavar="N", help="default: 100,000")
     parser.add_argument("--queries", type=int, default=2_000, metavar="N", help="default: 2,000")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.json", help="results")
     args = parser.parse_args()
     encoder = SentenceEncoder.from_pretrained(args.model)
     pairs = different_pairs(args.source, args.target, args.candidates)
@@ -120,7 +118,7 @@ def main() -> None:
         "indexes": index_rows(queries, candidates, exact, true),
         "stored": stored_rows(queries, candidates, exact, true),
     }
-    args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
 
 
 if __name__ == "__main__":

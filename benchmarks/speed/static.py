@@ -11,7 +11,6 @@ MultipleNegativesRankingLoss. Contestants take turns.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import statistics
@@ -31,6 +30,7 @@ import numpy as np
 
 from benchmarks import ROOT
 from benchmarks.machine import machine
+from benchmarks.script import command_line, write_results
 from benchmarks.speed.train import train as train_ours
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.torch_network import save_folder
@@ -199,7 +199,7 @@ def show(name: str, speeds: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("data", type=Path, help="data folder of `lxsr prepare`")
     parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences of its training text")
     parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="their translations, line by line")
@@ -209,7 +209,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="default: 5")
     parser.add_argument("--parts", nargs="+", choices=("encoding", "training"), default=["encoding", "training"])
     parser.add_argument("--small", action="store_true", help="2,000 sentences, width 64, 40 updates, once")
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     if args.small:
         args.sentences, args.widths, args.updates, args.repeats = 2000, [64], 2 * WARM_UP, 1
@@ -237,9 +236,7 @@ def main() -> None:
     for width in args.widths if "training" in args.parts else ():
         speeds = results["training pairs per second"][f"width {width}"] = train_both(args, width)
         show(f"training, width {width}: pairs/s", speeds)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_results(args.output, results)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ fairseq's examples/laser has it, on the same text and with the same batches by t
 CPU). Words are pieces of the target, of both sides for the lightweight model.
 """
 
-import argparse
 import json
 import os
 import shlex
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from benchmarks import ROOT
 from benchmarks.machine import machine
+from benchmarks.script import command_line, write_results
 
 PRECISIONS = ("float32", "bfloat16")
 LIMITS = ("--max-tokens", "4096", "--log-interval", "1")
@@ -118,7 +118,7 @@ def fairseq_laser(data: Path, updates: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("data", type=Path, help="fairseq data folder")
     parser.add_argument(
         "--systems",
@@ -132,7 +132,6 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=120, help="updates of a run (default: 120)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (default: 3)")
     parser.add_argument("--options", default="", metavar="'--X Y'", help="of `lxsr train`, for all systems of ours")
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     data = args.data.absolute()
     runs: dict = {}
@@ -147,10 +146,8 @@ def main() -> None:
             runs.setdefault(f"{system}, {precision}", []).append(result)
             print(system, precision, {key: round(value) for key, value in result.items()}, file=sys.stderr)
     show(runs)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        results = {"updates": args.updates, "options": args.options, "machine": machine(), "runs": runs}
-        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    results = {"updates": args.updates, "options": args.options, "machine": machine(), "runs": runs}
+    write_results(args.output, results)
 
 
 def show(runs: dict[str, list[dict[str, float]]]) -> None:

@@ -21,7 +21,7 @@ def test_without_a_gpu_it_ends_with_one_line(monkeypatch, capsys):
 
 
 def test_every_part_runs_small_on_a_cpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu, "PYTHON", forked_commands() / "python")
+    monkeypatch.setattr(sys, "executable", str(forked_commands() / "python"))
     for name, value in forked_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--small", "--output", str(tmp_path / "gpu.json")])
