@@ -24,6 +24,8 @@ import toy
 from forks import commands
 
 ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+COMPATIBILITY = GOLDEN / "compatibility"  # checkpoints and model folders of an older version
 TRAIN_OPTIONS = {
     "--user-dir": "fairseq_lxsr",
     "--task": "xling_sent",
@@ -93,6 +95,13 @@ def run(
 
 def lxsr(*arguments, **options) -> subprocess.CompletedProcess:
     return run("fairseq_lxsr.cli.main", *arguments, **options)
+
+
+def python(code: str, *arguments, **options) -> str:
+    """What `python -c code arguments` prints, in a process that imports what it needs itself."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **{"cwd": ROOT} | options)
+    return checked(done).stdout
 
 
 def captured(command: list, function: Callable[[], object], folder: Path, explain) -> subprocess.CompletedProcess:

@@ -6,14 +6,9 @@ PAD = 1
 
 
 def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Values of a weight: irregular, of a size that lets every layer count, LayerNorm's around 1, zero at padding.
+    """Irregular float64 values for a weight of the released model, of a size that lets every layer count.
 
-    Args:
-        name: name of the weight in the released model.
-        shape: its shape.
-
-    Returns:
-        float64 values: matrices within +-2.5 / sqrt(columns), vectors within +-0.3, LayerNorm's weights 1 more.
+    Matrices are within +-2.5 / sqrt(columns) and zero at padding, vectors within +-0.3, LayerNorm's weights 1 more.
     """
     start = sum(place * ord(letter) for place, letter in enumerate(name, 1)) % 1000
     index = np.arange(np.prod(shape))

@@ -22,16 +22,8 @@ TRAINING = {
 PREPARING = {"--vocab-size": 200, "--valid-size": 20, "--test-size": 20}
 HELD_OUT = ("--valid-size", "20", "--test-size", "20")  # prepare holds out thousands unless it is told
 EVALUATING = {"--epochs": 2, "--seeds": 1}
-FILES = {  # fields of YAML files, wherever they stand in them
-    "vocab_size": 200,
-    "valid_size": 20,
-    "test_size": 20,
-    "valid_documents": 2,
-    "draw": 20,
-    "best": 10,
-    "pairs": 20,
-    "workers": 1,
-}
+FILES = {name.removeprefix("--").replace("-", "_"): value for name, value in PREPARING.items()}
+FILES |= {"valid_documents": 2, "draw": 20, "best": 10, "pairs": 20, "workers": 1}  # wherever they stand in YAML files
 
 
 def shrink(name: str, arguments: list[str]) -> list[str]:
@@ -58,10 +50,8 @@ def _training(arguments: list[str]) -> list[str]:
 def _verb(arguments: list[str]) -> list[str]:
     if arguments[0] in ("prepare", "train-context"):
         arguments = [str(_file(Path(word))) if word.endswith(".yaml") else word for word in arguments]
-        return [
-            *_with_values(arguments, PREPARING),
-            *(HELD_OUT if arguments[0] == "prepare" and "--data" in arguments else ()),
-        ]
+        held_out = HELD_OUT if arguments[0] == "prepare" and "--data" in arguments else ()
+        return [*_with_values(arguments, PREPARING), *held_out]
     if arguments[:2] in (["eval", "mldoc"], ["eval", "xnli"]):
         return [*arguments, *(str(word) for item in EVALUATING.items() for word in item)]
     return arguments

@@ -4,7 +4,7 @@ import argparse
 import re
 
 import pytest
-from conftest import lxsr_here, refused
+from conftest import COMPATIBILITY, lxsr_here, refused
 from parsers import options
 
 from fairseq_lxsr.evaluation.score import Score, append_scores
@@ -47,33 +47,28 @@ def test_every_path_is_checked():
                     action.type(text)
 
 
-@pytest.mark.parametrize("option", ["--input", "--output", "--model"])
-def test_an_empty_path_is_refused_by_its_option(option):
-    done = lxsr_here("embed", "--model", "m", "--input", "i", "--output", "o", option, "", check=False)
-    refused(done, f"argument {option}: ''; expected a file name")
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        *((option, "", "''; expected a file name") for option in ("--input", "--output", "--model")),
+        *(("--output", folder, "expected a file name") for folder in (".", "/", "./")),
+        *(
+            ("--shard", part, "expected for example 2/4")
+            for part in ("0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2")
+        ),
+    ],
+)
+def test_names_of_files_and_parts_that_are_none(option, value, said):
+    for verb in ("embed", "mine") if option == "--output" else ("embed",):
+        refused(lxsr_here(verb, option, value, check=False), f"argument {option}:", said)
 
 
-def test_default_numbers_are_in_their_ranges():
+def test_defaults_are_in_their_ranges_and_options_that_are_on_say_so():
     for program, action in options():
         if isinstance(action.type, Range) and action.default not in (None, argparse.SUPPRESS):
             assert action.default in action.type, (program, action.option_strings)
-
-
-def test_options_that_are_on_say_so():
-    for program, action in options():
         if isinstance(action, argparse.BooleanOptionalAction) and action.default:
             assert "default: yes" in action.help, (program, action.option_strings)
-
-
-@pytest.mark.parametrize("part", ["0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2"])
-def test_parts_that_are_none(part):
-    refused(lxsr_here("embed", "--shard", part, check=False), "argument --shard:", "expected for example 2/4")
-
-
-@pytest.mark.parametrize("verb", ["embed", "mine"])
-def test_an_output_without_a_name(verb):
-    for output in (".", "/", "./"):
-        refused(lxsr_here(verb, "--output", output, check=False), "argument --output:", "expected a file name")
 
 
 def test_a_value_that_argparse_would_lose():
@@ -86,18 +81,42 @@ def test_a_title_that_is_no_text(tmp_path):
     assert "<title>caf\u00e9 ?</title>" in (tmp_path / "report.html").read_text("utf-8")
 
 
+BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}/best.pt"
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("command", "said"),
     [
-        (),
-        ("no-verb",),
-        ("eval",),
-        ("embed", "--model", "m"),
-        ("embed", "--model", "m", "--input", "i", "--output", "o", "--no-option"),
-        ("index", "--kind", "no-kind", "--model", "m", "--input", "i", "--output", "o"),
+        ("", "the following arguments are required: VERB; see lxsr --help"),
+        ("no-verb", "invalid choice: 'no-verb'"),
+        ("--no-such-option", "VERB; see lxsr --help"),
+        ("eval", "PROTOCOL; see lxsr eval --help"),
+        ("eval --no-such-option", "PROTOCOL; see lxsr eval --help"),
+        ("embed", "the following arguments are required: --model, --input, --output"),
+        ("embed --model m", "required: --input, --output; see lxsr embed --help"),
+        ("embed --model m --input i --output {out} --no-option", "arguments: --no-option; see lxsr embed --help"),
+        ("index --kind no-kind --model m --input i --output {out}", "see lxsr index --help"),
+        ("compare a b --no-such-option", "unrecognized arguments: --no-such-option"),
+        ("prepare --lang-pairs en", "'en'; expected SRC-TGT"),
+        ("prepare --lang-pairs en-en", "'en-en'; expected SRC-TGT"),
+        # each form of export has its own options
+        ("export", "FORM; see lxsr export --help"),
+        ("export vectors", "invalid choice: 'vectors'"),
+        (f"export folder {PT}", "required: --output"),
+        (f"export folder {BEST} --output {{out}}", "required: --checkpoint"),
+        (f"export folder {PT} --output {{out}} --int8", "unrecognized arguments: --int8"),
+        (f"export folder {PT} --output {{out}} --scores x", "unrecognized arguments: --scores"),
+        ("export card", "required: --model"),
+        (f"export card {BEST} --output {{out}}", "unrecognized arguments: --output"),
+        (f"export card {BEST} --dtype float16", "unrecognized arguments: --dtype"),
+        (f"export onnx {PT} --output {{out}}", "required: --model"),
+        (f"export onnx {BEST}", "required: --output"),
+        (f"export onnx {BEST} --output {{out}} --ema", "unrecognized arguments: --ema"),
+        (f"export sentence-transformers {BEST} --output {{out}} --normalize", "unrecognized arguments: --normalize"),
     ],
 )
-def test_a_wrong_command_line_ends_with_one_line(words):
-    done = lxsr_here(*words, check=False)
-    refused(done, f"see lxsr{f' {words[0]}' if words and words[0] != 'no-verb' else ''} --help")
+def test_a_wrong_command_line_ends_with_one_line(tmp_path, command, said):
+    done = lxsr_here(*command.format(out=tmp_path / "out").split(), check=False)
+    refused(done, said, "; see lxsr ")
     assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
