@@ -143,11 +143,7 @@ FILE_NAME = FileName()
 
 @dataclass(frozen=True)
 class NumberList(Allowed):
-    """Texts that list different numbers in any order, separated by commas, for example `64,128`.
-
-    Args:
-        of: range of each number.
-    """
+    """Texts that list different numbers of a range in any order, separated by commas, for example `64,128`."""
 
     of: Range
 
@@ -206,12 +202,9 @@ def check_fields(
 ) -> None:
     """Check the types of a dataclass's fields, and the `range` or `choices` in their metadata.
 
-    Args:
-        values: an object with these fields.
-        kind: the dataclass, where `values` is not an instance of it.
-        spell: returns the name of a field as the user writes it, for example `--align-weight`.
-        where: text before the name in the message, for example a file.
-        optional: allow None for every field.
+    `values` may be another object with the fields of `kind`; `spell` returns the name of a field as the user writes it,
+    for example `--align-weight`; `where` stands before it in messages; None is allowed for every field where
+    `optional`.
     """
     kind = kind or type(values)
     hints = get_type_hints(kind)

@@ -10,14 +10,7 @@ from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
-from fairseq_lxsr.preparation.config import (
-    SOURCE_NAME,
-    Cleaning,
-    PrepareConfig,
-    Sources,
-    SubwordOptions,
-    TextName,
-)
+from fairseq_lxsr.preparation.config import SOURCE_NAME, Cleaning, PrepareConfig, Sources, SubwordOptions, TextName
 from fairseq_lxsr.text.languages import split_pairs
 
 BESIDE_A_FILE = ("--locale-dir", "--until")

@@ -53,10 +53,8 @@ def mine_draws(
     """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count` different pairs.
 
     Pairs of languages take turns. `draw` is m, sentences of either side in a draw (all where there are fewer), and
-    `best` the largest number of pairs kept of it.
-
-    Returns:
-        the pairs in the order they were found, and statistics: seconds of `encode` and `search`, number of `draws`.
+    `best` the largest number of pairs kept of it. Beside the pairs, in the order they were found: seconds of `encode`
+    and `search`, number of `draws`.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple, Mined] = {}

@@ -127,10 +127,8 @@ DEFAULTS = {option.name: option.default for option in fields(ContextConfig) if o
 class Rounds:
     """Runs the steps, each in its own folder: `stage1`, `round1`, `round2`, ...
 
-    Args:
-        config: options of the run.
-        prepare: prepares the text, or finds it unchanged, and returns its data folders and the folder of train.LANG;
-            it is called with the work folder locked.
+    `prepare` prepares the text, or finds it unchanged, and returns its data folders and the folder of train.LANG; it is
+    called with the work folder locked.
     """
 
     shards: Sequence[Path]
@@ -141,11 +139,7 @@ class Rounds:
         self.work = Path(config.work)
 
     def run(self) -> Path:
-        """Run all steps that are not finished.
-
-        Returns:
-            the model folder of the last step.
-        """
+        """Run all steps that are not finished; return the model folder of the last."""
         # the training process holds the lock too, even if it outlives this process
         with locked(self.work / "lock", self.work) as self.lock:
             self._check_files()

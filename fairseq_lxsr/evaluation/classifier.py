@@ -25,33 +25,19 @@ STEPS_OF_DROPOUT = 2**16  # dropout compares 16 random bits with the rate
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """Options of training a classifier.
+    """Options of training a classifier."""
 
-    Args:
-        hidden: widths of the hidden layers (tanh); () gives a linear classifier.
-        dropout: dropout rate of hidden layers.
-        input_dropout: dropout rate of the embeddings.
-        epochs: number of epochs; the one of largest accuracy on dev is kept.
-        ties: which epoch is kept of several with this accuracy, one of `options.TIES`; LASER's code keeps the last
-            (source/sent_classif.py, line 248).
-        batch_size: examples of a batch.
-        learning_rate: learning rate.
-        l2: candidate strengths of the L2 penalty, chosen on dev; each multiplies the sum of squared weights, without
-            biases.
-        normalise: scale embeddings to length one.
-        seeds: number of seeds, 1 to `seeds`; a seed decides initial weights, order of examples and dropout.
-    """
-
-    hidden: tuple[int, ...] = (10, 8)
-    dropout: float = 0.2
-    input_dropout: float = 0.2
-    epochs: int = 500
+    hidden: tuple[int, ...] = (10, 8)  # widths of the hidden layers (tanh); () gives a linear classifier
+    dropout: float = 0.2  # of the hidden layers
+    input_dropout: float = 0.2  # of the embeddings
+    epochs: int = 500  # the one of largest accuracy on dev is kept
     batch_size: int = 12
     learning_rate: float = 1e-3
+    # candidates, chosen on dev; each multiplies the sum of squared weights, without biases
     l2: tuple[float, ...] = (0.0,)
-    normalise: bool = False
-    seeds: int = 5
-    ties: str = "first"
+    normalise: bool = False  # scale embeddings to length one
+    seeds: int = 5  # 1 to `seeds`; a seed decides initial weights, order of examples and dropout
+    ties: str = "first"  # which of the best epochs is kept; LASER's code: last (source/sent_classif.py, line 248)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -114,13 +100,7 @@ def train_classifiers(
 ) -> Classifiers:
     """Train a classifier for every seed; each seed keeps the strength of L2 that is best on dev.
 
-    Args:
-        config: options of the training.
-        features: training features [N, F].
-        labels: training labels [N], 0 to classes - 1.
-        dev_features: development features [M, F].
-        dev_labels: development labels [M], 0 to classes - 1.
-        classes: number of classes.
+    Features are [N, F] and [M, F], labels [N] and [M] from 0 to classes - 1.
     """
     check_training_set(features, labels, dev_features, dev_labels)
     x, y = as_features(features, config.normalise), torch.from_numpy(labels)
@@ -235,12 +215,7 @@ def transfer_scores(
 ) -> list[Score]:
     """Score every pair of train and test language: accuracy, its standard deviation over seeds, macro F1.
 
-    Args:
-        protocol: name of the protocol.
-        languages: parts by language: test to test it, train and dev to learn in it.
-        train_languages: languages to learn from.
-        config: options of the classifier.
-        fingerprint: fingerprint of the encoder.
+    `languages` has the parts of each language: test to test it, train and dev to learn in it.
     """
     scores = []
     for trained in train_languages:

@@ -32,37 +32,21 @@ def find_file(template: str, language: str = "", pair: str = "") -> Path:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One entry of the registry: the same sentences in many languages, one file a language.
+    """One entry of the registry: the same sentences in many languages, one file a language."""
 
-    Args:
-        name: its name on the command line and in signatures.
-        about: what it is, and its paper.
-        file: file of a language in the unpacked archive; {code} is the language.
-        sentences: number of sentences, the same in each language.
-        codes: languages, as the files are named.
-        short: two letters -> code.
-        url: address of the archive.
-        licence: its licence.
-        size: bytes of the archive; None where the address is none of an archive that can be checked.
-        sha256: hash of the archive, see `size`.
-        files: files that are named otherwise, by code.
-        error_types: file of the changed sentences of xsim++; empty where there is none.
-        augmented: file of their text.
-    """
-
-    name: str
-    about: str
-    file: str
-    sentences: int
-    codes: tuple[str, ...]
-    short: Mapping[str, str]
+    name: str  # on the command line and in signatures
+    about: str  # with its paper
+    file: str  # of a language in the unpacked archive; {code} is the language
+    sentences: int  # the same number in each language
+    codes: tuple[str, ...]  # languages, as the files are named
+    short: Mapping[str, str]  # two letters -> code
     url: str
     licence: str
-    size: int | None = None
-    sha256: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
-    error_types: str = ""
-    augmented: str = ""
+    size: int | None = None  # bytes of the archive; None where the address is none of an archive that can be checked
+    sha256: str | None = None  # see `size`
+    files: Mapping[str, str] = field(default_factory=dict)  # that are named otherwise, by code
+    error_types: str = ""  # file of the changed sentences of xsim++; empty where there is none
+    augmented: str = ""  # file of their text
 
     def all_files(self) -> list[str]:
         """Return the files of all languages, as paths in the unpacked archive."""

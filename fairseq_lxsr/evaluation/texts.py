@@ -27,13 +27,7 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
 
 
 def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> list[list[str]]:
-    """Read a file of columns with a tab between them, for example `label<TAB>text`.
-
-    Args:
-        path: the file.
-        names: names of the columns, for messages.
-        tabs_in_last: the last column may hold tabs itself.
-    """
+    """Read a file of columns with tabs between them, such as `label<TAB>text`; the last one may hold tabs itself."""
     tabs = names.count("<TAB>")
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -60,12 +54,7 @@ def read_text(path: str | Path, language: str = "") -> Text:
 
 
 def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Text, Text]:
-    """Read two files whose lines are translations of each other.
-
-    Args:
-        files: paths of the two files.
-        languages: their languages.
-    """
+    """Read two files whose lines are translations of each other."""
     source, target = (read_text(path, language) for path, language in zip(files, languages, strict=True))
     check_aligned(source, target)
     return source, target
@@ -109,13 +98,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
 
 @dataclass(frozen=True)
 class TextReranker:
-    """Ranks by cosine, and the nearest again by a `Reranker`, which reads the sentences.
-
-    Args:
-        reranker: scores the nearest again.
-        queries: text of the queries [Q].
-        candidates: text of the candidates [M].
-    """
+    """Ranks queries [Q] by cosine, and the nearest again by a `Reranker`, which reads the sentences [Q] and [M]."""
 
     reranker: Reranker
     queries: Sequence[str]
@@ -124,11 +107,7 @@ class TextReranker:
     def rank(self, queries: FloatArray, candidates: FloatArray, rows: IntArray, count: int) -> IntArray:
         """Return the rows of the `count` best candidates of every query [Q, count].
 
-        Args:
-            queries: embeddings of the queries [Q, D].
-            candidates: embeddings of the candidates [M, D], in any order.
-            rows: their rows in the text of the candidates [M].
-            count: number of candidates to find.
+        Candidates [M, D] come in any order; `rows` are their rows in the text [M].
         """
         self.reranker.check_depth(count)
         check_pair(queries, candidates)
@@ -147,13 +126,7 @@ def identities(lines: Sequence[str]) -> IntArray:
 
 
 def found_at(ranks: Sequence[int], found: IntArray, gold: IntArray) -> dict[str, Outcomes]:
-    """Compute P@k: whether the gold candidate is among the first k found.
-
-    Args:
-        ranks: values of k.
-        found: indices of the found candidates in order of rank [Q, K].
-        gold: index of the gold candidate [Q].
-    """
+    """Compute P@k for each rank k: whether the gold candidate [Q] is among the first k found [Q, K]."""
     hits = found == gold[:, None]
     return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}
 

@@ -138,11 +138,7 @@ def _checked(raw: bytes, where: str, max_words: int | None) -> str:
 def read_parallel(
     source: str | Path, target: str | Path, max_words: int | None = MAX_WORDS
 ) -> Iterator[tuple[str, str]]:
-    """Yield the aligned lines of two files.
-
-    Raises:
-        InputError: where the numbers of lines differ or a file is empty, and as `read_lines`.
-    """
+    """Yield the aligned lines of two files, whose numbers of lines must be equal and not 0."""
     left, right = read_lines(source, max_words), read_lines(target, max_words)
     count = 0
     for line in left:

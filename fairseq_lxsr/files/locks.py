@@ -19,14 +19,10 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of a fi
 def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[list[int]]:
     """Hold a lock inside the block; the system releases it when the process ends for any reason.
 
-    Args:
-        path: the lock file, which names the holder; it is created with its folder, and removed at the end. A file that
-            is no lock is neither changed nor removed.
-        of: the folder or output that only one process may write, for the message.
-        patience: seconds to wait for the end of another holder.
-
-    Returns:
-        File descriptors of the lock; a process that inherits them over exec holds the lock too.
+    The lock file names the holder; it is created with its folder, and removed at the end. A file that is no lock is
+    neither changed nor removed. `of` is the folder or output that only one process may write, for the message;
+    `patience` are seconds to wait for the end of another holder. A process that inherits the file descriptors over exec
+    holds the lock too.
     """
     from filelock import FileLock, Timeout  # every verb of the command line imports this module
 

@@ -46,8 +46,7 @@ def open_binary(path: str | Path) -> BinaryIO:
 class Budget:
     """Limits the decompressed bytes of a compressed file over all its readers; a pipe has no limit.
 
-    Args:
-        free: number of bytes that are allowed before the ratio is checked.
+    `free` is the number of bytes that are allowed before the ratio is checked.
     """
 
     def __init__(self, path: str | Path, free: int):

@@ -20,11 +20,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """Parse one JSON object of any origin; the result is safe to print and to write as UTF-8.
-
-    Raises:
-        ValueError: for anything else; the caller says what was expected.
-    """
+    """Parse one JSON object of any origin, safe to print and to write as UTF-8; raise ValueError for anything else."""
     try:
         read = json.loads(text)
     except RecursionError:
@@ -54,9 +50,7 @@ def is_count(value: Any) -> bool:
 def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
     """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it can run code.
 
-    Raises:
-        OSError: for a file that cannot be read.
-        ValueError: for a file that is truncated or is not a .npy of numbers.
+    OSError is for a file that cannot be read, ValueError for one that is truncated or is not a .npy of numbers.
     """
     from numpy.lib.format import open_memmap  # the command line imports this module
 

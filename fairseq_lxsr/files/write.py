@@ -32,11 +32,7 @@ def check_writable(path: Path) -> None:
 
 
 def reserve(stream: IO, size: int) -> None:
-    """Give an open file its size in bytes, because writing to a mapped file on a full disk would kill the process.
-
-    Raises:
-        OSError: for a full disk, where the system can say so.
-    """
+    """Give an open file its size in bytes, because writing to a mapped file on a full disk would kill the process."""
     if hasattr(os, "posix_fallocate"):  # not on macOS
         os.posix_fallocate(stream.fileno(), 0, size)
     else:
@@ -115,10 +111,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
     """Write a folder that replaces `path` only when it is complete.
 
-    Args:
-        path: the final folder.
-        markers: names of files that every such folder contains; an existing folder without one is not replaced.
-        sign: text in the first of them, where its name alone may be that of other programs too.
+    An existing folder that lacks one of the files `markers` is not replaced, nor one without the text `sign` in the
+    first of them, whose name alone may be that of other programs too.
     """
     path = Path(path).resolve() if Path(path).is_symlink() or ".." in Path(path).parts else Path(path)
     if Path.cwd().is_relative_to(path.resolve()):

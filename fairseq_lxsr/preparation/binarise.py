@@ -154,13 +154,8 @@ def binarise_file(
 ) -> float:
     """Write the ids of one side of a split; return the percent of unknown pieces.
 
-    Args:
-        text: text file with one sentence per line.
-        places: output path of each shard; the lines are distributed over them.
-        subwords: folder of the subwords stage.
-        workers: number of processes.
-        shard_of_lines: maps the number of the first line, the number of lines and the number of shards to the shard of
-            each line; None is `shard_numbers`.
+    The lines are distributed over `places`, the output path of each shard, by `shard_of_lines`: from the number of the
+    first line, of lines and of shards, the shard of each line.
     """
     tokenizer = _load_tokenizer(subwords)
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]

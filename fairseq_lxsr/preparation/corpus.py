@@ -110,9 +110,8 @@ def make_corpus(
 ) -> dict:
     """Run the corpus stage; the result does not depend on the number of `workers`.
 
-    Returns:
-        Report with the size of every split, the number of dropped pairs by reason, and where sources are named the
-            number of training pairs of each.
+    The report has the size of every split, the number of dropped pairs by reason, and of training pairs by named
+    source.
     """
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}

@@ -103,10 +103,7 @@ def prepare_documents(
     """Run the stages from documents to the data folder in the work folder; stages with unchanged inputs are skipped.
 
     `documents` are a file or folder of each language, of which some documents are held out for validation; `subwords`
-    are fields of `SubwordOptions`.
-
-    Returns:
-        The data folder or its shards, and the folder of the text.
+    are fields of `SubwordOptions`. Returns the data folder or its shards, and the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text, pieces, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
@@ -119,10 +116,9 @@ def prepare_documents(
 def make_documents(
     folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int
 ) -> dict[str, dict[str, int]]:
-    """Run the documents stage: write SPLIT.LANG, one sentence per line, and document starts to starts.SPLIT.LANG.npy.
+    """Run the documents stage; return numbers of documents and sentences by language and split.
 
-    Returns:
-        Numbers of documents and sentences by language and split.
+    It writes SPLIT.LANG, one sentence a line, and document starts to starts.SPLIT.LANG.npy.
     """
     inputs = [
         file
@@ -167,12 +163,7 @@ def _write_language(work: Path, language: str, source: Path, valid_documents: in
 
 
 def binarise_documents(
-    folder: Path,
-    documents: Path,
-    languages: Sequence[str],
-    subwords: Path,
-    workers: int,
-    shards: int = 1,
+    folder: Path, documents: Path, languages: Sequence[str], subwords: Path, workers: int, shards: int = 1
 ) -> None:
     """Write the data folder of the task sent_context: piece ids and document starts.
 

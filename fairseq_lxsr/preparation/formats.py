@@ -23,28 +23,17 @@ XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 @dataclass(frozen=True)
 class Source:
-    """Text of one language pair.
+    """Text of one language pair."""
 
-    Args:
-        name: name of the text in messages and manifests.
-        files: all files that are read.
-        read: yields the pairs, and counts skipped pairs in the counter.
-        is_messages: whether the text is program messages.
-        parts: the named sources that the text is made of, which are read in this order; empty for a single text.
-    """
-
-    name: str
-    files: tuple[Path, ...]
-    read: Callable[[Counter], Iterator[TextPair]]
-    is_messages: bool = False
-    parts: Mapping[str, "Source"] = field(default_factory=dict)
+    name: str  # in messages and manifests
+    files: tuple[Path, ...]  # all that are read
+    read: Callable[[Counter], Iterator[TextPair]]  # yields the pairs, and counts skipped pairs in the counter
+    is_messages: bool = False  # of programs
+    parts: Mapping[str, "Source"] = field(default_factory=dict)  # named sources, read in this order; none of one text
 
 
 def find_source(
-    data: TextName | Sources | Sequence[str],
-    source: str,
-    target: str,
-    locale_folders: Sequence[Path] = LOCALE_FOLDERS,
+    data: TextName | Sources | Sequence[str], source: str, target: str, locale_folders: Sequence[Path] = LOCALE_FOLDERS
 ) -> Source:
     """Find the text that a name stands for.
 

@@ -23,19 +23,12 @@ SUMMARY_FILE = "prepare.json"
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of a preparation.
+    """The result of a preparation."""
 
-    Args:
-        pairs: number of training pairs of all language pairs together.
-        unknown: largest percent of unknown pieces of a text.
-        data: the data folder, or its shards.
-        summary: file with the manifests of all stages.
-    """
-
-    pairs: int
-    unknown: float
-    data: list[Path]
-    summary: Path
+    pairs: int  # for training, of all language pairs together
+    unknown: float  # largest percent of unknown pieces of a text
+    data: list[Path]  # the data folder, or its shards
+    summary: Path  # file with the manifests of all stages
 
 
 def prepare_corpora(

@@ -16,30 +16,19 @@ THREE_LETTERS = dict(zip(TWO_LETTERS.split(), OTHER_CODES.split(), strict=True))
 
 @dataclass(frozen=True)
 class PublicCorpus:
-    """One entry of the registry.
+    """One entry of the registry."""
 
-    Args:
-        name: name of the corpus, with its version where there are several.
-        format: `moses.zip`, `moses.tgz` (one file per language) or `tsv.zip`; others are local and have no url.
-        licence: licence of the corpus.
-        about: short description.
-        url: address of the archive; {first}-{second} are the languages in alphabetical order, {other} is the one that
-            is not English, {other3} its three-letter code, {language} the requested one.
-        member: file in the archive, with the same placeholders.
-        languages: languages of which all pairs are available, or only those with `partner`.
-        partner: language that every pair includes; None for all pairs.
-        size: bytes of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states it.
-        sha256: hash of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states it.
-    """
-
-    name: str
-    format: str
+    name: str  # with its version where there are several
+    format: str  # `moses.zip`, `moses.tgz` (one file per language) or `tsv.zip`; others are local and have no url
     licence: str
     about: str
+    # of the archive; {first}-{second} are the languages in alphabetical order, {other} is the one that is not English,
+    # {other3} its three-letter code, {language} the requested one
     url: str | None = None
-    member: str = ""
-    languages: tuple[str, ...] = ()
-    partner: str | None = None
+    member: str = ""  # file in the archive, with the same placeholders
+    languages: tuple[str, ...] = ()  # of which all pairs are available, or only those with `partner`
+    partner: str | None = None  # language that every pair includes; None for all pairs
+    # of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states them
     size: Mapping[str, int] = field(default_factory=dict)
     sha256: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,8 +72,7 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, PublicCo
 def get_corpus(corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
     """Download and unpack the text of a language pair of a corpus with a url; an interrupted download resumes.
 
-    Returns:
-        The files for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
+    The files are for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
     """
     if corpus.format.startswith("tsv") and source != corpus.partner:
         source, target = target, source  # the columns have a fixed order

@@ -15,18 +15,12 @@ STAGE_FILE = "stage.json"
 
 
 def run_stage(
-    folder: Path,
-    options: dict[str, Any],
-    inputs: Iterable[Path],
-    build: Callable[[Path], dict[str, Any]],
+    folder: Path, options: dict[str, Any], inputs: Iterable[Path], build: Callable[[Path], dict[str, Any]]
 ) -> dict[str, Any]:
     """Build `folder` unless it was built from the same options and input bytes and its files are unchanged.
 
-    Args:
-        folder: folder to build.
-        options: everything except files that the result depends on.
-        inputs: files that the result depends on.
-        build: fills the given folder and returns a report of plain values, which is returned also when it was skipped.
+    `options` are everything except files that the result depends on, `inputs` these files; `build` fills the given
+    folder and returns a report of plain values, which is returned also when it was skipped.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)

@@ -29,11 +29,7 @@ from fairseq_lxsr.text.tokenizer import (
 
 
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
-    """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary.
-
-    Returns:
-        Report with the size of the dictionary.
-    """
+    """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary."""
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     text = TextOptions(how.lowercase, how.split_han)
 
@@ -69,11 +65,7 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
 
 
 def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
-    """Train a SentencePiece model on the text of files LINES.LANGUAGE.
-
-    Returns:
-        Content of the model file.
-    """
+    """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the model file."""
     text = TextOptions(how.lowercase, how.split_han)
     lines = filter(None, (normalise(line, text) for line in sample(files, how.max_sentences)))
     first = next(lines, None)

@@ -116,12 +116,10 @@ def find_shards(checkpoint: Path, named: str) -> list[Path]:
 def find_text(
     folders: list[Path], sentencepiece_model: str | Path | None = None, lowercase: bool | None = None
 ) -> TextFiles:
-    """Take each text file from the first folder that has it.
+    """Take each text file from the first folder that has it; the first folder must have the dictionary.
 
-    Args:
-        folders: folders to search; the first must have the dictionary.
-        sentencepiece_model: the model that the user names; None takes that of the folders.
-        lowercase: whether the data is lower-cased, in place of the stored option; None keeps that option.
+    `sentencepiece_model` is the one that the user names; `lowercase` says whether the data is lower-cased, in place of
+    the stored option.
     """
     dictionary = find_dictionary(folders[0])
     own, options = (

@@ -21,11 +21,7 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
     """Find the two pieces that each piece was merged from, as ids [V, 2], -1 where there are none.
 
     Where several pairs spell a piece, the one that BPE could merge first is taken: SentencePiece orders pieces by their
-    merges, and single characters precede all of them.
-
-    Args:
-        symbols: the dictionary in the order of its ids, V of them.
-        first_piece: number of special symbols at its beginning.
+    merges, and single characters precede all of them. The first `first_piece` of the V symbols are special.
     """
     rank = {piece: 0 if len(piece) == 1 else number for number, piece in enumerate(symbols) if number >= first_piece}
     ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
@@ -42,18 +38,13 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
 def split_probability(
     counts: NDArray[np.int64], everywhere: float, rare: float, before: NDArray[np.floating] | None = None
 ) -> NDArray[np.floating]:
-    """Compute the probability with which each piece is read as its two parts.
+    """Compute the probability with which each piece is read as its two parts: [V] float32.
 
-    Args:
-        counts: [V] how often the training text has a piece.
-        everywhere: P, the same for all pieces.
-        rare: K; beside it a piece that the text has n times is split with probability K / (K + n).
-        before: [V] with which the training that this one goes on from split each piece; a piece that is rare in this
-            text only has learnt its row from the other.
-
-    Returns:
-        [V] float32, 1 - (1 - P) (1 - r) with r = K / (K + n), or 0 where K is; at most P or `before`, whichever is
-        more. With the result as `before` it is the same again: training that is resumed splits as it did.
+    It is 1 - (1 - P) (1 - r) with r = K / (K + n), or 0 where K is: P is `everywhere`, K is `rare`, and n in `counts`
+    [V] how often the training text has a piece. `before` [V] are the probabilities of the training that this one goes
+    on from; a piece that is rare in this text only has learnt its row from the other, so that it is at most P or
+    `before`, whichever is more. With the result as `before` it is the same again: training that is resumed splits as it
+    did.
     """
     split = 1 - (1 - everywhere) * (1 - (rare / (rare + counts) if rare else np.zeros(len(counts))))
     if before is not None:
@@ -66,16 +57,8 @@ def expected_rows(
 ) -> NDArray[np.floating]:
     """Compute the expected sum of rows that each piece is read as, where pieces and their parts are split at random.
 
-    With x(v) the result and h, g the two parts of v: x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)), and x(v) =
-    table(v) for a piece without parts.
-
-    Args:
-        table: [V, D] embeddings.
-        halves: [V, 2] the two parts of each piece, -1 where there are none, see `merged_from`.
-        probability: [V] with which a piece is split.
-
-    Returns:
-        [V, D] of the type of `table`.
+    With x(v) the result [V, D] and h, g the two parts of v (`halves` [V, 2], see `merged_from`): x(v) = (1 - p(v))
+    table(v) + p(v) (x(h) + x(g)), and x(v) = table(v) for a piece without parts.
     """
     whole = np.flatnonzero((halves[:, 0] >= 0) & (probability > 0))
     first, second = halves[whole].T

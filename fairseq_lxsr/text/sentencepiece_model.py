@@ -25,23 +25,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceFile:
-    """What is needed of a SentencePiece model; its vocabulary is read when it is asked for.
+    """What is needed of a SentencePiece model; its vocabulary is read when it is asked for."""
 
-    Args:
-        messages: the pieces as they are stored, in the order of their numbers.
-        kind: `UNIGRAM`, `BPE` or the number of another kind.
-        byte_fallback: whether unknown letters become bytes.
-        rule: name of the normalization.
-        charsmap: the precompiled normalization; empty where there is none.
-        plain: whether blanks are treated as by default: a mark before each word, none doubled, none after.
-    """
-
-    messages: list[bytes]
-    kind: int
-    byte_fallback: bool
-    rule: bytes
-    charsmap: bytes
-    plain: bool
+    messages: list[bytes]  # the pieces as they are stored, in the order of their numbers
+    kind: int  # `UNIGRAM`, `BPE` or the number of another kind
+    byte_fallback: bool  # whether unknown letters become bytes
+    rule: bytes  # name of the normalization
+    charsmap: bytes  # the precompiled normalization; empty where there is none
+    plain: bool  # whether blanks are treated as by default: a mark before each word, none doubled, none after
 
     @cached_property
     def pieces(self) -> list[Piece]:

@@ -89,9 +89,7 @@ def hash_symbols(symbols: Sequence[str]) -> str:
 class Tokenizer:
     """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
 
-    Args:
-        model: a SentencePiece model file.
-        symbols: symbols of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them.
+    `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them.
     """
 
     def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):

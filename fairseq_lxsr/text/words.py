@@ -49,8 +49,7 @@ class _Numbers(dict[bytes, int]):
 class WordPieces:
     """Remembers the pieces of words, at most `CACHED_WORDS`; several threads may ask at once.
 
-    Args:
-        encode: gives the concatenated ids of texts [P] and the number of ids of each [N], by SentencePiece.
+    `encode` gives the concatenated ids of texts [P] and the number of ids of each [N], by SentencePiece.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], FlatIds]):
@@ -145,8 +144,7 @@ _MASKS = np.array([[(1 << int(bits)) - 1 for bits in row] for row in _BITS], dty
 def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return the first byte of each word of UTF-8 text and the byte after its last one, [W] each; words may be empty.
 
-    Args:
-        data: the text, and `PADDING`.
+    `data` is the text, and `PADDING`.
     """
     size = len(data) - len(PADDING)
     blanks = np.flatnonzero(np.frombuffer(data, np.uint8, size) == BLANK)

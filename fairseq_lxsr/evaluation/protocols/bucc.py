@@ -63,13 +63,7 @@ def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
 
 
 def read_set(template: str, pair: str, part: str) -> MiningSet:
-    """Read TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), the files of BUCC.
-
-    Args:
-        template: prefix of the files, for example bucc2018/{pair}/{pair}; {pair} is replaced by the pair.
-        pair: language pair, SRC-TGT.
-        part: `sample`, `training` or `test`.
-    """
+    """Read TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), the files of BUCC."""
     *texts, gold = find_files(template, pair, part)
     sides = []
     for language, path in zip(split_pair(pair), texts, strict=True):
@@ -146,8 +140,7 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
 def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
     """Find the U distinct sentences of a text, as LASER's code does (source/mine_bitexts.py, line 41).
 
-    Returns:
-        the distinct sentences in their order, their rows in the text [U], and whether they occur only once, bool [U].
+    Beside them, in their order: their rows in the text [U], and whether they occur only once, bool [U].
     """
     counts = Counter(line.strip() for line in text.lines)
     first: dict[str, int] = {}
@@ -204,17 +197,10 @@ DEFAULT_MINING = BuccMining()
 def score_mined(
     part: MiningSet, encoder: Encoder, mining: BuccMining = DEFAULT_MINING, train: MiningSet | None = None
 ) -> tuple[Score, MinedPairs]:
-    """Measure F1 on a part at the threshold of largest F1 on a training part (`learned`), or on itself (`oracle`).
+    """Measure F1 on a part at the threshold of largest F1 on a training part, or on itself where there is none.
 
-    Args:
-        part: text and gold of the part that is measured.
-        encoder: encoder of the sentences.
-        mining: how it is mined.
-        train: text and gold of the training part; None chooses the threshold on the part that is measured.
-
-    Returns:
-        The score, and the pairs at or above the threshold. Its values are F1, precision, recall, F1 of the training
-        part and the threshold; without a training part they are named as those of the oracle.
+    The score has F1, precision, recall, F1 of the training part and the threshold; without a training part they are
+    named as those of the oracle. Beside it: the pairs at or above the threshold.
     """
     mined = mining.mine(part, encoder)
     mined_train = mining.mine(train, encoder) if train else mined
@@ -236,15 +222,10 @@ def score_mined(
 
 
 def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
-    """Measure the search for the translations of the gold's source sentences, as mteb.
+    """Measure the search for the translations of the gold's source sentences, as mteb, which has the training part.
 
-    Args:
-        part: its text; mteb has the training part.
-        encoder: encoder of the sentences.
-        form: `mteb-v2` searches among the target sentences of the gold, `mteb-v1` among all.
-
-    Returns:
-        The score (weighted F1, accuracy, weighted precision and recall, see `mteb_bitext.weighted_scores`).
+    `mteb-v2` searches among the target sentences of the gold, `mteb-v1` among all. The score has weighted F1, accuracy,
+    weighted precision and recall, see `mteb_bitext.weighted_scores`.
     """
     source_rows, target_rows = zip(*sorted(part.gold), strict=True)
     everything = form == "mteb-v1"

@@ -26,10 +26,7 @@ COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
 # Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2 chosen on dev
 DOCUMENT_CLASSIFIERS = {
-    "mldoc": {
-        "mlp": ClassifierConfig(),
-        "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0),
-    },
+    "mldoc": {"mlp": ClassifierConfig(), "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0)},
     "titles": {
         "mlp": ClassifierConfig(hidden=(10,), l2=TITLE_L2),
         "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0, l2=TITLE_L2),

@@ -84,15 +84,9 @@ def change(english: Sequence[str]) -> dict[str, Changed]:
 
 
 def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Outcomes:
-    """Compute the share of minimal pairs whose true sentence is nearer to the translation by cosine.
+    """Compute the share of P minimal pairs whose true sentence is nearer to the translation by cosine, [P, D] each.
 
-    Args:
-        foreign: embeddings of the translations [P, D].
-        english: embeddings of the English sentences [P, D].
-        changed: embeddings of the changed sentences [P, D].
-
-    Returns:
-        1, 0, or for a tie 1/2, by pair; chance is 50 %.
+    It is 1, 0, or for a tie 1/2, by pair; chance is 50 %.
     """
     foreign, english, changed = (normalise_rows(side) for side in (foreign, english, changed))
     return preferred((foreign * (english - changed)).sum(axis=1))
@@ -104,12 +98,9 @@ def preferred(difference: FloatArray) -> Outcomes:
 
 
 def score_minimal_pairs(foreign: Text, english: Text, encoder: Encoder) -> tuple[Score, dict[str, Changed]]:
-    """Measure each rule on aligned text.
+    """Measure each rule on aligned text; return the accuracy by rule, and the pairs.
 
     Embeddings made elsewhere need those of the changed sentences, under the name of the English file and the rule.
-
-    Returns:
-        The accuracy by rule, and the pairs.
     """
     check_aligned(foreign, english)
     pairs = change(english.lines)

@@ -18,14 +18,10 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 def weighted_scores(gold: IntArray, found: IntArray) -> dict[str, Outcomes]:
-    """Compute F1, accuracy, precision and recall, of the classes weighted by their cases.
+    """Compute F1, accuracy, precision and recall of gold and found targets [N], of the classes weighted by their cases.
 
     The unit of a source sentence is the value of the class of its gold target, so that the mean over the sentences is
     the weighted mean over the classes. A class that nothing was assigned to has precision 0.
-
-    Args:
-        gold: the gold target of every source sentence [N].
-        found: the target that was found for it [N].
     """
     classes = int(max(gold.max(), found.max())) + 1
     wanted, chosen = (np.bincount(rows, minlength=classes) for rows in (gold, found))

@@ -34,17 +34,11 @@ def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str],
 
 @dataclass(frozen=True)
 class Plan:
-    """A protocol with its options checked and its text found.
+    """A protocol with its options checked and its text found."""
 
-    Args:
-        measure: an encoder to scores, some at a time, as they are measured.
-        texts: files that are read.
-        outputs: files that are written beside the scores.
-    """
-
-    measure: "Callable[[Encoder], Iterable[list[Score]]]"
-    texts: Sequence[str | Path] = ()
-    outputs: Sequence[str | Path] = ()
+    measure: "Callable[[Encoder], Iterable[list[Score]]]"  # the scores, some at a time, as they are measured
+    texts: Sequence[str | Path] = ()  # files that are read
+    outputs: Sequence[str | Path] = ()  # files that are written beside the scores
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,12 +30,8 @@ def error_rate(
 ) -> Outcomes:
     """Compute the share of source sentences whose first neighbour is neither their translation nor identical to it.
 
-    Args:
-        source: source embeddings [N, D].
-        target: target embeddings [N, D], aligned with the source.
-        protocol: `tatoeba` or `xsim`.
-        same: `texts.identities` of the target [N].
-        again: ranks in place of the protocol.
+    Embeddings are aligned, [N, D] each; `same` are the `texts.identities` of the target [N]; `again` ranks in place of
+    the protocol, `tatoeba` or `xsim`.
     """
     check_pair(source, target)
     if len(source) != len(target):

@@ -42,12 +42,8 @@ def read_rated(
 ) -> Rated:
     """Read a file of columns separated by tabs; a first line whose score is no number is a header.
 
-    Embeddings made elsewhere are those of `FILE.first` and `FILE.second`.
-
-    Args:
-        path: the file.
-        languages: languages of the two sentences.
-        columns: which columns are the first sentence, the second one and the score, from 1.
+    `columns` are those of the first sentence, the second one and the score, from 1. Embeddings made elsewhere are those
+    of `FILE.first` and `FILE.second`.
     """
     numbered = list(_rows(path, columns))
     if len(numbered) < FEWEST:
@@ -108,14 +104,9 @@ def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def correlations(first: FloatArray, second: FloatArray, scores: NDArray[np.float64]) -> dict[str, Outcomes]:
-    """Compute Spearman's and Pearson's correlation, times 100; Spearman's is Pearson's of the ranks.
+    """Compute Spearman's and Pearson's correlation, times 100, of cosines ([N, D] each) with what people gave [N].
 
-    The bootstrap draws pairs with the ranks that they have among all.
-
-    Args:
-        first: embeddings of the first sentences [N, D].
-        second: embeddings of the second sentences [N, D].
-        scores: what people gave [N].
+    Spearman's is Pearson's of the ranks; the bootstrap draws pairs with the ranks that they have among all.
     """
     check_pair(first, second)
     found = cosines(first, second)

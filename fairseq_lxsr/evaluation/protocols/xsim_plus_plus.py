@@ -34,15 +34,10 @@ MAX_TYPES = 20
 
 @dataclass(frozen=True)
 class Augmented:
-    """Changed sentences.
-
-    Args:
-        text: the changed sentences.
-        made: changed sentence -> (type of the change, the sentence that it was made from).
-    """
+    """Changed sentences."""
 
     text: Text
-    made: Mapping[str, tuple[str, str]]
+    made: Mapping[str, tuple[str, str]]  # sentence -> (type of the change, the sentence that it was made from)
 
     @property
     def types(self) -> list[str]:
@@ -51,12 +46,9 @@ class Augmented:
 
 
 def read_augmented(errors: str | Path, sentences: str | Path | None = None, language: str = "") -> Augmented:
-    """Read changed sentences as LASER publishes them.
+    """Read changed sentences as LASER publishes them, their types from JSON.
 
-    Args:
-        errors: JSON, {changed sentence: {"errtype": type, "src": the sentence that it was made from}}.
-        sentences: the changed sentences, one a line; None for those of the JSON.
-        language: their language.
+    Their text is one sentence a line, or without such a file that of the JSON.
     """
     with reading(errors), open_binary(errors) as stream:
         content = stream.read()
@@ -85,10 +77,7 @@ def read_augmented(errors: str | Path, sentences: str | Path | None = None, lang
 def types_of_errors(found: IntArray, target: Sequence[str], augmented: Augmented) -> dict[str, Outcomes]:
     """Compute the share of errors, and of errors of each type; the types add up to all errors.
 
-    Args:
-        found: the candidate found for each source sentence [N], of the target and then of the changed sentences.
-        target: the translations [N].
-        augmented: the changed sentences.
+    `found` has the candidate found for each source sentence [N], of the target [N] and then of the changed sentences.
     """
     candidates = [*target, *augmented.text.lines]
     kinds = [_type(target[row], candidates[place], augmented.made) for row, place in enumerate(found.tolist())]

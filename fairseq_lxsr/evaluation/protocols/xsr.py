@@ -40,14 +40,7 @@ class RetrievalSet:
 def select(
     pairs: Iterable[tuple[str, str]], seed: int = 1, languages: tuple[str, str] = ("", ""), files=("", "")
 ) -> RetrievalSet:
-    """Select the text of the protocol: lower-case, drop pairs with an empty or duplicate side, shuffle, cut to 200,000.
-
-    Args:
-        pairs: aligned sentences.
-        seed: seed of the shuffle.
-        languages: languages of the two sides, see `Text`.
-        files (tuple[str, str]): files of the two sides, see `Text`.
-    """
+    """Select the protocol's text: lower-case, drop pairs with an empty or duplicate side, shuffle, cut to 200,000."""
     kept: list[tuple[str, str, int]] = []
     row, empty = -1, 0
     seen: tuple[set[str], set[str]] = (set(), set())
@@ -74,22 +67,12 @@ def select(
 
 
 def precision_at(
-    queries: FloatArray,
-    candidates: FloatArray,
-    metric: str = "nn",
-    seed: int = 1,
-    again: TextReranker | None = None,
+    queries: FloatArray, candidates: FloatArray, metric: str = "nn", seed: int = 1, again: TextReranker | None = None
 ) -> dict[str, Outcomes]:
-    """Compute P@1, P@5 and P@10, where candidate i is the translation of query i.
+    """Compute P@1, P@5 and P@10 of queries [Q, D] among candidates [M, D]; candidate i is the translation of query i.
 
-    Equal candidates are ranked in random order, so that the position of the translation gives no advantage.
-
-    Args:
-        queries: embeddings of the queries [Q, D].
-        candidates: embeddings of the candidates [M, D], M >= Q.
-        metric: see `texts.rank`.
-        seed: seed of the random order.
-        again: ranks in place of the metric.
+    Equal candidates are ranked in random order, so that the position of the translation gives no advantage. `again`
+    ranks in place of the metric, see `texts.rank`.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     if again:
