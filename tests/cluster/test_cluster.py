@@ -22,7 +22,8 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr.cluster import Cluster, Corpus, connect, index_shards, mine_shards
 from fairseq_lxsr.cluster.shards import finish, make_shard
 from fairseq_lxsr.cluster.workers import Workers
-from fairseq_lxsr.embeddings import StoredEmbeddings, index_path, width_of
+from fairseq_lxsr.embeddings import ModelFolder, StoredEmbeddings, index_path, width_of
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search import IndexOptions
 
@@ -49,10 +50,6 @@ def cluster():
 @pytest.fixture(scope="module")
 def workers(work):
     """Two workers for all commands: starting one takes a second of a core."""
-    from fairseq_lxsr.cluster import connect
-    from fairseq_lxsr.embeddings import ModelFolder
-    from fairseq_lxsr.encoder import SentenceEncoder
-
     model = work / "m" / "model"
 
     def load():
@@ -98,6 +95,19 @@ def mine(work, output, *options, check=True):
     return lxsr_here("mine", "--model", work / "m" / "model", *text, "--output", output, *options, check=check)
 
 
+def index(work, output, *options, **how):
+    text = "--input", work / "text.fr", "--output", output
+    return lxsr_here("index", "--model", work / "m" / "model", *text, *options, **how)
+
+
+def corpora(work) -> list[Corpus]:
+    return [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {name: (folder / f"{name}.npy").stat().st_mtime_ns for name in names(folder)}
+
+
 def names(folder: Path) -> list[str]:
     return [shard["name"] for shard in json.loads((folder / "shards.json").read_text())["shards"]]
 
@@ -122,11 +132,11 @@ def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
 @pytest.mark.usefixtures("shared")
 def test_a_rerun_does_only_what_is_missing(work, tmp_path):
     embed(work, tmp_path / "o", *RAY)
-    before = {name: (tmp_path / "o" / f"{name}.npy").stat().st_mtime_ns for name in names(tmp_path / "o")}
+    before = times(tmp_path / "o")
     gone = names(tmp_path / "o")[3]
     (tmp_path / "o" / f"{gone}.npy").unlink()
     assert "7 shards (6 were there)" in embed(work, tmp_path / "o", *RAY).stdout
-    after = {name: (tmp_path / "o" / f"{name}.npy").stat().st_mtime_ns for name in names(tmp_path / "o")}
+    after = times(tmp_path / "o")
     assert {name for name in after if after[name] != before[name]} == {gone}
     assert "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout  # other settings, other names
     assert not set(names(tmp_path / "o")) & set(before)
@@ -136,14 +146,12 @@ def test_a_rerun_does_only_what_is_missing(work, tmp_path):
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
-    made = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--kind", kind
-    lxsr_here(*made, "--output", tmp_path / "whole")
-    done = lxsr_here(*made, "--output", tmp_path / "shards", *RAY)
-    assert f"{kind} index of 99 sentences" in done.stdout
+    index(work, tmp_path / "whole", "--kind", kind)
+    assert f"{kind} index of 99 sentences" in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
     found = []
-    for index in ("whole", "shards"):
+    for name in ("whole", "shards"):
         search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
-        lxsr_here("search", "--index", tmp_path / index, *search)
+        lxsr_here("search", "--index", tmp_path / name, *search)
         found.append([line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()])
     if kind == "flat":
         assert found[0] == found[1]
@@ -151,24 +159,22 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in toy.sentences(20, seed=4)))
     score = "score", "--model", work / "m" / "model", "--input", pairs, "--margin", "ratio", "--index"
-    one, other = (lxsr_here(*score, *[tmp_path / index] * 2).stdout for index in ("whole", "shards"))
+    one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
     assert one == other or kind != "flat"
-    assert "4 shards (4 were there)" in lxsr_here(*made, "--output", tmp_path / "shards", *RAY).stdout
+    assert "4 shards (4 were there)" in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
 
 
 @pytest.mark.usefixtures("shared")
 def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
-    made = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--output", tmp_path / "o", *RAY
-    lxsr_here(*made, "--kind", "ivf", "--lists", 20)
+    index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 20)
     shards = [json.loads((tmp_path / "o" / name / "index.json").read_text()) for name in names(tmp_path / "o")]
     assert [shard["kind"] for shard in shards] == ["ivf"] * 3 + ["flat"]
     lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
     few = tmp_path / "few"
     few.write_text("a dog\na cat\n")
-    made_of_few = [few if word == work / "text.fr" else word for word in made]
-    done = lxsr_here(*made_of_few, "--kind", "ivf", "--lists", 20, check=False)
+    done = index(work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False)
     refused(done, "2 sentences, too few for ivf; expected 20 or more in a shard, or kind flat")
-    done = lxsr_here(*made, "--kind", "ivf", "--lists", 31, check=False)
+    done = index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 31, check=False)
     refused(done, "shards of 30 lines, too few for ivf; expected at least 31 a shard")
 
 
@@ -189,18 +195,20 @@ def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
 
 
 @pytest.mark.usefixtures("shared")
-def test_what_cannot_be_mined_is_refused_before_any_work(work, tmp_path):
+def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
     refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9")
+    mine(work, tmp_path / "out.tsv", *RAY)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]  # without --work nothing else is left
+    (tmp_path / "out.tsv").unlink()
     (tmp_path / "empty").write_text("\n")
     refused(mine(work, tmp_path / "o", *RAY, "--source", tmp_path / "empty", check=False), "empty: no text in it")
     stored = tmp_path / "stored"
     stored.mkdir()
     for name, width in (("en", 3), ("fr", 4)):
         np.save(stored / f"text.{name}.npy", np.ones((LINES, width), np.float32))
-    corpora = [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
     here = SimpleNamespace(model="m", shard_lines=30, width_of=partial(width_of, StoredEmbeddings(stored)))
     with pytest.raises(InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"):
-        mine_shards(*corpora, tmp_path / "o", here)
+        mine_shards(*corpora(work), tmp_path / "o", here)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
 
 
@@ -208,8 +216,7 @@ def test_what_cannot_be_mined_is_refused_before_any_work(work, tmp_path):
 def test_the_output_of_another_verb_is_not_replaced(work, tmp_path):
     embed(work, tmp_path / "o", *RAY)
     there = sorted(tmp_path.rglob("*"))
-    index = "index", "--model", work / "m" / "model", "--input", work / "text.fr", "--output", tmp_path / "o", *RAY
-    refused(lxsr_here(*index, check=False), "o: exists and is not a folder of this command")
+    refused(index(work, tmp_path / "o", *RAY, check=False), "o: exists and is not a folder of this command")
     assert sorted(tmp_path.rglob("*")) == there
 
 
@@ -222,18 +229,10 @@ def test_what_killed_workers_left_is_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {shard.stem.name, "shards.json", ".mine"}
 
 
-@pytest.mark.usefixtures("shared")
-def test_without_work_nothing_is_left(work, tmp_path):
-    mine(work, tmp_path / "out.tsv", *RAY)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]
-
-
 def deadly(model: Path, died: Path, times: int):
     """Load an encoder whose process is killed by some sentence, after it has embedded half of a shard."""
 
     def load():
-        from fairseq_lxsr.embeddings import ModelFolder
-        from fairseq_lxsr.encoder import SentenceEncoder
         from fairseq_lxsr.search import bitext
 
         bitext.ENCODE_ROWS = 10
@@ -254,21 +253,18 @@ def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
     mine(work, tmp_path / "whole.tsv")
     (tmp_path / "died").mkdir()
     with connect(Cluster(count=2, shard_lines=30), deadly(work / "m" / "model", tmp_path / "died", 1)) as workers:
-        sides = (Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr"))
-        mine_shards(*sides, tmp_path / "out.tsv", workers)
+        mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
     assert len(list((tmp_path / "died").iterdir())) == 1
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
 def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     (tmp_path / "died").mkdir()
-    sides = [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
-    run = tmp_path / "out.tsv"
     with (
         pytest.raises(InputError, match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died"),
         connect(Cluster(count=1, shard_lines=30), deadly(work / "m" / "model", tmp_path / "died", 99)) as workers,
     ):
-        mine_shards(*sides, run, workers)
+        mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
     assert len(list((tmp_path / "died").iterdir())) == 3
     assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2  # what is done stays
 
@@ -288,11 +284,10 @@ def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch
     assert not (tmp_path / "o" / "shards.json").exists()
 
 
-def test_a_model_that_is_not_there(tmp_path):
-    (tmp_path / "text").write_text("a line\n")
-    missing, options = tmp_path / "none", ("--input", tmp_path / "text", "--output", tmp_path / "o")
-    done = lxsr_here("embed", "--model", missing, *options, "--ray", "--workers", 1, check=False)
-    refused(done, "the model: ", str(missing))
+def test_a_model_that_is_not_there(work, tmp_path):
+    text = "--input", work / "text.en", "--output", tmp_path / "o", "--ray", "--workers", 1
+    done = lxsr_here("embed", "--model", tmp_path / "none", *text, check=False)
+    refused(done, "the model: ", str(tmp_path / "none"))
     assert not (tmp_path / "o").exists()
 
 
@@ -311,7 +306,7 @@ def test_options_that_do_not_fit(work, tmp_path):
         (("--ray", "--workers", 1, "--output", tmp_path / "full"), "exists and is not a folder of this command"),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
-    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["full", "full/mine"]
 
 
 def test_without_ray(work, tmp_path, monkeypatch):
@@ -345,10 +340,8 @@ def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
     from benchmarks.speed import cluster
 
     ray.cloudpickle.register_pickle_by_value(cluster)  # workers do not find benchmarks/
-
-    text = ["--source", str(work / "text.en"), "--target", str(work / "text.fr")]
-    options = ["--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")]
-    cluster.main(["--model", str(work / "m" / "model"), *text, *options])
+    text = ["--model", work / "m" / "model", "--source", work / "text.en", "--target", work / "text.fr"]
+    cluster.main([*map(str, text), "--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")])
     rows = json.loads((tmp_path / "o.json").read_text())["rows"]
     assert len(rows) == 6
     assert len({(row["verb"], row["result"]) for row in rows}) == 3
