@@ -1,7 +1,6 @@
 """A model that nobody trained, made in a tenth of a second: its folder, and a checkpoint as fairseq-train writes it."""
 
 import io
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ import sentencepiece
 import torch
 import toy
 
-from fairseq_lxsr.encoder.torch_network import save_folder
+from fairseq_lxsr.encoder.folder import read_config
+from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
@@ -64,24 +64,24 @@ def write_folder(folder: Path, architecture: str = "transformer", **sizes) -> Pa
     return folder
 
 
-def checkpoint_state(data: Path, named: str | Path | None = None) -> dict[str, Any]:
-    """What fairseq-train keeps of a transformer of the task xling_sent.
+def save_as(folder: Path, output: Path, dtype: str) -> Path:
+    """The model of a folder in another precision."""
+    config = read_config(folder)
+    texts = folder / DICTIONARY_FILE, folder / SENTENCEPIECE_FILE
+    save_folder(output, read_model(folder, config)[0], *texts, TextOptions(**config["text"]), {}, dtype)
+    return output
 
-    Args: named: the data folder as the checkpoint names it.
-    """
+
+def checkpoint_state(data: Path, named: str | Path | None = None) -> dict[str, Any]:
+    """What fairseq-train keeps of a transformer of the task xling_sent, with the data folder as it is named there."""
     model = network(data)
     sizes = {"max_positions": model.config.max_positions, "pooling": "mean", "gated": False, "order_coefficients": 0}
-    options = asdict(model.config)
+    ours = {"ffn_embed_dim": "ffn_embed_dim", "attention_heads": "num_heads", "layers": "num_layers"}
+    sizes |= {f"encoder_{name}": getattr(model.config, ours[name]) for name in ours}
     return {
         "model": {f"encoder.{name}": value for name, value in model.state_dict().items()},
         "cfg": {
-            "model": sizes
-            | {
-                "_name": "lxsr_tiny",
-                "encoder_ffn_embed_dim": options["ffn_embed_dim"],
-                "encoder_attention_heads": options["num_heads"],
-                "encoder_layers": options["num_layers"],
-            },
+            "model": sizes | {"_name": "lxsr_tiny"},
             "task": {"_name": "xling_sent", "data": str(named or data), "lang_pairs": "en-fr", "objective": "ugt"},
             "criterion": {"_name": "xling_sent_loss", "align_weight": 2.0},
             "common": {"seed": 1},

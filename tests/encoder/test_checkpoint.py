@@ -3,12 +3,11 @@
 import itertools
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import small_model
 import torch
-from conftest import lxsr_here, refused
+from conftest import COMPATIBILITY, lxsr_here, refused
 from other_values import changed_checkpoints
 
 from fairseq_lxsr import SentenceEncoder
@@ -18,8 +17,7 @@ from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.text.data_folder import TEXT_FOLDER, keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
-COMPATIBILITY = Path(__file__).parent.parent / "golden" / "compatibility"
-EMBEDDINGS = "encoder.embed_tokens.weight"
+EMBEDDINGS, BIAS = "encoder.embed_tokens.weight", "encoder.layers.0.fc1.bias"
 
 
 @pytest.fixture
@@ -46,9 +44,12 @@ def change_checkpoint(path, change):
     torch.save(state, path)
 
 
-def test_the_data_folder_is_found_from_the_checkpoint(checkpoint, tmp_path):
+def test_the_data_folder_is_found_from_the_checkpoint_or_named_where_it_is_gone(run, checkpoint, tmp_path):
     export_checkpoint(checkpoint, tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
+    shutil.rmtree(run / "data")
+    with pytest.raises(InputError, match="data: no such data folder; name one that fairseq-preprocess"):
+        export_checkpoint(checkpoint, tmp_path / "model")
 
 
 def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
@@ -75,12 +76,6 @@ def test_epsilon_of_the_options_is_that_of_the_model(checkpoint, tmp_path):
         export_checkpoint(checkpoint, tmp_path / f"model{epsilon}")
         model = SentenceEncoder.from_pretrained(tmp_path / f"model{epsilon}", "cpu").model
         assert model.layer_norm.eps == model.layers[0].final_layer_norm.eps == (epsilon or 1e-5)
-
-
-def test_data_that_is_gone_is_named(run, checkpoint, tmp_path):
-    shutil.rmtree(run / "data")
-    with pytest.raises(InputError, match="data: no such data folder; name one that fairseq-preprocess"):
-        export_checkpoint(checkpoint, tmp_path / "model")
 
 
 def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
@@ -153,11 +148,8 @@ def test_text_options_that_the_command_does_not_name_stay(run, checkpoint, tmp_p
         (lambda w: w.update({EMBEDDINGS: torch.tensor(1.0)}), r"token embeddings have the sizes \[\]"),
         (lambda w: w.pop(EMBEDDINGS), r"token embeddings have the sizes \[\]"),
         (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}), "embed_tokens.weight is of type"),
-        (
-            lambda w: w.update({"encoder.layers.0.fc1.bias": torch.ones(7)}),
-            r"layers\.0\.fc1\.bias has the sizes \[7\]; the options ask for \[32\]",
-        ),
-        (lambda w: w.pop("encoder.layers.0.fc1.bias"), r"has no layers\.0\.fc1\.bias"),
+        (lambda w: w.update({BIAS: torch.ones(7)}), r"fc1\.bias has the sizes \[7\]; the options ask for \[32\]"),
+        (lambda w: w.pop(BIAS), r"has no layers\.0\.fc1\.bias"),
         (lambda w: w.update({"encoder.more": torch.ones(1)}), "has an unknown more"),
         (lambda w: w.clear(), "its model is not as fairseq-train writes it"),
         (lambda w: w.update(x=3), "its model is not as fairseq-train writes it"),
@@ -184,7 +176,7 @@ def test_an_average_is_checked_as_well(checkpoint, tmp_path):
 
 
 def test_weights_beyond_half_precision_are_named(checkpoint, tmp_path):
-    change_checkpoint(checkpoint, lambda state: state["model"]["encoder.layers.0.fc1.bias"].__setitem__(3, 1e5))
+    change_checkpoint(checkpoint, lambda state: state["model"][BIAS].__setitem__(3, 1e5))
     export = ("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model", "--dtype")
     refused(lxsr_here(*export, "float16", check=False), "layers.0.fc1.bias has numbers as large as 1e+05")
     lxsr_here(*export, "bfloat16")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,20 +11,18 @@ import pytest
 import sentencepiece
 import small_model
 import torch
-from conftest import lxsr_here, refused
+from conftest import COMPATIBILITY, lxsr_here, python, refused
 from other_values import changed, places
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import MODEL_FILES, read_config
-from fairseq_lxsr.encoder.torch_network import read_model, save_folder
+from fairseq_lxsr.encoder.folder import MODEL_FILES
+from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text.tokenizer import TextOptions
-
-COMPATIBILITY = Path(__file__).parent.parent / "golden" / "compatibility"
 
 
 @pytest.fixture(scope="module", params=sorted(all_networks()))
@@ -73,14 +69,9 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any
     set_hashes(folder)
 
 
-def change_config(folder: Path, *names: str, value: Any) -> None:
+def change_config(folder: Path, *place: str, value: Any) -> None:
     path = folder / "config.json"
-    config = json.loads(path.read_text())
-    inner = config
-    for name in names[:-1]:
-        inner = inner[name]
-    inner[names[-1]] = value
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(changed(json.loads(path.read_text()), place, value)))
 
 
 EMBEDDINGS = "embed_tokens.weight"
@@ -130,14 +121,8 @@ def test_weights_in_half_precision_are_read(folder):
 
 
 def test_weights_in_8_bits_are_read(plain, tmp_path):
-    config = read_config(plain)
-    network, _ = read_model(plain, config)
-    texts = plain / "dict.txt", plain / "sentencepiece.model"
-    save_folder(tmp_path / "small", network, *texts, TextOptions(**config["text"]), {}, "int8")
-    found, expected = (
-        SentenceEncoder.from_pretrained(folder).encode(["one dog"], normalize=True)
-        for folder in (tmp_path / "small", plain)
-    )
+    encoders = map(SentenceEncoder.from_pretrained, (small_model.save_as(plain, tmp_path / "small", "int8"), plain))
+    found, expected = (encoder.encode(["one dog"], normalize=True) for encoder in encoders)
     assert float((found * expected).sum()) > 0.99
     assert (found != expected).any()
 
@@ -303,7 +288,7 @@ def test_reading_a_folder_does_not_load_the_compiler_of_torch():
     folders = [str(COMPATIBILITY / f"{name}.model") for name in ("lxsr", "best", "laser", "tlaser")]
     code = f"import sys\nfrom fairseq_lxsr import SentenceEncoder\nfor folder in {folders!r}:\n"
     code += "    SentenceEncoder.from_pretrained(folder, 'cpu')\nassert 'torch._dynamo' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 def test_a_sentencepiece_model_of_another_program(tmp_path):
@@ -313,6 +298,5 @@ def test_a_sentencepiece_model_of_another_program(tmp_path):
         stream.write("字 1\nmadeupword0000 0\n")
     change_weights(folder, lambda w: w.update({EMBEDDINGS: torch.cat([w[EMBEDDINGS], torch.ones(2, 16)])}), forget=True)
     change_config(folder, "encoder", "vocab_size", value=len((folder / "dict.txt").read_text().splitlines()) + 5)
-    assert isinstance(
-        SentenceEncoder.from_pretrained(folder).tokenizer._processor, sentencepiece.SentencePieceProcessor
-    )
+    tokenizer = SentenceEncoder.from_pretrained(folder).tokenizer
+    assert isinstance(tokenizer._processor, sentencepiece.SentencePieceProcessor)

@@ -3,29 +3,29 @@
 import numpy as np
 import pytest
 import random_model
+import small_model
 import toy
-from conftest import lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.folder import read_config
 from fairseq_lxsr.encoder.numpy_network import Bag
-from fairseq_lxsr.encoder.torch_network import build_network, read_model, save_folder
+from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text.tokenizer import TextOptions
 
 SENTENCES = [side for pair in toy.sentences(60, seed=5) for side in pair] + ["", "dog", "the " * 150, "Un chien.", "  "]
-BAG = {"gated": True, "num_layers": 0}
 
 
 @pytest.fixture(scope="module", params=[0, 1, 3], ids=lambda order: f"order{order}")
 def folder(request, tmp_path_factory):
-    return random_model.write_model(tmp_path_factory.mktemp("bag") / "m", **BAG, order_coefficients=request.param)
+    return random_model.write_model(
+        tmp_path_factory.mktemp("bag") / "m", gated=True, num_layers=0, order_coefficients=request.param
+    )
 
 
-def by_torch(folder, **options) -> np.ndarray:
+def by_torch(folder, untrained=False, **options) -> np.ndarray:
     config = read_config(folder)
-    network, tokenizer = read_model(folder, config)
-    return SentenceEncoder(network, tokenizer, config, "cpu").encode(SENTENCES, **options)
+    network, tokenizer = read_model(folder, config, untrained)
+    return SentenceEncoder(network, tokenizer, config, "cpu", untrained).encode(SENTENCES, **options)
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
@@ -45,34 +45,20 @@ def test_vectors_are_those_of_torch(folder, options):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_tables_of_half_precision(folder, dtype, tmp_path):
-    config = read_config(folder)
-    network, _ = read_model(folder, config)
-    save_folder(
-        tmp_path / "half",
-        network,
-        folder / "dict.txt",
-        folder / "sentencepiece.model",
-        TextOptions(**config["text"]),
-        {},
-        dtype,
-    )
-    found = SentenceEncoder.from_pretrained(tmp_path / "half").encode(SENTENCES)
-    assert difference(found, by_torch(tmp_path / "half")) < 1e-6
+    half = small_model.save_as(folder, tmp_path / "half", dtype)
+    assert difference(SentenceEncoder.from_pretrained(half).encode(SENTENCES), by_torch(half)) < 1e-6
 
 
 def test_a_table_in_8_bits(folder, tmp_path):
-    config = read_config(folder)
-    network, _ = read_model(folder, config)
-    texts = folder / "dict.txt", folder / "sentencepiece.model"
-    save_folder(tmp_path / "small", network, *texts, TextOptions(**config["text"]), {}, "int8")
-    encoder, plain = SentenceEncoder.from_pretrained(tmp_path / "small"), SentenceEncoder.from_pretrained(folder)
+    small = small_model.save_as(folder, tmp_path / "small", "int8")
+    encoder, plain = SentenceEncoder.from_pretrained(small), SentenceEncoder.from_pretrained(folder)
     found = encoder.encode(SENTENCES, normalize=True)
-    assert difference(found, by_torch(tmp_path / "small", normalize=True)) < 1e-6
+    assert difference(found, by_torch(small, normalize=True)) < 1e-6
     cosines = (found * plain.encode(SENTENCES, normalize=True)).sum(axis=1)
     assert cosines[found.any(axis=1)].min() > 0.999
     assert encoder.fingerprint != plain.fingerprint
     assert encoder.parameters == plain.parameters
-    sizes = [(path / "model.safetensors").stat().st_size for path in (tmp_path / "small", folder)]
+    sizes = [(path / "model.safetensors").stat().st_size for path in (small, folder)]
     assert sizes[0] < 0.5 * sizes[1]  # of a table that is not as small, a quarter
 
 
@@ -99,25 +85,13 @@ def test_other_precisions_and_the_network_come_from_the_same_weights(folder):
     assert (encoder.device, encoder.output_dim) == ("cpu", 32)
     near = encoder.encode(SENTENCES, dtype="bfloat16", normalize=True)
     assert difference(near, encoder.encode(SENTENCES, normalize=True)) < 0.01
-    assert np.shares_memory(
-        encoder.model.embed_tokens.weight.detach().numpy(), encoder._bag.weights["embed_tokens.weight"]
-    )
+    assert encoder.model.state_dict().keys() == encoder._bag.weights.keys()
+    table = encoder.model.embed_tokens.weight.detach().numpy()
+    assert np.shares_memory(table, encoder._bag.weights["embed_tokens.weight"])
     with pytest.raises(InputError, match=r"int8 on cuda|device cuda; expected cpu"):
         encoder.encode(["dog"], dtype="int8", device="cuda")
 
 
 def test_untrained_weights_are_those_of_torch(folder):
     found = SentenceEncoder.from_pretrained(folder, untrained=True).encode(SENTENCES)
-    config = read_config(folder)
-    network, tokenizer = read_model(folder, config, untrained=True)
-    np.testing.assert_array_equal(found, SentenceEncoder(network, tokenizer, config, "cpu", True).encode(SENTENCES))
-
-
-def test_the_network_of_a_bag_is_checked_alike(folder):
-    """Names and shapes that numpy expects are those of the network."""
-    config = read_config(folder)
-    network, _ = read_model(folder, config)
-    encoder = SentenceEncoder.from_pretrained(folder)
-    again = build_network(type(network), network.config, encoder.model.state_dict(), "here")
-    assert again.state_dict().keys() == encoder._bag.weights.keys()
-    lxsr_here("embed", "--model", folder, "--input", folder.parent / "text", "--output", folder.parent / "o.npy")
+    np.testing.assert_array_equal(found, by_torch(folder, untrained=True))
