@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -33,7 +33,7 @@ def index_path(output: Path) -> Path:
 
 
 def side_files(output: Path) -> list[Path]:
-    """Return the files beside a file of embeddings: its description and those that exist until it is complete."""
+    """Return the description of a file of embeddings, and the files beside it until it is complete."""
     ends = ("partial", "progress", "whole", "lock")
     return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ends)]
 
@@ -49,10 +49,7 @@ def embed_lines(
     total: int | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
-    """Write the embedding of every line; the file appears under its name only when it is complete.
-
-    Until then rows lie in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on disk, and OUTPUT.lock names
-    the process that writes them. The bytes do not depend on interruptions.
+    """Write the embedding of every line to a file, as `EmbeddingsFile`; its bytes do not depend on interruptions.
 
     Args:
         lines: any number of lines; to resume, the same lines from the beginning.
@@ -63,141 +60,168 @@ def embed_lines(
             stored in the index.
         resume: resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
-        show_progress: show a progress bar.
 
     Returns:
-        The index, which is also in OUTPUT.json: count, dimension, dtype, format, counts, settings, hash of the text,
-            checksum.
+        The index, which is also in OUTPUT.json: count, settings, counts, hash of the text, checksum.
 
     Raises:
         InputError: where the interrupted run had other settings or text, for input without lines, embeddings of another
             shape than [n, layout.width], where `output` is not a file, and while another process writes it.
     """
-    settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
-    check_replaceable(output)
-    partial, progress, lock = (output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "lock"))
-    with locked(lock, output):
-        if resume and output.exists() and not partial.exists():
-            index = _complete(output, settings, lines)
-            progress.unlink(missing_ok=True)
-            return index
-        done = _so_far(partial, progress, settings, layout) if resume else Record(settings, {})
-        if not done.lines:
-            progress.unlink(missing_ok=True)  # else it would be taken for the progress of the new rows
-        done = _rows(partial, progress, lines, encode, layout, done, total, show_progress)
-        return _finish(output, partial, progress, layout, done)
-
-
-def _rows(
-    partial: Path,
-    progress: Path,
-    lines: Iterable[str],
-    encode: Encode,
-    layout: Layout,
-    done: Record,
-    total: int | None,
-    show_progress: bool,
-) -> Record:
-    """Write all rows that are not `done`, and return the record of all."""
-    with naming(partial):
+    file = EmbeddingsFile(output, layout, settings)
+    hidden = None if show_progress else True  # None shows it on a terminal only
+    with locked(file.lock, output):
+        if resume and output.exists() and not file.partial.exists():
+            return file.check_complete(lines)
+        remaining = file.begin(lines, resume)
         try:
-            with open(partial, "r+b" if done.lines else "wb") as stream:
-                for now in _append(stream, lines, encode, layout, done, total, show_progress):
-                    now.write(progress)
-                    done = now
-                stream.seek(0)
-                stream.write(find_format(layout.format).header(layout, done.lines))
-            if not done.lines:
-                raise InputError("no lines to embed; expected one sentence a line")
+            with tqdm(total=total, initial=file.rows, unit=" sentences", disable=hidden) as bar:
+                while window := list(islice(remaining, WINDOW)):
+                    file.append(window, encode(window, file.counts))
+                    bar.update(len(window))
+            return file.finish()
         finally:
-            if not done.lines:
-                partial.unlink(missing_ok=True)  # no later run could resume from it
-    return done
+            if not file.rows:
+                file.partial.unlink(missing_ok=True)  # no later run could resume from it
 
 
-def _finish(output: Path, partial: Path, progress: Path, layout: Layout, done: Record) -> dict[str, Any]:
-    """Write the index, then rename the rows; the rename comes last because afterwards nothing can be resumed."""
-    whole = find_format(layout.format).finish(partial, layout)
-    index = {
-        "index_version": INDEX_VERSION,
-        "count": done.lines,
-        **done.settings,
-        **{name: done.counts.get(name, 0) for name in MET},
-        "text": done.text,
-        "sha256": sha256(whole),
-    }
-    with atomic_write(index_path(output)) as stream:
-        stream.write(json.dumps(index, indent=2) + "\n")
-    whole.replace(output)
-    for path in (partial, progress):
-        path.unlink(missing_ok=True)
-    return index
+class EmbeddingsFile:
+    """Embeddings of lines on their way to a file, which appears under its name only when it is complete.
 
+    Until then rows lie in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on disk, and OUTPUT.lock names
+    the process that writes them.
 
-def _append(
-    stream: BinaryIO,
-    lines: Iterable[str],
-    encode: Encode,
-    layout: Layout,
-    done: Record,
-    total: int | None,
-    progress: bool,
-) -> Iterator[Record]:
-    """Write the rows that are not done, and yield the record each time that its rows are safe on disk."""
-    counts, text = Counter(done.counts), done.text
-    stream.truncate(_size(layout, done.lines))
-    stream.seek(_size(layout, done.lines))
-    with tqdm(total=total, initial=done.lines, unit=" sentences", disable=None if progress else True) as bar:
-        remaining = _skip(lines, done.lines, text)
-        while window := list(islice(remaining, WINDOW)):
-            embeddings = encode(window, counts)
-            if embeddings.shape != (len(window), layout.width):
-                raise InputError(
-                    f"embeddings of shape {list(embeddings.shape)} for {len(window):,} lines; expected "
-                    f"{[len(window), layout.width]}: give the layout the width of the encoder"
-                )
-            embeddings, settings = _rounded(embeddings, layout, done.settings)
-            done = Record(settings, done.counts, done.text)
-            stream.write(layout.row_bytes(embeddings))
+        file = EmbeddingsFile(output, layout, settings)
+        with locked(file.lock, output):
+            for window in windows(file.begin(lines, resume=True)):
+                file.append(window, encode(window, file.counts))
+            index = file.finish()
+    """
+
+    def __init__(self, output: Path, layout: Layout, settings: dict[str, Any]):
+        check_replaceable(output)
+        self.output, self.layout, self.format = output, layout, find_format(layout.format)
+        self.settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
+        self.partial, self.progress, self.lock = (
+            output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "lock")
+        )
+        self.counts: Counter[str] = Counter()  # of `lines` and of the kinds of sentences that are met
+        self.text = ""  # hash of the lines
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are safe on disk."""
+        return self.counts["lines"]
+
+    def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
+        """Return the lines that have no rows: all, or those that an interrupted run left."""
+        if resume and self.partial.exists() and (done := Record.read(self.progress)):
+            self._resume(done)
+        if not self.rows:
+            self.progress.unlink(missing_ok=True)  # else it would be taken for the progress of the new rows
+            self.partial.write_bytes(b"")
+        remaining = iter(lines)
+        if hash_lines(islice(remaining, self.rows)) != (self.rows, self.text):
+            raise InputError(
+                f"the first {self.rows:,} lines of the input are not those that were embedded already; give the same "
+                "input, or run without --resume"
+            )
+        return remaining
+
+    def _resume(self, done: Record) -> None:
+        without = {CALIBRATION: None}  # is not compared: the first rows made it
+        _check_settings(self.progress, done.settings | without, self.settings | without)
+        if done.lines and self.layout.dtype == "int8":
+            try:
+                Calibration.from_json(done.settings[CALIBRATION], self.layout.width)
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{self.progress}: has no calibration ({error!r}); run without --resume") from None
+        if self.partial.stat().st_size < self._size(done.lines):
+            raise InputError(
+                f"{self.partial}: has less than the {done.lines:,} rows of {self.progress.name}; run without --resume"
+            )
+        self.settings, self.counts, self.text = done.settings, Counter(done.counts), done.text
+
+    def _size(self, rows: int) -> int:
+        """Return the size in bytes of a partial file."""
+        return len(self.format.header(self.layout, rows)) + rows * self.layout.row_size
+
+    def append(self, lines: list[str], embeddings: np.ndarray) -> None:
+        """Write the embeddings [n, D] of the next n lines; they are safe on disk when this returns."""
+        if embeddings.shape != (len(lines), self.layout.width):
+            raise InputError(
+                f"embeddings of shape {list(embeddings.shape)} for {len(lines):,} lines; expected "
+                f"{[len(lines), self.layout.width]}: give the layout the width of the encoder"
+            )
+        rows = self.layout.row_bytes(self._rounded(embeddings))
+        with naming(self.partial), open(self.partial, "r+b") as stream:
+            stream.seek(self._size(self.rows))
+            stream.truncate()  # rows that an interrupted run did not count
+            stream.write(rows)
             stream.flush()
             os.fsync(stream.fileno())
-            counts["lines"] += len(window)
-            text = _text_hash(text, window)
-            yield Record(settings, dict(counts), text)
-            bar.update(len(window))
+        self.counts["lines"] += len(lines)
+        self.text = _text_hash(self.text, lines)
+        Record(self.settings, dict(self.counts), self.text).write(self.progress)
+
+    def _rounded(self, embeddings: np.ndarray) -> np.ndarray:
+        """Round embeddings to int8 where the layout says so; the first window calibrates."""
+        dtype = self.layout.dtype
+        if dtype in ("int8", "binary") and not np.isfinite(embeddings).all():
+            raise InputError(f"embeddings with NaN or infinity; expected finite numbers for --output-dtype {dtype}")
+        if dtype != "int8":
+            return embeddings
+        if CALIBRATION not in self.settings:
+            self.settings[CALIBRATION] = Calibration.of(embeddings).to_json()
+        return Calibration.from_json(self.settings[CALIBRATION], self.layout.width).codes(embeddings)
+
+    def finish(self) -> dict[str, Any]:
+        """Write the index, then rename the rows; the rename comes last because afterwards nothing can be resumed."""
+        if not self.rows:
+            raise InputError("no lines to embed; expected one sentence a line")
+        with naming(self.partial), open(self.partial, "r+b") as stream:
+            stream.write(self.format.header(self.layout, self.rows))
+        whole = self.format.finish(self.partial, self.layout)
+        index = {
+            "index_version": INDEX_VERSION,
+            "count": self.rows,
+            **self.settings,
+            **{name: self.counts[name] for name in MET},
+            "text": self.text,
+            "sha256": sha256(whole),
+        }
+        with atomic_write(index_path(self.output)) as stream:
+            stream.write(json.dumps(index, indent=2) + "\n")
+        whole.replace(self.output)
+        for path in (self.partial, self.progress):
+            path.unlink(missing_ok=True)
+        return index
+
+    def check_complete(self, lines: Iterable[str]) -> dict[str, Any]:
+        """Return the index of a file that is complete already, of the same lines and settings."""
+        path = index_path(self.output)
+        try:
+            index = parse_json(path.read_text(encoding="utf-8"))
+            found = {name: index[name] for name in self.settings}
+            count, text, checksum = index["count"], index["text"], index["sha256"]
+            if not all(is_count(index[name]) for name in ("count", *MET)):
+                raise TypeError(f"{', '.join(('count', *MET))} are not whole numbers of at least 0")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: does not describe {self.output} ({error!r}); run without --resume") from None
+        _check_settings(path, found, self.settings)
+        if (now := hash_lines(lines)) != (count, text):
+            raise InputError(
+                f"{self.output}: {count:,} embeddings of other text than these {now[0]:,} lines; run without --resume"
+            )
+        if sha256(self.output) != checksum:
+            raise InputError(f"{self.output}: its checksum is not the one in {path.name}; run without --resume")
+        self.progress.unlink(missing_ok=True)
+        return index
 
 
-def _rounded(embeddings: np.ndarray, layout: Layout, settings: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-    """Round embeddings to int8 where the layout says so; the first window calibrates, and settings then hold that."""
-    if layout.dtype in ("int8", "binary") and not np.isfinite(embeddings).all():
-        raise InputError(f"embeddings with NaN or infinity; expected finite numbers for --output-dtype {layout.dtype}")
-    if layout.dtype != "int8":
-        return embeddings, settings
-    if CALIBRATION not in settings:
-        settings = {**settings, CALIBRATION: Calibration.of(embeddings).to_json()}
-    return Calibration.from_json(settings[CALIBRATION], layout.width).codes(embeddings), settings
-
-
-def _size(layout: Layout, rows: int) -> int:
-    """Return the size in bytes of a partial file with `rows` rows."""
-    return len(find_format(layout.format).header(layout, rows)) + rows * layout.row_size
-
-
-def _text_hash(before: str, window: list[str]) -> str:
-    """Hash all lines up to the end of a window, given the hash of the lines before it."""
-    joined = "\n".join([before, *window])
-    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _skip(lines: Iterable[str], count: int, text: str) -> Iterator[str]:
-    """Yield the lines after the first `count`, whose hash must be `text`."""
-    remaining = iter(lines)
-    if hash_lines(islice(remaining, count)) != (count, text):
-        raise InputError(
-            f"the first {count:,} lines of the input are not those that were embedded already; give the same input, or "
-            "run without --resume"
-        )
-    return remaining
+def _check_settings(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
+    if differing := difference(found, settings):
+        raise InputError(f"{path} is from a run with {differing}; run without --resume to start again")
 
 
 def hash_lines(lines: Iterable[str]) -> tuple[int, str]:
@@ -209,47 +233,7 @@ def hash_lines(lines: Iterable[str]) -> tuple[int, str]:
     return count, text
 
 
-def _so_far(partial: Path, progress: Path, settings: dict[str, Any], layout: Layout) -> Record:
-    """Return the record of an interrupted run."""
-    done = Record.read(progress) if partial.exists() else None
-    if done is None:
-        return Record(settings, {})
-    found, given = (
-        {name: value for name, value in some.items() if name != CALIBRATION} for some in (done.settings, settings)
-    )
-    _check_settings(progress, found, given)
-    if done.lines and layout.dtype == "int8":
-        try:
-            Calibration.from_json(done.settings[CALIBRATION], layout.width)
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{progress}: has no calibration ({error!r}); run without --resume") from None
-    if partial.stat().st_size < _size(layout, done.lines):
-        raise InputError(f"{partial}: has less than the {done.lines:,} rows of {progress.name}; run without --resume")
-    return done
-
-
-def _complete(output: Path, settings: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
-    """Return the index of a file that is complete already."""
-    path = index_path(output)
-    try:
-        index = parse_json(path.read_text(encoding="utf-8"))
-        found = {name: index[name] for name in settings}
-        count, text, checksum = index["count"], index["text"], index["sha256"]
-        if not all(is_count(index[name]) for name in ("count", *MET)):
-            raise TypeError(f"{', '.join(('count', *MET))} are not whole numbers of at least 0")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: does not describe {output} ({error!r}); run without --resume") from None
-    _check_settings(path, found, settings)
-    if (now := hash_lines(lines)) != (count, text):
-        raise InputError(
-            f"{output}: {count:,} embeddings of other text than these {now[0]:,} lines; run without --resume"
-        )
-    if sha256(output) != checksum:
-        raise InputError(f"{output}: its checksum is not the one in {path.name}; run without --resume")
-    return index
-
-
-def _check_settings(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
-    differing = difference(found, settings)
-    if differing:
-        raise InputError(f"{path} is from a run with {differing}; run without --resume to start again")
+def _text_hash(before: str, window: list[str]) -> str:
+    """Hash all lines up to the end of a window, given the hash of the lines before it."""
+    joined = "\n".join([before, *window])
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
