@@ -1,5 +1,6 @@
 """Finds any encoder by its name, in Python as for --model of the command line."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from fairseq_lxsr.options import FILE_NAME, WORD_WEIGHTS, at_least
 
 Names = str | Path | Mapping[str, str | Path] | Iterable[str]
 ARCHIVE_START = b"PK\x03\x04"  # torch saves checkpoints as zip archives
+LANGUAGE = re.compile("[^=/#]*=")  # before the name of a model
 RAW_DIM = 1024  # width of LASER-raw embeddings, as LASER itself has it
 
 
@@ -35,7 +37,7 @@ def load(
     A name is that of a model in this package; the path of a model folder or the address of its archive (`#untrained`
     after it: random weights); a file of word vectors (`#mean`, the default, `#sum` or `#idf`); a folder of
     sentence-transformers or of a Hugging Face encoder; or a folder of stored embeddings (`#dim=512`: width of LASER-raw
-    files, else 1024). Several words after # are separated by commas. A path that exists with a # in it is taken whole.
+    files, else 1024). The word stands behind the last #, also of an address. A path that exists is taken whole.
 
     Args:
         names: a name; or one for each language, as a mapping or as a list of `LANG=NAME`.
@@ -58,50 +60,41 @@ def load(
 
 @dataclass(frozen=True)
 class ModelName:
-    """What `LANG=PATH#WORD,WORD` says.
+    """What `LANG=PATH#WORD,WORD` says."""
 
-    Args:
-        text: the whole name, for messages.
-        language: language of the text that the model is for; empty where it is for all.
-        path: name, path or address of the model.
-        words: words after the #.
-    """
-
-    text: str
-    language: str
+    text: str  # as it was given, for messages
+    language: str  # of the text that the model is for; empty where it is for all
     path: str | Path
     words: tuple[str, ...]
 
     @classmethod
     def parse(cls, name: str | Path, language: str = "") -> "ModelName":
-        """Take a name apart, unless a path of this name exists; `language` of the name where a mapping has it."""
+        """Take a name apart, unless a path of this name exists; `language` where it is known already."""
         if isinstance(name, Path):
             return cls(str(name), language, name, ())
-        start, is_named, rest = name.partition("=")
-        path = name
-        if not language and is_named and not {"/", "#"} & set(start) and not Path(name).exists():
-            language, path = start, rest
-        words: list[str] = []
+        path, words = name, list[str]()
+        if not language and LANGUAGE.match(name) and not Path(name).exists():
+            language, _, path = name.partition("=")
         if "#" in path and not Path(path).exists():
-            is_address = SCHEME.match(path)
-            path, _, end = path.partition("#") if is_address else path.rpartition("#")
+            path, _, end = path.rpartition("#")
             words = end.split(",")
-            if is_address:  # its checksum belongs to it
-                path = "#".join([path, *(word for word in words if word.startswith("sha256="))])
-                words = [word for word in words if not word.startswith("sha256=")]
+            checksums = [word for word in words if SCHEME.match(path) and word.startswith("sha256=")]
+            path = "#".join([path, *checksums])  # an address goes on with its checksum
+            words = [word for word in words if word not in checksums]
         if path not in FILE_NAME:
             raise InputError(f"{name!r:.60} names no model; expected {FILE_NAME}")
         return cls(name, language, path, tuple(words))
 
     def word(self, allowed: tuple[str, ...], kind: str) -> str | None:
         """Return the one word after #, which must be one of `allowed` for a model of this kind; None without one."""
-        for word in self.words:
-            if word not in allowed or len(self.words) > 1:
-                expected = f"expected {' or '.join(f'#{word}' for word in allowed)}" if allowed else "expected none"
-                raise InputError(
-                    f"--model {self.text}: {','.join(self.words)!r:.60} after the name of {kind}; {expected}"
-                )
-        return self.words[0] if self.words else None
+        if not self.words:
+            return None
+        if self.words[0] not in allowed or len(self.words) > 1:
+            expected = " or ".join(f"#{word}" for word in allowed) or "none"
+            raise InputError(
+                f"--model {self.text}: {','.join(self.words)!r:.60} after the name of {kind}; expected {expected}"
+            )
+        return self.words[0]
 
     def width(self) -> int:
         """Return N of `#dim=N`, the width of LASER-raw embeddings."""
@@ -119,16 +112,12 @@ def parse_names(names: Names) -> list[ModelName]:
     if isinstance(names, Mapping):
         return [ModelName.parse(name, language) for language, name in names.items()]
     found = [ModelName.parse(name) for name in ([names] if isinstance(names, str | Path) else names)]
-    languages = [name.language for name in found]
+    languages, texts = [name.language for name in found], " ".join(name.text for name in found)
     if "" in languages and len(found) > 1:
-        raise InputError(f"--model {_texts(found)}; expected one, or LANG=PATH for each language")
+        raise InputError(f"--model {texts}; expected one, or LANG=PATH for each language")
     if len(set(languages)) != len(found):
-        raise InputError(f"--model {_texts(found)}; expected one for each language")
+        raise InputError(f"--model {texts}; expected one for each language")
     return found
-
-
-def _texts(names: list[ModelName]) -> str:
-    return " ".join(name.text for name in names)
 
 
 def refuse_idf(names: Names) -> None:

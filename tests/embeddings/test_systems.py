@@ -20,6 +20,7 @@ from fairseq_lxsr.embeddings import (
     read_embeddings,
     sentence_transformers_folder,
 )
+from fairseq_lxsr.embeddings.load import ModelName
 from fairseq_lxsr.embeddings.write import hash_lines
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols import xsr
@@ -337,6 +338,13 @@ def test_any_encoder_is_loaded_by_its_name(tmp_path):
     assert untrained.fingerprint == f"{trained.fingerprint}-untrained"
     model.rename(tmp_path / "model#untrained")  # a folder that exists is taken whole
     assert load(f"{model}#untrained").fingerprint == trained.fingerprint
+
+
+@pytest.mark.parametrize("address", ["https://a.org/m.zip?b=c", "https://a.org/m.zip?b=c#sha256=0f"])
+def test_an_address_keeps_its_checksum(address):
+    assert ModelName.parse(f"en={address}") == ModelName(f"en={address}", "en", address, ())
+    for end in ("#untrained", ",untrained" if "#" in address else "#untrained"):
+        assert ModelName.parse(address + end) == ModelName(address + end, "", address, ("untrained",))
 
 
 @pytest.mark.parametrize(
