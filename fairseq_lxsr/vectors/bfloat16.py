@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.vectors.rows import SPARE, CandidateRows, FloatArray, IntArray, query_blocks
+from fairseq_lxsr.vectors.rows import SPARE, Best, CandidateRows, FloatArray, IntArray, query_blocks
 
 GROUP = 16  # columns that are first compared by their largest score only
 BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
@@ -16,7 +16,7 @@ def search_bfloat16(units: FloatArray, candidates: CandidateRows, k: int) -> tup
     depth = min(k + SPARE["bfloat16"], len(candidates))
     queries = _tensor(units).bfloat16()
     parts = [queries[part] for part in query_blocks(len(units))]
-    best = [_Best(len(rows), depth) for rows in parts]
+    best = [_BestOfGroups(len(rows), depth) for rows in parts]
     buffer = torch.empty(len(parts[0]) * candidates.largest_block, dtype=torch.bfloat16)
     rounding = 0.0
     for start, units_of_block, penalty in candidates.blocks():
@@ -31,12 +31,12 @@ def search_bfloat16(units: FloatArray, candidates: CandidateRows, k: int) -> tup
             else:
                 torch.addmm(minus, rows, rounded.T, out=scores)
             selected.update(scores, start)
-    ids = torch.cat([selected.ids for selected in best]).sort(dim=1).values.numpy()
+    ids = np.sort(np.concatenate([selected.ids for selected in best]), axis=1)
     exact, found = candidates.best(units, ids, k)
     certain = np.ones(len(units), dtype=bool)
     if depth < len(candidates):
-        last = torch.cat([selected.scores[:, -1] for selected in best]).float()
-        certain = exact[:, -1] > (last + bfloat16_error(_tensor(units), queries, rounding, candidates.penalty)).numpy()
+        last = np.concatenate([selected.scores[:, -1] for selected in best])
+        certain = exact[:, -1] > last + bfloat16_error(_tensor(units), queries, rounding, candidates.penalty).numpy()
     return exact, found, certain
 
 
@@ -47,14 +47,9 @@ def _tensor(rows: FloatArray) -> Tensor:
 def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None) -> Tensor:
     """Bound how far a bfloat16 score can lie below the exact one [n].
 
-    With x', y' rounded: |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and
-    then the result are rounded as well.
-
-    Args:
-        units: queries x [n, D].
-        rounded: rounded queries x' [n, D].
-        rounding: largest |y - y'| of the candidates.
-        penalty: of `CandidateRows`.
+    With queries x and candidates y, x' and y' rounded, `rounding` the largest |y - y'|:
+    |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and then the result are
+    rounded as well.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
@@ -63,17 +58,13 @@ def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: Flo
     return error + BFLOAT16_ROUNDING * (1 + 2 * float(np.abs(penalty).max()) + BFLOAT16_ROUNDING)
 
 
-class _Best:
-    """Keeps the `depth` best candidates of each of n queries, by ascending index.
+class _BestOfGroups(Best):
+    """Reads a block of scores once for the largest score of every group of columns.
 
-    A block of scores is read once for the largest score of every group of columns; only groups whose largest score
-    is among the best so far are read again. After the first blocks these are few.
+    Only groups whose largest score is among the best so far are read again. After the first blocks these are few.
     """
 
-    def __init__(self, n: int, depth: int):
-        self.scores = torch.full((n, depth), -torch.inf, dtype=torch.bfloat16)  # in descending order
-        self.ids = torch.zeros((n, depth), dtype=torch.long)
-        self.first = True
+    first = True
 
     def update(self, scores: Tensor, offset: int) -> None:
         """Add the scores [n, c] of the candidates from `offset` on."""
@@ -86,7 +77,7 @@ class _Best:
             least = largest.topk(depth, dim=1).values[:, -1]
             row, group = (largest >= least[:, None]).nonzero().T
         else:  # strictly larger, so that the first of equal candidates stays
-            least = self.scores[:, -1]
+            least = torch.from_numpy(self.scores[:, -1]).bfloat16()  # of numbers that are bfloat16: exact
             row, group = (largest > least[:, None]).nonzero().T
         values = groups[row, :, group]  # [hits, members]
         hit, member = (values >= least[row, None] if self.first else values > least[row, None]).nonzero().T
@@ -94,17 +85,5 @@ class _Best:
         if len(hit):
             columns = group[hit] + member * (c // members)
             order = (row[hit] * c + columns).argsort()
-            self._merge(row[hit][order], columns[order] + offset, values[hit, member][order])
-
-    def _merge(self, rows: Tensor, ids: Tensor, scores: Tensor) -> None:
-        """Merge new candidates, each [hits], into the best: `rows` ascend, and `ids` ascend within a row."""
-        depth = self.scores.shape[1]
-        changed, which, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
-        place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[which] + depth
-        width = depth + int(counts.max())
-        all_scores = torch.full((len(changed), width), -torch.inf, dtype=scores.dtype)
-        all_ids = torch.zeros((len(changed), width), dtype=torch.long)
-        all_scores[:, :depth], all_ids[:, :depth] = self.scores[changed], self.ids[changed]
-        all_scores[which, place], all_ids[which, place] = scores, ids
-        best, order = all_scores.sort(dim=1, descending=True, stable=True)
-        self.scores[changed], self.ids[changed] = best[:, :depth], all_ids.gather(1, order)[:, :depth]
+            new = row[hit][order], columns[order] + offset, values[hit, member][order].float()
+            self.merge(*(part.numpy() for part in new))

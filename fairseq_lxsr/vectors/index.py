@@ -47,12 +47,11 @@ def check_kind(kind: str, lists: int | None, width: int, count: int | None = Non
         raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
     if lists is not None and not kind.startswith("ivf"):
         raise InputError(f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists")
+    of = "vectors" if count is None else f"{count} vectors"
     least = 1 if lists is None else lists
     if least < 1 or (count is not None and least > count):
-        of = "vectors" if count is None else f"{count} vectors"
         raise InputError(f"{least} lists for {of}; expected 1 to their number")
     if kind == "ivf-pq" and (width % PQ_WIDTH or (count is not None and count < MIN_PQ_ROWS)):
-        of = "vectors" if count is None else f"{count} vectors"
         raise InputError(
             f"ivf-pq of {of} of width {width}; expected at least {MIN_PQ_ROWS} of a width divisible by {PQ_WIDTH}: "
             "take ivf"
@@ -79,9 +78,7 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
         lists: number of inverted lists; None for 4 sqrt(M).
         seed: seed of the sample that the lists are learnt from.
 
-    Raises:
-        InputError: as `check_kind`, without faiss for other kinds than flat, and for NaN (a flat index raises it when
-            it is written or searched).
+    Vectors with NaN raise `InputError`; of a flat index, when it is written or searched.
     """
     count, width = embeddings.shape
     check_kind(kind, lists, width, count)
@@ -133,16 +130,8 @@ def _binary_index(width: int) -> Any:
 def search_index(index: Any, queries: NDArray[Any], k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
     """Search the k nearest vectors: cosines [N, k] in descending order and ids [N, k]; threads may share the index.
 
-    Where the probed lists hold fewer than k vectors, the rest has id -1 and cosine minus infinity.
-
-    Args:
-        index: of `build_index` or `read_index`.
-        queries: vectors [N, D].
-        k: number of neighbours.
-        probes: inverted lists to search for a query; more lists are slower and find more.
-
-    Raises:
-        InputError: for queries of another width, and for fewer vectors than k.
+    `probes` are the inverted lists to search for a query [N, D]; more lists are slower and find more. Where they hold
+    fewer than k vectors, the rest has id -1 and cosine minus infinity.
     """
     if queries.ndim != 2 or queries.shape[1] != index.d:
         raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
@@ -167,9 +156,8 @@ def write_index(index: Any, path: Path) -> None:
     try:
         _faiss().write_index(index, str(path))
     except RuntimeError as error:
-        raise InputError(
-            f"{path}: cannot be written ({first_line(error)}); check the path and the free space"
-        ) from None
+        reason = first_line(error)
+        raise InputError(f"{path}: cannot be written ({reason}); check the path and the free space") from None
 
 
 @contextlib.contextmanager
@@ -192,12 +180,10 @@ def _bounded(size: int) -> Iterator[None]:
 
 
 def read_index(path: Path) -> Any:
-    """Read an index in the format of faiss; the vectors of a flat one stay on disk.
-
-    Raises:
-        InputError: where the file is not an index of faiss, or faiss is missing.
-    """
-    if is_flat(path):
+    """Read an index in the format of faiss; the vectors of a flat one stay on disk."""
+    with open(path, "rb") as stream:
+        is_flat = stream.read(len(MAGIC)) == MAGIC
+    if is_flat:
         return FlatIndex.read(path)
     faiss = _faiss()
     try:
@@ -217,11 +203,7 @@ IGNORED, TRAINED, INNER_PRODUCT = 1 << 20, 1, 0
 
 
 class FlatIndex:
-    """Vectors that are all compared with a query; memory-mapped where they are read from a file.
-
-    Args:
-        rows: vectors [M, D], of length one or not.
-    """
+    """Vectors [M, D] of any length that are all compared with a query; memory-mapped where read from a file."""
 
     def __init__(self, rows: NDArray[Any]):
         self.rows = rows
@@ -249,9 +231,3 @@ class FlatIndex:
         if metric != INNER_PRODUCT or not described:
             raise InputError(f"{path}: not an index of faiss ({count:,} vectors of width {width}); build it again")
         return cls(np.memmap(path, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))
-
-
-def is_flat(path: Path) -> bool:
-    """Return whether a file begins as an exact index."""
-    with open(path, "rb") as stream:
-        return stream.read(len(MAGIC)) == MAGIC

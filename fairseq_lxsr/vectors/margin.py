@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import MARGINS
 from fairseq_lxsr.vectors.neighbours import nearest_neighbours
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 
 
 def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: FloatArray, margin: str) -> FloatArray:
@@ -20,9 +20,6 @@ def margin_scores(cosines: FloatArray, source_means: FloatArray, target_means: F
     `ratio` is cos / m, `distance` is cos - m, `absolute` is cos, where m = (r(x) + r(y)) / 2 (Artetxe and Schwenk
     2019a, section 3.1: with k neighbours each, m is their sum over 2k). A ratio has no meaning where m is not positive;
     the pair then gets the sign of the cosine times infinity, or 0 for a cosine of 0.
-
-    Raises:
-        InputError: for an unknown margin.
     """
     mean = (source_means + target_means) / 2
     if margin == "absolute":
@@ -44,42 +41,26 @@ def neighbourhood(cosines: FloatArray) -> FloatArray:
 def margin_neighbours(
     queries: NDArray[Any], candidates: NDArray[Any], k: int, margin: str = "ratio", depth: int = 0, **search
 ) -> tuple[FloatArray, IntArray]:
-    """Rank the nearest by cosine in order of margin.
+    """Rank the `depth` nearest (0: k, as in LASER's xsim) of [N, D] in [M, D] by margin over neighbourhoods of k.
 
-    Args:
-        queries: vectors [N, D].
-        candidates: vectors [M, D].
-        k: size of the neighbourhoods (4 in LASER's tools).
-        margin: `ratio`, `distance` or `absolute`.
-        depth: number of nearest candidates to score and return; 0 for k, as in LASER's xsim.
-        **search (Any): options of `nearest_neighbours`.
-
-    Returns:
-        Margins [N, depth] in descending order (of equal margins the larger cosine comes first), and indices.
+    `search` are options of `nearest_neighbours`. Returns margins [N, depth] in descending order (of equal margins the
+    larger cosine comes first), and indices.
     """
     cosines, found = nearest_neighbours(queries, candidates, max(k, depth or k), **search)
     back, _ = nearest_neighbours(candidates, queries, k, **search)
     means = neighbourhood(back)
     depth = depth or k
     scores = margin_scores(cosines, neighbourhood(cosines[:, :k])[:, None], means[found], margin)[:, :depth]
-    order = np.argsort(-scores, axis=1, kind="stable")
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(found, order, axis=1)
+    return best_first(scores, found[:, :depth])
 
 
 def csls_neighbours(
     queries: NDArray[Any], candidates: NDArray[Any], k: int, neighbours: int = 10, **search
 ) -> tuple[FloatArray, IntArray]:
-    """Find the k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y), over all candidates.
+    """Find the k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of each query, and their indices.
 
-    Args:
-        queries: vectors [N, D].
-        candidates: vectors [M, D].
-        k: number of candidates to return.
-        neighbours: size of the neighbourhoods (10 in MUSE), at most N and M.
-        **search (Any): options of `nearest_neighbours`.
-
-    Returns:
-        CSLS [N, k] in descending order, and indices.
+    `neighbours` is the size of the neighbourhoods of r (10 in MUSE), at most N and M; `search` are options of
+    `nearest_neighbours`. CSLS [N, k] is in descending order.
     """
     to_queries, _ = nearest_neighbours(candidates, queries, neighbours, **search)
     to_candidates, _ = nearest_neighbours(queries, candidates, neighbours, **search)

@@ -37,27 +37,19 @@ class MinedPairs:
 
 
 def mine(
-    source: NDArray[Any],
-    target: NDArray[Any],
-    k: int = 4,
-    margin: str = "ratio",
-    retrieval: str = "max",
-    **search,
+    source: NDArray[Any], target: NDArray[Any], k: int = 4, margin: str = "ratio", retrieval: str = "max", **search
 ) -> MinedPairs:
     """Find the pairs of two sets of embeddings that have the largest margins over their neighbourhoods.
 
     Args:
-        source: source embeddings [N, D], in memory or memory-mapped.
-        target: target embeddings [M, D], in memory or memory-mapped.
+        source: embeddings [N, D], in memory or memory-mapped.
+        target: embeddings [M, D].
         k: number of neighbours of a sentence, which are its candidates and its neighbourhood.
         margin: `ratio`, `distance` or `absolute`.
         retrieval: `fwd` pairs every source sentence with its best target, `bwd` the reverse; `intersect` takes the
             pairs in both, `max` the pairs in either, greedily by score, each sentence once; `all` pairs every sentence
             with all its k neighbours, for a choice that is made later.
         **search (Any): options of `nearest_neighbours`.
-
-    Raises:
-        InputError: as `nearest_neighbours`, for example for fewer than k sentences on a side.
     """
     forward = nearest_neighbours(source, target, k, **search)
     backward = nearest_neighbours(target, source, k, **search)
@@ -76,12 +68,12 @@ def mine_neighbours(
     if retrieval not in RETRIEVALS:
         raise InputError(f"retrieval {retrieval!r}; expected one of {', '.join(RETRIEVALS)}")
     source_means, target_means = neighbourhood(forward_cosines), neighbourhood(backward_cosines)
+    left = margin_scores(forward_cosines, source_means[:, None], target_means[forward], margin)
+    right = margin_scores(backward_cosines, target_means[:, None], source_means[backward], margin)
     if retrieval == "all":
-        left = margin_scores(forward_cosines, source_means[:, None], target_means[forward], margin)
-        right = margin_scores(backward_cosines, target_means[:, None], source_means[backward], margin)
         return _union(left, forward, right, backward)
-    best_target, forward_scores = _best(forward_cosines, forward, source_means, target_means, margin)
-    best_source, backward_scores = _best(backward_cosines, backward, target_means, source_means, margin)
+    best_target, forward_scores = _nearest(left, forward)
+    best_source, backward_scores = _nearest(right, backward)
     sources, targets = np.arange(len(best_target)), np.arange(len(best_source))
     if retrieval == "fwd":
         return _in_order(forward_scores, sources, best_target)
@@ -108,9 +100,8 @@ def one_to_one(pairs: MinedPairs) -> MinedPairs:
     return MinedPairs(pairs.scores[kept], pairs.source[kept], pairs.target[kept])
 
 
-def _best(cosines, found, own_means, other_means, margin: str) -> tuple[IntArray, FloatArray]:
+def _nearest(scores: FloatArray, found: IntArray) -> tuple[IntArray, FloatArray]:
     """Return the neighbour of largest margin for every row, and that margin; [N] each."""
-    scores = margin_scores(cosines, own_means[:, None], other_means[found], margin)
     best = scores.argmax(axis=1)[:, None]
     return np.take_along_axis(found, best, 1)[:, 0], np.take_along_axis(scores, best, 1)[:, 0]
 
@@ -137,14 +128,8 @@ def csls_pairs(
 ) -> tuple[FloatArray, IntArray, IntArray]:
     """Find the `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of all N x M, in descending order.
 
-    Args:
-        queries: vectors [N, D].
-        candidates: vectors [M, D].
-        count: number of pairs.
-        neighbours: size of the neighbourhoods of r, at most N and M.
-
-    Returns:
-        CSLS, row numbers of the queries and of the candidates, each [count]; the order of equal pairs is arbitrary.
+    `neighbours` is the size of the neighbourhoods of r. Returns CSLS, row numbers of the queries and of the candidates,
+    each [count]; the order of equal pairs is arbitrary.
     """
     to_candidates = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
     to_queries = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])

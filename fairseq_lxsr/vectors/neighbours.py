@@ -16,10 +16,12 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import (
     SPARE,
+    Best,
     CandidateRows,
     FloatArray,
     IntArray,
     as_matrix,
+    best_first,
     queries_in,
     query_blocks,
     unit_rows,
@@ -53,9 +55,6 @@ def nearest_neighbours(
 
     Returns:
         Cosines minus penalty, float32 [N, k], in descending order; indices into the candidates [N, k].
-
-    Raises:
-        InputError: for embeddings of different width, fewer candidates than k, NaN, or an unknown precision.
     """
     queries, candidates = as_matrix(queries, "queries"), as_matrix(candidates, "candidates")
     penalty = None if penalty is None else np.asarray(penalty)
@@ -72,8 +71,7 @@ def nearest_neighbours(
             if precision == "bfloat16":
                 from fairseq_lxsr.vectors.bfloat16 import search_bfloat16
 
-                scores, ids, certain = search_bfloat16(units, others, k)
-                found_scores[start:stop], found[start:stop] = scores, ids
+                found_scores[start:stop], found[start:stop], certain = search_bfloat16(units, others, k)
                 doubtful = np.flatnonzero(~certain)
             again = _search(units[doubtful], others, k)
             found_scores[start:stop][doubtful], found[start:stop][doubtful] = again
@@ -91,20 +89,12 @@ def merge_neighbours(parts: Iterable[tuple[FloatArray, IntArray]], k: int) -> tu
     """Merge the nearest in each part of the candidates into the k nearest in all; ties go to the first part.
 
     Of exact neighbours this gives those of one search, to the last bit: a cosine does not depend on the other
-    candidates.
-
-    Args:
-        parts: cosines, in descending order, and ids among all candidates, [N, k'] each; k' may be smaller than k.
-        k: number of neighbours; where all parts have fewer, all are returned.
-
-    Returns:
-        Cosines [N, k] in descending order and ids [N, k].
+    candidates. Parts are cosines in descending order and ids among all candidates, [N, k'] each; k' may be smaller.
     """
     best: tuple[FloatArray, IntArray] | None = None
     for part in parts:
         cosines, ids = part if best is None else (np.concatenate(two, axis=1) for two in zip(best, part, strict=True))
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-        best = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(ids, order, axis=1)
+        best = best_first(cosines, ids, k)
     if best is None:
         raise InputError("no candidates; expected at least one part")
     return best
@@ -131,7 +121,7 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
         return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     depth = min(k + SPARE["float32"], len(candidates))
     parts = query_blocks(len(units))
-    best = [_Best(len(units[part]), depth) for part in parts]
+    best = [_BestOfBlocks(len(units[part]), depth) for part in parts]
     buffer = np.empty(len(units[parts[0]]) * candidates.largest_block, dtype=np.float32)
     for start, block, penalty in candidates.blocks():
         for part, selected in zip(parts, best, strict=True):
@@ -144,15 +134,8 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
     return candidates.best(units, np.sort(np.concatenate([selected.ids for selected in best]), axis=1), k)
 
 
-class _Best:
-    """Keeps the `depth` best candidates of each of n queries, by ascending index.
-
-    A block of scores is compared with the worst score so far; after the first blocks few scores are larger.
-    """
-
-    def __init__(self, n: int, depth: int):
-        self.scores = np.full((n, depth), -np.inf, dtype=np.float32)  # in descending order
-        self.ids = np.zeros((n, depth), dtype=np.int64)
+class _BestOfBlocks(Best):
+    """Compares a block of scores with the worst so far; after the first blocks few are larger."""
 
     def update(self, scores: FloatArray, offset: int) -> None:
         """Add the scores [n, c] of the candidates from `offset` on."""
@@ -164,18 +147,4 @@ class _Best:
             hits = np.flatnonzero(scores > self.scores[:, -1:])
         if len(hits):
             rows, columns = np.divmod(hits, c)
-            self._merge(rows, columns + offset, scores.ravel()[hits])
-
-    def _merge(self, rows: IntArray, ids: IntArray, scores: FloatArray) -> None:
-        """Merge new candidates, each [hits], into the best: `rows` ascend, and `ids` ascend within a row."""
-        depth = self.scores.shape[1]
-        changed, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
-        place = np.arange(len(rows)) - (counts.cumsum() - counts)[which] + depth
-        width = depth + int(counts.max())
-        all_scores = np.full((len(changed), width), -np.inf, dtype=np.float32)
-        all_ids = np.zeros((len(changed), width), dtype=np.int64)
-        all_scores[:, :depth], all_ids[:, :depth] = self.scores[changed], self.ids[changed]
-        all_scores[which, place], all_ids[which, place] = scores, ids
-        order = np.argsort(-all_scores, axis=1, kind="stable")[:, :depth]
-        self.scores[changed] = np.take_along_axis(all_scores, order, axis=1)
-        self.ids[changed] = np.take_along_axis(all_ids, order, axis=1)
+            self.merge(rows, columns + offset, scores.ravel()[hits])

@@ -35,15 +35,10 @@ SMALLEST = np.finfo(np.float32).tiny
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of N sentences, one sentence after the other; each has at least one.
+    """Pieces of N sentences, one sentence after the other; each has at least one."""
 
-    Args:
-        ids: rows of a table.
-        lengths: number of pieces of each sentence [N].
-    """
-
-    ids: IntArray
-    lengths: IntArray
+    ids: IntArray  # rows of a table
+    lengths: IntArray  # number of pieces of each sentence [N]
 
     @cached_property
     def starts(self) -> IntArray:
@@ -52,18 +47,9 @@ class Pieces:
 
 
 def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray) -> FloatArray:
-    """Compute the ordered MaxSim of each query and its candidates, from -1 to 1.
+    """Compute the ordered MaxSim of N queries and the candidates `found` for each, [N, k], by a table of pieces [V, D].
 
     Memory does not grow with the number of queries, except for the result.
-
-    Args:
-        table: vectors of pieces [V, D].
-        queries: pieces of N sentences.
-        candidates: pieces of M sentences.
-        found: candidates of each query [N, k].
-
-    Returns:
-        float32 [N, k].
     """
     scores = np.empty(found.shape, dtype=np.float32)
     for row, near in enumerate(found):

@@ -22,11 +22,7 @@ LEAST_SQUARES = np.float32(2.0**-80)
 
 
 def normalise_rows(embeddings: ArrayLike) -> FloatArray:
-    """Normalize rows to length one, float32 [N, D]; a zero row stays zero.
-
-    Raises:
-        InputError: for NaN or infinity, naming the row, and for what is not a matrix of numbers.
-    """
+    """Normalize rows to length one, float32 [N, D]; a zero row stays zero, NaN and infinity raise `InputError`."""
     embeddings = as_matrix(embeddings, "embeddings")
     rows = unit_rows(embeddings, 0, len(embeddings), "embeddings")
     return rows.copy() if np.may_share_memory(rows, embeddings) else rows
@@ -47,15 +43,7 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> None:
-    """Refuse embeddings without a direction, whose neighbours would be arbitrary.
-
-    Args:
-        embeddings: vectors [N, D].
-        where: maps a row number to what was embedded, for the message.
-
-    Raises:
-        InputError: naming the first row that is zero or has NaN or infinity.
-    """
+    """Refuse rows of zeros, NaN or infinity, whose neighbours would be arbitrary; `where` names the origin of a row."""
     with np.errstate(over="ignore"):  # values whose square overflows are refused like infinity
         norms = np.linalg.norm(embeddings, axis=1)
     for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
@@ -85,12 +73,7 @@ def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Flo
 def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Scale rows of extreme length by the power of two that brings their largest number near one: nothing is rounded.
 
-    Args:
-        rows: vectors [n, D].
-        squares: their sums of squares [n, 1], some of them too small, infinite or NaN.
-
-    Returns:
-        The rows, and their sums of squares; NaN or infinite only where the row has such a number.
+    Of the sums of squares [n, 1], only those of rows with NaN or infinity stay NaN or infinite.
     """
     extreme = ~((squares >= LEAST_SQUARES) & (squares < np.inf))[:, 0]
     chosen = rows[extreme]
@@ -103,17 +86,11 @@ def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatA
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """What queries are compared with.
+    """What queries are compared with."""
 
-    Args:
-        rows: vectors [M, D] of any length, in memory or memory-mapped.
-        penalty: value to subtract from every candidate's cosine [M]; None for none.
-        memory_mb: megabytes for scoring the candidates of some queries again.
-    """
-
-    rows: NDArray[Any]
-    penalty: FloatArray | None
-    memory_mb: int
+    rows: NDArray[Any]  # [M, D] of any length, in memory or memory-mapped
+    penalty: FloatArray | None  # to subtract from every candidate's cosine [M]
+    memory_mb: int  # for scoring the candidates of some queries again
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -144,8 +121,33 @@ class CandidateRows:
             scores[start : start + step] = products.sum(axis=2)
         if self.penalty is not None:
             scores -= self.penalty[ids].astype(np.float32)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
+        return best_first(scores, ids, k)
+
+
+def best_first(scores: FloatArray, ids: IntArray, k: int | None = None) -> tuple[FloatArray, IntArray]:
+    """Return the k best (None: all) of each row [n, c] by descending score; of equal scores the first stays first."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+class Best:
+    """Keeps the `depth` best candidates of each of n queries, by ascending index."""
+
+    def __init__(self, n: int, depth: int):
+        self.scores = np.full((n, depth), -np.inf, dtype=np.float32)  # in descending order
+        self.ids = np.zeros((n, depth), dtype=np.int64)
+
+    def merge(self, rows: IntArray, ids: IntArray, scores: FloatArray) -> None:
+        """Merge new candidates, each [hits], into the best: `rows` ascend, and `ids` ascend within a row."""
+        depth = self.scores.shape[1]
+        changed, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
+        place = np.arange(len(rows)) - (counts.cumsum() - counts)[which] + depth
+        width = depth + int(counts.max())
+        all_scores = np.full((len(changed), width), -np.inf, dtype=np.float32)
+        all_ids = np.zeros((len(changed), width), dtype=np.int64)
+        all_scores[:, :depth], all_ids[:, :depth] = self.scores[changed], self.ids[changed]
+        all_scores[which, place], all_ids[which, place] = scores, ids
+        self.scores[changed], self.ids[changed] = best_first(all_scores, all_ids, depth)
 
 
 def query_blocks(count: int) -> list[slice]:
