@@ -262,6 +262,31 @@ def load_script(path: Path) -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def python_is_a_fork():
+    """What this process starts by `sys.executable`, or by name, is a fork."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(forked_commands() / "python"))
+        for name, value in forked_environment().items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, which asks for nothing by itself."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not program:
+        pytest.skip("no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api")
+    flags = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=[*flags, *quiet])
+        yield browser
+        browser.close()
+
+
 @pytest.fixture(scope="session")
 def toy_work(tmp_path_factory) -> Path:
     """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr."""

@@ -1,7 +1,9 @@
 """A small made-up language pair: enough to learn, with nothing to download."""
 
+import gzip
 import itertools
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 NUMBERS = {"one": "un", "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six petits"}
@@ -28,6 +30,12 @@ def write(prefix: Path, pairs: list[tuple[str, str]], languages: tuple[str, str]
     prefix.parent.mkdir(parents=True, exist_ok=True)
     for side, language in enumerate(languages):
         Path(f"{prefix}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+
+
+def pack(path: Path, lines: Iterable[object]) -> None:
+    """PATH.txt.gz."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(f"{path}.txt.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 def write_dataset(folder: Path, dataset, languages: tuple[str, str] = ("en", "fr")) -> None:

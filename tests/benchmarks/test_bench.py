@@ -1,9 +1,7 @@
 """Every benchmark runs, as small as it can be; what they find is judged."""
 
-import sys
-
 import pytest
-from conftest import ROOT, forked_commands, forked_environment
+from conftest import ROOT
 
 from benchmarks import bench
 from benchmarks.corpora import fillers
@@ -12,13 +10,9 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, read_dictionary
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory):
-    """What the benchmarks read; their commands are forks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(forked_commands() / "python"))
-        for name, value in forked_environment().items():
-            patch.setenv(name, value)
-        yield bench.Made(tmp_path_factory.mktemp("bench"), smoke=True).paths | {"released": None}
+def paths(tmp_path_factory, python_is_a_fork):
+    """What the benchmarks read."""
+    return bench.Made(tmp_path_factory.mktemp("bench"), smoke=True).paths | {"released": None}
 
 
 @pytest.mark.smoke

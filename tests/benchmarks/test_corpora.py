@@ -1,6 +1,5 @@
 """Text of the benchmarks: its kinds stay known, also in a share of it."""
 
-import gzip
 import json
 
 import numpy as np
@@ -12,10 +11,8 @@ from fairseq_lxsr.training.corpora import read_corpus
 
 
 def write(folder, name, pairs):
-    folder.mkdir(exist_ok=True)
-    for side, language in enumerate(("en", "fr")):
-        content = "".join(f"{pair[side]}\n" for pair in pairs)
-        (folder / f"{name}.{language}.txt.gz").write_bytes(gzip.compress(content.encode()))
+    for language, lines in zip(("en", "fr"), zip(*pairs, strict=True), strict=True):
+        toy.pack(folder / f"{name}.{language}", lines)
 
 
 def test_files_of_one_kind_are_one_source_and_a_share_of_them_too(tmp_path, monkeypatch):

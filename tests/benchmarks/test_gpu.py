@@ -1,31 +1,25 @@
 """What measures a GPU, and what predicts one, on a machine without."""
 
 import json
-import sys
 
 import pytest
 import torch
-from conftest import forked_commands, forked_environment
+from conftest import main_here
 
 from benchmarks import gpu
 from benchmarks.speed import gpu_predicted
 
 
-def test_without_a_gpu_it_ends_with_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+def test_without_a_gpu_it_ends_with_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as ended:
-        gpu.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "gpu.py: error: no GPU; expected one, or --device cpu --small\n"
+    done = main_here(gpu, check=False)
+    said = "gpu.py: error: no GPU; expected one, or --device cpu --small\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_every_part_runs_small_on_a_cpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "executable", str(forked_commands() / "python"))
-    for name, value in forked_environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--small", "--output", str(tmp_path / "gpu.json")])
-    gpu.main()
+@pytest.mark.usefixtures("python_is_a_fork")
+def test_every_part_runs_small_on_a_cpu(tmp_path):
+    main_here(gpu, "--device", "cpu", "--small", "--output", tmp_path / "gpu.json")
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["train"]["--cpu"]["second"]["num_updates"] == 2 * gpu.UPDATES
     assert len(found["steps"]) == len(gpu.SMALL.batches) * len(gpu.PRECISIONS)

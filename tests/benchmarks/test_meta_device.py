@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import ROOT, import_plugin
+from conftest import COMPATIBILITY, import_plugin
 from fairseq import models, utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
@@ -36,8 +36,8 @@ from fairseq_lxsr.training.mends import ours
 from fairseq_lxsr.training.task import LxsrTaskConfig
 
 import_plugin()
-OLD = ROOT / "tests" / "golden" / "compatibility"
-DATA = {"xling_sent": OLD / "data", "xling_translation": OLD / "data", "sent_context": OLD / "documents"}
+FOLDERS = {"xling_sent": "data", "xling_translation": "data", "sent_context": "documents"}
+DATA = {task: COMPATIBILITY / folder for task, folder in FOLDERS.items()}
 # type of autocast, and of the weights
 AUTOCAST = [(torch.float16, torch.float32), (torch.bfloat16, torch.float32)]
 HALF = [(None, torch.float16), (None, torch.bfloat16)]  # --fp16 and --bf16 of fairseq-train on a GPU
@@ -70,21 +70,15 @@ def of_recipe(name: str) -> argparse.Namespace:
 
 
 def built(options: argparse.Namespace):
-    """Task, model without memory, and criterion of a run.
-
-    Raises:
-        InputError: for options that exclude each other.
-    """
-    kinds = {
-        "task": (TASK_DATACLASS_REGISTRY, options.task),
-        "model": (MODEL_DATACLASS_REGISTRY, options.arch),
-        "criterion": (CRITERION_DATACLASS_REGISTRY, options.criterion),
-    }
-    groups = {
-        group: asdict(registry[name].from_namespace(options)) | {"_name": name}
-        for group, (registry, name) in kinds.items()
-    }
-    cfg = OmegaConf.create(groups | {"checkpoint": {"best_checkpoint_metric": "loss"}})
+    """Task, model without memory, and criterion of a run."""
+    groups = {"checkpoint": {"best_checkpoint_metric": "loss"}}
+    for group, name, registry in (
+        ("task", options.task, TASK_DATACLASS_REGISTRY),
+        ("model", options.arch, MODEL_DATACLASS_REGISTRY),
+        ("criterion", options.criterion, CRITERION_DATACLASS_REGISTRY),
+    ):
+        groups[group] = asdict(registry[name].from_namespace(options)) | {"_name": name}
+    cfg = OmegaConf.create(groups)
     task = TASK_REGISTRY[options.task](cfg.task)
     with shapes_only():
         model = models.build_model(cfg.model, task)
@@ -160,12 +154,7 @@ BESIDE: dict[str, dict[str, object]] = {
     "batches near": {"near_embeddings": "teacher"},
     "near_embeddings": {"batches": "near"},
 }
-TEXTS: dict[str, str] = {
-    "matryoshka": "8,16",
-    "teacher_embeddings": "teacher",
-    "near_embeddings": "teacher",
-    "mined": "mined.tsv",
-}
+TEXTS = {"matryoshka": "8,16", "mined": "mined.tsv", "teacher_embeddings": "teacher", "near_embeddings": "teacher"}
 OF_TEXT = {"lang_pairs", "langs", "init_embeddings"}  # which text is read, and how weights begin
 
 

@@ -1,8 +1,9 @@
 """The quality study's sets: minimal pairs by rules, retrieval among many, distractors."""
 
-import gzip
+import string
 
 import numpy as np
+import toy
 
 from benchmarks.quality.sets import contrast, distractors, minimal_pairs, retrieval
 from fairseq_lxsr.embeddings import Text
@@ -14,9 +15,7 @@ ENGLISH = ["The dog is in the garden.", "It was found in 1984.", "She can see 12
 
 def bag(sentences):
     """Counts of letters: knows no order."""
-    return np.array(
-        [[sentence.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for sentence in sentences], float
-    )
+    return np.array([[one.lower().count(letter) for letter in string.ascii_lowercase] for one in sentences], np.float32)
 
 
 def test_a_bag_cannot_tell_a_swap():
@@ -25,23 +24,27 @@ def test_a_bag_cannot_tell_a_swap():
     pairs = minimal_pairs(sets, "fr")
     assert [len(found) for found in pairs.values()] == [1, 1, 0]
     del pairs["number"]
-    found = contrast(lambda sentences: bag(sentences).astype(np.float32), pairs)
+    found = contrast(bag, pairs)
     assert found == {"swap": 50.0, "negation": 100.0}
 
 
 def test_the_protocol_has_the_same_values():
     sets = {"toy": {"en": ENGLISH, "fr": [line.upper() for line in ENGLISH]}}
-    found = contrast(lambda sentences: bag(sentences).astype(np.float32), minimal_pairs(sets, "fr"))
+    found = contrast(bag, minimal_pairs(sets, "fr"))
 
     class Bag:
         fingerprint = "bag"
 
         def embed(self, text):
-            return bag(text.lines).astype(np.float32)
+            return bag(text.lines)
 
     score, _ = score_minimal_pairs(Text(sets["toy"]["fr"], "fr"), Text(ENGLISH, "en", "toy.en"), Bag())
     assert {name: round(value, 2) for name, value in score.values.items()} == found
     assert found.keys() == {"swap", "negation", "number"}
+
+
+def encoder_of(vectors):
+    return lambda sentences: np.array([vectors[sentence] for sentence in sentences], np.float32)
 
 
 class AddsOne:
@@ -60,22 +63,13 @@ class AddsOne:
 
 def test_retrieval_and_minimal_pairs_by_the_scores_of_a_reranker():
     vectors = {"a": [1, 0], "b": [0, 1], "un": [0.9, 0.1], "deux": [0.1, 0.9], "near": [0.05, 1], "far": [-1, -1]}
-
-    def encode(sentences):
-        return np.array([vectors[sentence] for sentence in sentences], np.float32)
-
+    encode = encoder_of(vectors)
     sets = {"toy": {"en": ["a", "b"], "fr": ["un", "deux"]}}
     arguments = encode, sets, {"en": ["far"], "fr": ["far", "near"]}, {"en": set(), "fr": set()}
-    found = {
-        line: retrieval(*arguments, AddsOne(line))["toy"]["en-fr"] for line in ("un", "deux", "near", "far", "none")
-    }
-    assert {line: (values["alone"], values["P@1"]) for line, values in found.items()} == {
-        "un": (50, 50),  # of `a`; among its own it is the second of `b`
-        "deux": (50, 50),  # of `b`; is the second of `a`
-        "near": (100, 50),
-        "far": (100, 50),  # is not among the two that are scored again
-        "none": (100, 50),
-    }
+    # "un" is of `a`, and among its own the second of `b`, "deux" the other way; "far" is not scored again
+    for line, expected in {"un": 50, "deux": 50, "near": 100, "far": 100, "none": 100}.items():
+        found = retrieval(*arguments, AddsOne(line))["toy"]["en-fr"]
+        assert (found["alone"], found["P@1"]) == (expected, 50), line
     pairs = {"rule": [("un", "a", "b")]}
     assert contrast(encode, pairs, AddsOne("b")) == {"rule": 0}
     assert contrast(encode, pairs, AddsOne("a")) == contrast(encode, pairs) == {"rule": 100}
@@ -83,11 +77,7 @@ def test_retrieval_and_minimal_pairs_by_the_scores_of_a_reranker():
 
 def test_retrieval_counts_distractors_and_kinds_of_queries():
     vectors = {"a b": [1, 0], "c": [0, 1], "un": [0.9, 0.1], "deux": [0.1, 0.9], "loin": [-1, 0], "x": [-1, -1]}
-    vectors |= {"near": [0.05, 1]}
-
-    def encode(sentences):
-        return np.array([vectors[sentence] for sentence in sentences], np.float32)
-
+    encode = encoder_of(vectors | {"near": [0.05, 1]})
     sets = {"toy": {"en": ["a b", "c"], "fr": ["un", "deux"]}}
     seen = {"en": {"a", "b"}, "fr": set()}
     result = retrieval(encode, sets, {"en": ["x"], "fr": ["loin", "near"]}, seen)["toy"]
@@ -98,15 +88,9 @@ def test_retrieval_counts_distractors_and_kinds_of_queries():
 
 
 def test_distractors_are_none_of_the_set_and_text_outside_training_comes_first(tmp_path):
-    files = {
-        "docs/novels.fr.txt.gz": ["novel", "known", "trained"],
-        "train/tech.en-fr.fr.txt.gz": ["trained", "more", "known"],
-        "large/law.en-fr.fr.txt.gz": ["novel", "known", "article"],
-    }
-    for name, lines in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        with gzip.open(tmp_path / name, "wt") as stream:
-            stream.write("".join(f"{line}\n" for line in lines))
+    toy.pack(tmp_path / "docs" / "novels.fr", ["novel", "known", "trained"])
+    toy.pack(tmp_path / "train" / "tech.en-fr.fr", ["trained", "more", "known"])
+    toy.pack(tmp_path / "large" / "law.en-fr.fr", ["novel", "known", "article"])
     assert distractors(tmp_path, "fr", "en-fr", 2, {"known"}) == ["novel", "trained"]
     assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}) == ["novel", "trained", "more"]
     assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}, ["large"]) == ["novel", "trained", "more", "article"]

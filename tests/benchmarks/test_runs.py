@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import COMPATIBILITY, ROOT
 from fairseq_options import read_by_fairseq
 
 from benchmarks.quality import laser_family
@@ -12,7 +12,7 @@ from benchmarks.quality.config import resolve
 from benchmarks.speed import train
 from fairseq_lxsr.recipes import read_recipe, train_command
 
-DATA = str(ROOT / "tests" / "golden" / "compatibility" / "data")
+DATA = str(COMPATIBILITY / "data")
 QUALITY = yaml.safe_load((ROOT / "benchmarks" / "quality" / "quality.yaml").read_text())
 PHASES = {
     f"{name} {number}": [phase["recipe"], *shlex.split(phase.get("options", ""))]

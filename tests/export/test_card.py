@@ -26,14 +26,11 @@ def test_export_writes_what_is_known(folder):
     card = (folder / "README.md").read_text()
     pairs = json.loads((folder / "config.json").read_text())["training"]["pairs"]
     assert set(pairs) == {"en-fr"}
-    assert f"| text | en-fr: {pairs['en-fr']:,} pairs |" in card
-    assert 'language: ["en", "fr"]' in card
-    assert "| objective | ugt |" in card
-    assert "| align similarity | inner |" in card
+    rows = [f"| text | en-fr: {pairs['en-fr']:,} pairs |", "| objective | ugt |", "| align similarity | inner |"]
+    fingerprint = SentenceEncoder.from_pretrained(folder).fingerprint
+    for fragment in (*rows, 'language: ["en", "fr"]', "sentences/s", fingerprint, "None yet"):
+        assert fragment in card
     assert "distill" not in card
-    assert "sentences/s" in card
-    assert SentenceEncoder.from_pretrained(folder).fingerprint in card
-    assert "None yet" in card
 
 
 def written(folder, *options):
@@ -67,14 +64,9 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
         source, target = (shard / f"train.en-fr.{language}.idx" for shard in shards)
         target.write_bytes(source.read_bytes())
         (shards[1] / f"train.en-de.{language}.idx").write_bytes(b"another kind of index, longer than 26 bytes")
-    state = {
-        "cfg": {
-            "task": {"lang_pairs": "fr-en"},
-            "criterion": {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0},
-            "common": {"seed": 1},
-        },
-        "optimizer_history": [{"num_updates": 7}],
-    }
+    criterion = {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0}
+    cfg = {"task": {"lang_pairs": "fr-en"}, "criterion": criterion, "common": {"seed": 1}}
+    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 7}]}
     one, both = (how_trained(state, part)["pairs"] for part in (shards[:1], shards))
     assert one["en-fr"] > 500
     assert both == {"en-fr": 2 * one["en-fr"]}
@@ -82,14 +74,8 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
     assert how_trained(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
 
 
-SOURCE = {
-    "name": "acts",
-    "about": "laws | rules",
-    "url": "https://example.org",
-    "licence": "CC BY 4.0",
-    "attribution": "a\nministry",
-    "pairs": {"en-fr": 12345},
-}
+SOURCE = {"name": "acts", "about": "laws | rules", "url": "https://example.org", "licence": "CC BY 4.0"}
+SOURCE |= {"attribution": "a\nministry", "pairs": {"en-fr": 12345}}
 
 
 @pytest.fixture(scope="module")
@@ -137,16 +123,12 @@ def test_scores_come_with_their_signatures(tmp_path, folder):
 
 def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
     fingerprint = SentenceEncoder.from_pretrained(bag).fingerprint
-    scores = [
-        Score("xsr", task, {"P@1": value}, {"metric": metric, "queries": 20, "model": fingerprint})
-        for task, metric, value in (
-            ("en->fr", "nn-cosine", 91.0),
-            ("en->fr", "csls-k10", 92.0),
-            ("en->fr", "csls-k10", 93.0),  # measured again
-            ("en->de", "nn-cosine", 94.0),
-        )
-    ]
-    append_scores(tmp_path / "scores.jsonl", scores)
+    for task, metric, value in (
+        *(("en->fr", "nn-cosine", 91.0), ("en->fr", "csls-k10", 92.0)),
+        *(("en->fr", "csls-k10", 93.0), ("en->de", "nn-cosine", 94.0)),  # the first is measured again
+    ):
+        settings = {"metric": metric, "queries": 20, "model": fingerprint}
+        append_scores(tmp_path / "scores.jsonl", [Score("xsr", task, {"P@1": value}, settings)])
     card = written(bag, "--scores", tmp_path / "scores.jsonl")
     rows = [line for line in card.splitlines() if line.startswith("| xsr")]
     assert rows == [

@@ -1,28 +1,21 @@
 """The ONNX folder, run by ONNX Runtime and the library tokenizers with no code of ours."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import toy
 from conftest import lxsr_here as lxsr
-from conftest import refused
+from conftest import python, refused
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import export_onnx, onnx
+from fairseq_lxsr.export import export_onnx, export_sentence_transformers, onnx
 
 pytest.importorskip("onnxruntime")
-SENTENCES = [side for pair in toy.sentences(60, seed=9) for side in pair] + [
-    "the dog " * 150,
-    "Ünknown ☃ piece",
-    "X",
-    "",
-]
+SENTENCES = [side for pair in toy.sentences(60, seed=9) for side in pair]
+SENTENCES += ["the dog " * 150, "Ünknown ☃ piece", "X", ""]
 WITHOUT_US = """
 import sys
 sys.modules["fairseq_lxsr"] = None
@@ -41,8 +34,7 @@ np.save(sys.argv[2], np.concatenate(rows))
 
 def run_without_us(folder, tmp_path) -> np.ndarray:
     (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
-    command = [sys.executable, "-c", WITHOUT_US, folder, tmp_path / "out.npy", tmp_path / "text"]
-    subprocess.run(list(map(str, command)), check=True, cwd=tmp_path, env=os.environ, timeout=120)
+    python(WITHOUT_US, folder, tmp_path / "out.npy", tmp_path / "text", cwd=tmp_path)
     return np.load(tmp_path / "out.npy")
 
 
@@ -69,15 +61,11 @@ def test_epsilon_of_the_model(epsilon, tmp_path):
 
 
 def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(toy_model, folder)
+    folder = shutil.copytree(toy_model, tmp_path / "model")
     done = lxsr("export", "onnx", "--model", folder, "--output", folder, check=False)
     refused(done, folder, "which is read")
-    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
-    other = tmp_path / "other"
-    shutil.copytree(toy_model, other)
-    with pytest.raises(InputError, match=r"other: exists and has no onnx/model\.onnx"):
-        export_onnx(encoder, other)
+    with pytest.raises(InputError, match=r"model: exists and has no onnx/model\.onnx"):
+        export_onnx(SentenceEncoder.from_pretrained(toy_model, "cpu"), folder)
 
 
 def test_a_folder_of_another_program_is_not_replaced(tmp_path):
@@ -113,8 +101,15 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path, monkeypatch):
     assert not (tmp_path / "onnx").exists()
 
 
-def test_a_missing_library_is_named(toy_model, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("export", "message"),
+    [
+        (export_onnx, r"needs onnx, .*: pip install 'fairseq-lxsr\[onnx\]'"),
+        (export_sentence_transformers, r"pip install 'fairseq-lxsr\[st\]'"),
+    ],
+)
+def test_a_missing_library_is_named(export, message, toy_model, tmp_path, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs onnx, .*: pip install 'fairseq-lxsr\[onnx\]'"):
-        export_onnx(encoder, tmp_path / "onnx")
+    with pytest.raises(InputError, match=message):
+        export(encoder, tmp_path / "out")

@@ -1,15 +1,12 @@
 """The folder for sentence-transformers, loaded by sentence-transformers itself with no code of ours."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import small_model
 import torch
 import toy
 from conftest import lxsr_here as lxsr
+from conftest import python
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
@@ -20,11 +17,8 @@ from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols,
 from fairseq_lxsr.export.st_module import load_sentence_transformer
 
 pytest.importorskip("sentence_transformers")
-SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair] + [
-    "the dog " * 150,
-    "Ünknown ☃ piece",
-    "X <mask>",
-]
+SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair]
+SENTENCES += ["the dog " * 150, "Ünknown ☃ piece", "X <mask>"]
 WITHOUT_US = """
 import sys
 sys.modules["fairseq_lxsr"] = None
@@ -39,8 +33,7 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     done = lxsr("export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st")
     assert "its vectors differ by at most" in done.stdout
     (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
-    command = [sys.executable, "-c", WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text"]
-    subprocess.run(list(map(str, command)), check=True, cwd=tmp_path, env=os.environ, timeout=120)
+    python(WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text", cwd=tmp_path)
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
@@ -64,9 +57,8 @@ def test_kana_with_voicing_marks_have_the_same_pieces():
 def test_epsilon_of_the_model(num_layers, tmp_path):
     """So large that it matters; a folder with another one is not written."""
     folder = write_model(tmp_path / "random", layer_norm_eps=0.5, num_layers=num_layers)
-    assert (
-        export_sentence_transformers(SentenceEncoder.from_pretrained(folder, "cpu"), tmp_path / "st", SENTENCES) < 1e-5
-    )
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 
 def test_without_layers(toy_model, tmp_path):
@@ -99,17 +91,15 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     sizes = {"gated": True, "order_coefficients": 1} if architecture == "transformer" else {}
-    encoder = SentenceEncoder.from_pretrained(
-        small_model.write_folder(tmp_path / "model", architecture, **sizes), "cpu"
-    )
+    folder = small_model.write_folder(tmp_path / "model", architecture, **sizes)
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     export_sentence_transformers(encoder, tmp_path / "st")
     model = SentenceTransformer(str(tmp_path / "st"), device="cpu", local_files_only=True, trust_remote_code=True)
     np.testing.assert_allclose(model.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
     np.testing.assert_array_equal(model.encode(["", " "]), np.zeros((2, encoder.output_dim)))
     pairs = Dataset.from_dict(dict(zip(("anchor", "positive"), zip(*toy.sentences(40), strict=True), strict=True)))
-    how = Arguments(
-        str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=16, learning_rate=0.01, logging_steps=1
-    )
+    sizes = {"max_steps": 5, "per_device_train_batch_size": 16, "learning_rate": 0.01, "logging_steps": 1}
+    how = Arguments(str(tmp_path / "out"), **sizes)
     how.report_to, how.disable_tqdm, how.save_strategy = [], True, "no"
     trainer = SentenceTransformerTrainer(model, how, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model))
     trainer.train()
@@ -138,10 +128,3 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):
     with pytest.raises(ValueError, match="gives another vector for"):
         export_sentence_transformers(encoder, tmp_path / "st")
     assert not (tmp_path / "st").exists()
-
-
-def test_a_missing_library_is_named(toy_model, tmp_path, monkeypatch):
-    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'fairseq-lxsr\[st\]'"):
-        export_sentence_transformers(encoder, tmp_path / "st")

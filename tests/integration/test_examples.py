@@ -15,7 +15,6 @@ from conftest import ROOT, checked, forked_environment, load_script, lxsr, main_
 from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.write import atomic_write
 
 
 def run_example(folder, name: str, *arguments, **variables) -> str:
@@ -117,11 +116,6 @@ def test_near_pairs_are_found_by_the_first_half(tmp_path):
 ACTS = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}
 
 
-def pack(path, lines) -> None:
-    with atomic_write(f"{path}.txt.gz") as stream:
-        stream.writelines(f"{line}\n" for line in lines)
-
-
 def test_pretrained_in_its_smoke_mode(tmp_path):
     """A source is a file, another those lines of a file that have its tag."""
     data = tmp_path / "data"
@@ -129,12 +123,12 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
     tags = ["a", "b", "a"] * 300
     for pair, language in (("en-fr", "fr"), ("en-de", "de")):
         for name, lines in (("en", sides[0]), (language, sides[1]), ("source", tags)):
-            pack(data / "train" / f"tech.{pair}.{name}", lines)
+            toy.pack(data / "train" / f"tech.{pair}.{name}", lines)
     for name, lines in (("en", sides[0]), ("fr", sides[1])):
-        pack(data / "large" / f"acts.en-fr.{name}", [f"{line} {line}" for line in lines[:100]])
-        pack(data / "eval" / f"pud.{name}", [f"{line} {lines[0]}" for line in lines[:50]])
+        toy.pack(data / "large" / f"acts.en-fr.{name}", [f"{line} {line}" for line in lines[:100]])
+        toy.pack(data / "eval" / f"pud.{name}", [f"{line} {lines[0]}" for line in lines[:50]])
         codes = {"en": "eng", "fr": "fra"}
-        pack(data / "eval" / f"tatoeba-v1.fra-eng.{codes[name]}", [f"{lines[0]} {line}" for line in lines[:50]])
+        toy.pack(data / "eval" / f"tatoeba-v1.fra-eng.{codes[name]}", [f"{lines[0]} {line}" for line in lines[:50]])
     about = {"about": "x", "url": "https://example.org", "licence": "CC BY 4.0", "attribution": "somebody"}
     sources = [
         {"name": "one", "files": "train/tech.{pair}", "tag": "a", "pairs": {"en-fr": 600, "en-de": 600}},
@@ -161,7 +155,7 @@ def test_names_of_folders_are_quoted_for_yaml(tmp_path):
     shutil.copytree(ROOT / "examples" / "pretrained", tmp_path / "examples" / "pretrained")
     data, work = tmp_path / 'a "b" #1', tmp_path / "run #2" / "\U0001f600"
     for name in ("acts.en-fr.en", "acts.en-fr.fr", "eval/pud.en"):
-        pack(data / name, ["a line"])
+        toy.pack(data / name, ["a line"])
     (tmp_path / "sources.json").write_text(json.dumps({"sources": [ACTS | {"pairs": {"en-fr": 1}}]}))
     (tmp_path / "lxsr").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "lxsr").chmod(0o755)
@@ -187,7 +181,7 @@ def test_names_of_folders_are_quoted_for_yaml(tmp_path):
 )
 def test_a_table_that_is_none_or_not_of_the_text_is_refused(tmp_path, table, message):
     for name in ("en", "fr"):
-        pack(tmp_path / f"acts.en-fr.{name}", ["a line", "another"])
+        toy.pack(tmp_path / f"acts.en-fr.{name}", ["a line", "another"])
     (tmp_path / "sources.json").write_text(table)
     collect = load_script(ROOT / "examples" / "pretrained" / "collect.py")
     words = ("--data", tmp_path, "--sources", tmp_path / "sources.json", "--output", tmp_path / "text")

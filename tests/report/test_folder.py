@@ -1,10 +1,10 @@
 """`lxsr report` of a folder in which not everything is what its name says."""
 
 import os
+import re
 
+from conftest import COMPATIBILITY, refused
 from conftest import lxsr_here as lxsr
-from conftest import refused
-from golden_vectors import GOLDEN
 
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
 from fairseq_lxsr.files.lines import RECORD_BYTES
@@ -30,13 +30,12 @@ def test_files_of_another_kind_are_named_and_left_out(tmp_path):
     done = lxsr("report", tmp_path)
     assert "2 training logs, 1 scores" in done.stdout
     assert (tmp_path / "report.html").is_file()
-    assert sorted(
-        line.partition(f"left out: {tmp_path}/")[2].split(",")[0].split(":")[0] for line in done.stderr.splitlines()
-    ) == sorted(bad)
+    named = (line.partition(f"left out: {tmp_path}/")[2] for line in done.stderr.splitlines())
+    assert sorted(re.split("[,:]", name)[0] for name in named) == sorted(bad)
 
 
 def test_text_that_is_named_by_halves_is_refused(tmp_path):
-    model = ("--model", GOLDEN / "compatibility" / "best.model")
+    model = ("--model", COMPATIBILITY / "best.model")
     for half in (("--lang-pairs", "en-fr"), ("--dataset", "flores200-dev")):
         refused(lxsr("report", tmp_path, *half, check=False), "has no model folder, to look at that text with")
         refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "and --lang-pairs")

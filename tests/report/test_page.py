@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -15,7 +14,6 @@ from fairseq_lxsr.evaluation.tables import CAUTION
 from fairseq_lxsr.report import look_at, write_report
 from fairseq_lxsr.report.training_log import Curves
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SIZES = {"phone": (390, 844), "desk": (1280, 900)}
 RNG = np.random.default_rng(0)
 LINK = '<a href="https://example.org">fr</a>'  # plotly would draw it as one
@@ -55,23 +53,6 @@ def test_one_file_that_asks_for_nothing(page):
     assert NASTY not in text
 
 
-def test_what_there_is_nothing_of_is_left_out(tmp_path):
-    logs, scores, _ = contents()
-    write_report(tmp_path / "a.html", "a", logs, [], [])
-    assert "<h2>Scores" not in (tmp_path / "a.html").read_text()
-    write_report(tmp_path / "b.html", "b", [], scores, [])
-    assert "<h2>Training" not in (tmp_path / "b.html").read_text()
-    with pytest.raises(InputError, match="nothing to report"):
-        write_report(tmp_path / "c.html", "c", [], [], [])
-    assert not (tmp_path / "c.html").exists()
-
-
-def test_missing_libraries_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    done = lxsr_here("report", tmp_path, check=False)
-    refused(done, "needs plotly", "pip install 'fairseq-lxsr[report]'")
-
-
 class Structure(HTMLParser):
     """What screen readers find: how often each landmark, and the tables without caption, scope or keyboard."""
 
@@ -96,6 +77,25 @@ class Structure(HTMLParser):
         self.reached = {name: given.get(name) for name in ("role", "tabindex")}
 
 
+def test_what_there_is_nothing_of_is_left_out(tmp_path):
+    logs, scores, _ = contents()
+    write_report(tmp_path / "a.html", "a", logs, [], [])
+    assert "<h2>Scores" not in (tmp_path / "a.html").read_text()
+    write_report(tmp_path / "b.html", "b", [], scores, [])
+    assert "<h2>Training" not in (tmp_path / "b.html").read_text()
+    with pytest.raises(InputError, match="nothing to report"):
+        write_report(tmp_path / "c.html", "c", [], [], [])
+    assert not (tmp_path / "c.html").exists()
+    write_report(tmp_path / "d.html", "d", [Curves("train.log", {"loss": {10: 9.0}})], [], [])
+    assert Structure((tmp_path / "d.html").read_text()).seen.count("figure") == 1
+
+
+def test_missing_libraries_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = lxsr_here("report", tmp_path, check=False)
+    refused(done, "needs plotly", "pip install 'fairseq-lxsr[report]'")
+
+
 def test_landmarks_tables_and_text_beside_every_chart(page):
     text = page.read_text(encoding="utf-8")
     found = Structure(text)
@@ -103,38 +103,15 @@ def test_landmarks_tables_and_text_beside_every_chart(page):
     assert found.seen.count("main") == found.seen.count("h1") == 1
     assert found.seen.count("table") >= 6 + 3  # of six charts, of scores and of errors
     assert len(found.labels) == found.seen.count("figcaption") == found.seen.count("details") == 6
-    for words in ("loss (training) goes from 9 to 4.5", "en → fr", "The mean cosine is", "half of the 60 pairs"):
-        assert words in text
-    assert '<td class="text">phrase 59</td>' in text  # text of the map, not by hover alone
-    assert "loss (logarithmic scale)" in text
-    assert "<caption>bucc, measured with the model trained (abc): threshold</caption>" in text
-    assert "<td>78.8</td></tr>" in text
-    assert "<td>1.0723</td></tr>" in text
     for words in (
-        "en → fr, trained (abc)",
-        "en → fr, untrained (abc)",
-        "fr → en, trained (abc)",
-        "model untrained (0123456789ab)",
+        *("loss (training) goes from 9 to 4.5", "en → fr", "The mean cosine is", "half of the 60 pairs"),
+        '<td class="text">phrase 59</td>',  # text of the map, not by hover alone
+        "loss (logarithmic scale)",
+        "<caption>bucc, measured with the model trained (abc): threshold</caption>",
+        *("<td>78.8</td></tr>", "<td>1.0723</td></tr>", "model untrained (0123456789ab)"),
+        *("en → fr, trained (abc)", "en → fr, untrained (abc)", "fr → en, trained (abc)"),
     ):
         assert words in text
-
-
-def test_a_log_without_values_is_left_out(tmp_path):
-    write_report(tmp_path / "a.html", "a", [Curves("train.log", {"loss": {10: 9.0}})], [], [])
-    assert Structure((tmp_path / "a.html").read_text()).seen.count("figure") == 1
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if not BROWSER:
-        pytest.skip("no Chromium on this machine")
-    playwright = pytest.importorskip("playwright.sync_api")
-    flags = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
-    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=[*flags, *quiet])
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager
@@ -162,17 +139,14 @@ def test_in_a_browser(browser, page, size):
     width, height = SIZES[size]
     with opened(browser, page, width, height) as (tab, messages, outside):
         text = tab.inner_text("body")
-        drawn = tab.locator(".js-plotly-plot").evaluate_all(
-            "nodes => nodes.map(node => node.getBoundingClientRect().width)"
-        )
-        bars = tab.locator(".bars .point").count()
-        dots = tab.locator(".scatterlayer .point").count()
+        width_of = "nodes => nodes.map(node => node.getBoundingClientRect().width)"
+        drawn = tab.locator(".js-plotly-plot").evaluate_all(width_of)
+        bars, dots = (tab.locator(f"{layer} .point").count() for layer in (".bars", ".scatterlayer"))
         scroll = tab.evaluate("document.documentElement.scrollWidth")
         tab.locator(".scatterlayer .point").nth(70).hover(force=True)  # plotly catches the pointer above the points
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
-    assert messages == []
-    assert outside == []
+    assert messages == outside == []
     for expected in ("A run <script>", "Loss", "en → fr", "75.0", "model:abc", CAUTION, "Errors to read"):
         assert expected in text
     assert len(drawn) == 6
@@ -212,10 +186,9 @@ def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, pag
             }"""
         )
         assert tab.evaluate("window.ran") is None
+    forbidden = [message.lower() for message in messages if "Content Security Policy" in message]
     for kind in ("loading the image", "inline script", "connecting to"):
-        assert [message for message in messages if kind in message.lower() and "Content Security Policy" in message], (
-            kind
-        )
+        assert any(kind in message for message in forbidden), kind
 
 
 def test_keyboard_and_labels_in_the_drawn_page(browser, page):

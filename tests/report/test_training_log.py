@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_lxsr.report.charts import accuracy_chart, loss_chart
+from fairseq_lxsr.report.charts import training_chart
 from fairseq_lxsr.report.training_log import read_log
 
 JSON = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "0.0006", "num_updates": "50"}
@@ -31,7 +31,7 @@ def test_what_is_not_finite_is_told_and_not_drawn(tmp_path, value):
     losses = (9, 2), (300, value), (99, 1)
     lines = [f"loss={loss}, accuracy={loss}, num_updates={update}\n" for update, loss in losses]
     (tmp_path / "train.log").write_text("".join(lines))
-    for chart in (draw([read_log(tmp_path / "train.log")]) for draw in (loss_chart, accuracy_chart)):
+    for chart in (training_chart([read_log(tmp_path / "train.log")], is_loss) for is_loss in (True, False)):
         [row] = chart.rows
         assert row[1:4] == (2, 99, 2)
         assert row[5] == 1
@@ -40,11 +40,8 @@ def test_what_is_not_finite_is_told_and_not_drawn(tmp_path, value):
 
 def test_the_parts_of_a_loss_are_drawn(tmp_path):
     (tmp_path / "train.log").write_text("loss=3, align=1, distill=2, wps=9, num_updates=9\n")
-    assert [row[0] for row in loss_chart([read_log(tmp_path / "train.log")]).rows] == [
-        f"{name} (training)" for name in ("loss", "align", "distill")
-    ]
-
-
-def test_other_files_have_no_curves(tmp_path):
+    rows = training_chart([read_log(tmp_path / "train.log")], is_loss=True).rows
+    assert [row[0] for row in rows] == [f"{name} (training)" for name in ("loss", "align", "distill")]
+    # other files have none
     (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
     assert read_log(tmp_path / "other.log") is None
