@@ -325,3 +325,17 @@ XNLI_PRESETS = ("laser", "wang")
 TIES = ("first", "last")  # epoch kept of several that are equally good
 
 BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap
+
+# options of fairseq-train in earlier versions, and the only value that training has now: commands, recipes and checkpoints may still
+# name it, any other value is refused
+REMOVED: Mapping[str, bool | int | float] = {
+    "activation-dropout": 0.0,
+    "adam-eps": 1e-8,
+    "constraint-every": 1,
+    "context": 1,
+    "detach-mean-norm": False,  # now one of the values of --constraint
+    "distill-weight": 1.0,
+    "mask-same-text": False,
+    "near-size": 32,
+    "translation-weight": 0.5,
+}

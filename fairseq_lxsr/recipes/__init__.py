@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import PACKAGE
-from fairseq_lxsr.options import at_least, below, check_fields, limited, read_yaml_config
+from fairseq_lxsr.options import REMOVED, at_least, below, check_fields, limited, read_yaml_config
 from fairseq_lxsr.text.data_folder import count_pairs
 
 FOLDER = Path(__file__).parent
@@ -19,20 +19,6 @@ LENGTH = {"max-update", "max-epoch"}
 
 Option = bool | int | float | str
 Value = TypeVar("Value")
-
-# options of earlier versions, and the only value that training has now: commands, recipes and checkpoints may still
-# name it, any other value is refused
-REMOVED: Mapping[str, Option] = {
-    "activation-dropout": 0.0,
-    "adam-eps": 1e-8,
-    "constraint-every": 1,
-    "context": 1,
-    "detach-mean-norm": False,  # now one of the values of --constraint
-    "distill-weight": 1.0,
-    "mask-same-text": False,
-    "near-size": 32,
-    "translation-weight": 0.5,
-}
 
 
 @dataclass(frozen=True)

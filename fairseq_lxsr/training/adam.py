@@ -14,22 +14,19 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.options import option
 
 
 @dataclass
 class TorchAdamConfig(FairseqDataclass):
     """Options with the names of fairseq's `adam`; `checks.py` has their ranges."""
 
-    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "decay rates of the two moments"})
-    weight_decay: float = field(
-        default=0.0, metadata={"help": "share of the weights that is added to their gradient (L2)"}
+    adam_betas: Any = option("decay rates of the two moments", (0.9, 0.999))
+    weight_decay: float = option("share of the weights that is added to their gradient (L2)", 0.0)
+    decoupled_weight_decay: bool = option(
+        "take it off the weights at each update, times the learning rate (AdamW)", False
     )
-    decoupled_weight_decay: bool = field(
-        default=False, metadata={"help": "take it off the weights at each update, times the learning rate (AdamW)"}
-    )
-    amsgrad: bool = field(
-        default=False, metadata={"help": "divide by the largest second moment so far, not by the last"}
-    )
+    amsgrad: bool = option("divide by the largest second moment so far, not by the last", False)
     lr: list[float] = field(default=II("optimization.lr"))
 
 

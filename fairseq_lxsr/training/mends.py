@@ -11,15 +11,18 @@ import threading
 import time
 from typing import Any
 
+import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
+from omegaconf import DictConfig
 from omegaconf.errors import InterpolationKeyError
 from torch.multiprocessing.spawn import ProcessException
 
@@ -106,6 +109,22 @@ def report_in_one_line() -> None:
     install_excepthook("fairseq_lxsr", explain)
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra then re-raises errors without printing a traceback
+
+
+# fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no code
+torch.serialization.add_safe_globals([argparse.Namespace])
+
+
+def load_on_all_workers(options: DictConfig) -> None:
+    """Let every worker read a checkpoint: the first sends it with pickle, in a form that torch refuses to read."""
+    options.checkpoint.load_checkpoint_on_all_dp_ranks = True
+
+
+def add_preset_to_hydra(arch: str, config: type) -> None:
+    """Let fairseq-hydra-train find a preset: it reads defaults from dataclasses only, by the name of the model."""
+    MODEL_DATACLASS_REGISTRY[arch] = config
+    ARCH_MODEL_NAME_REGISTRY[arch] = arch
+    ConfigStore.instance().store(name=arch, group="model", node=config(_name=arch), provider="fairseq")
 
 
 def ours(registry: dict[str, type]) -> dict[str, type]:

@@ -1,45 +1,39 @@
 """Options that several models share, and named sizes."""
 
+import argparse
 from dataclasses import dataclass, field, fields, make_dataclass
+from functools import partial
 from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, register_model_architecture
-from hydra.core.config_store import ConfigStore
+from fairseq.models import MODEL_DATACLASS_REGISTRY, register_model_architecture
 from omegaconf import II
 
-from fairseq_lxsr.modules.cpu import CPU_PRECISIONS
 from fairseq_lxsr.modules.sizes import LAYERS, PROBABILITY, WIDTH
+from fairseq_lxsr.options import CPU_PRECISIONS, option
+from fairseq_lxsr.training.mends import add_preset_to_hydra
 
 INIT_WEIGHTS = ("scaled", "released")
 
 
 @dataclass
 class EncoderOptions(FairseqDataclass):
-    dropout: float = field(
-        default=0.1, metadata={"help": "dropout probability of embeddings and layers", "range": PROBABILITY}
-    )
-    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = field(  # type: ignore[valid-type]
-        default="float32",
-        metadata={
-            "help": "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
-            "instructions for it, auto takes it there and float32 elsewhere; on CUDA use --fp16 or --amp"
-        },
+    dropout: float = option("dropout probability of embeddings and layers", 0.1, PROBABILITY)
+    cpu_precision: ChoiceEnum(CPU_PRECISIONS) = option(  # type: ignore[valid-type]
+        "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
+        "instructions for it, auto takes it there and float32 elsewhere; on CUDA use --fp16 or --amp",
+        "float32",
     )
 
 
 @dataclass
 class TransformerOptions(EncoderOptions):
-    encoder_embed_dim: int = field(default=512, metadata={"help": "width D of the states, in units", "range": WIDTH})
-    encoder_ffn_embed_dim: int = field(
-        default=1024, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
-    )
-    encoder_attention_heads: int = field(default=8, metadata={"help": "number of attention heads", "range": WIDTH})
-    encoder_layers: int = field(default=2, metadata={"help": "number of transformer layers", "range": LAYERS})
-    attention_dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability of the attention weights", "range": PROBABILITY}
-    )
+    encoder_embed_dim: int = option("width D of the states, in units", 512, WIDTH)
+    encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 1024, WIDTH)
+    encoder_attention_heads: int = option("number of attention heads", 8, WIDTH)
+    encoder_layers: int = option("number of transformer layers", 2, LAYERS)
+    attention_dropout: float = option("dropout probability of the attention weights", 0.0, PROBABILITY)
     max_positions: int = II("task.max_positions")
 
 
@@ -61,21 +55,14 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
     """Make `--arch NAME` stand for option values of `model`; options on the command line take precedence."""
     for arch, preset in presets.items():
-        _register_preset(model, arch, preset)
+        register_model_architecture(model, arch)(partial(_fill_in, preset))
+        add_preset_to_hydra(arch, preset_config(MODEL_DATACLASS_REGISTRY[model], arch, preset))
 
 
-def _register_preset(model: str, arch: str, preset: dict[str, Any]) -> None:
-    @register_model_architecture(model, arch)
-    def fill_in(cfg) -> None:
-        """Set missing options; fairseq-train calls this with its options as a Namespace."""
-        for name, value in preset.items():
-            vars(cfg).setdefault(name, value)
-
-    # fairseq-hydra-train reads defaults from dataclasses only, and finds them by the name of the model
-    config = preset_config(MODEL_DATACLASS_REGISTRY[model], arch, preset)
-    MODEL_DATACLASS_REGISTRY[arch] = config
-    ARCH_MODEL_NAME_REGISTRY[arch] = arch
-    ConfigStore.instance().store(name=arch, group="model", node=config(_name=arch), provider="fairseq")
+def _fill_in(preset: dict[str, Any], cfg: argparse.Namespace) -> None:
+    """Set missing options; fairseq-train calls this with its options as a Namespace."""
+    for name, value in preset.items():
+        vars(cfg).setdefault(name, value)
 
 
 def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:

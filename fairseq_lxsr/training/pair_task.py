@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
@@ -17,7 +17,7 @@ from fairseq_lxsr.encoder.checkpoint import SPLIT_PROBABILITY, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS
-from fairseq_lxsr.options import NOT_NEGATIVE, below, positive
+from fairseq_lxsr.options import NOT_NEGATIVE, below, option, positive
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from, split_probability
 from fairseq_lxsr.training.corpora import joined_dictionary, language_pairs, read_corpus
 from fairseq_lxsr.training.pairs import PairCorpus, PairDataset, count_pieces
@@ -33,41 +33,28 @@ TOLERANCE = 1e-6  # of probabilities that are the same
 
 @dataclass
 class PairTaskConfig(LxsrTaskConfig):
-    lang_pairs: Optional[str] = field(
-        default=None,
-        metadata={"help": "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder"},
+    lang_pairs: Optional[str] = option(
+        "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder", None
     )
-    max_positions: int = field(
-        default=200, metadata={"help": "longest sentence, in pieces; the rest is cut off", "range": POSITIONS}
+    max_positions: int = option("longest sentence, in pieces; the rest is cut off", 200, POSITIONS)
+    sampling_temperature: float = option(
+        "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+        1.0,
+        positive(infinite=True),
     )
-    sampling_temperature: float = field(
-        default=1.0,
-        metadata={
-            "help": "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
-            "range": positive(infinite=True),
-        },
+    source_temperature: float = option(
+        "sources (kinds of text, named for lxsr prepare) share the part of a language pair by "
+        "size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+        1.0,
+        positive(infinite=True),
     )
-    source_temperature: float = field(
-        default=1.0,
-        metadata={
-            "help": "sources (kinds of text, named for lxsr prepare) share the part of a language pair by "
-            "size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
-            "range": positive(infinite=True),
-        },
+    subword_dropout: float = option(
+        "probability with which a piece of the training text is replaced by the two it is made of", 0.0, below(1)
     )
-    subword_dropout: float = field(
-        default=0.0,
-        metadata={
-            "help": "probability with which a piece of the training text is replaced by the two it is made of",
-            "range": below(1),
-        },
-    )
-    rare_subword_dropout: float = field(
-        default=0.0,
-        metadata={
-            "help": "K: beside it a piece that the training text has n times is replaced with probability K / (K + n)",
-            "range": NOT_NEGATIVE,
-        },
+    rare_subword_dropout: float = option(
+        "K: beside it a piece that the training text has n times is replaced with probability K / (K + n)",
+        0.0,
+        NOT_NEGATIVE,
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, LANGUAGES, TOKEN_EMBEDDINGS, read_checkpoint
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
-from fairseq_lxsr.recipes import REMOVED
+from fairseq_lxsr.options import REMOVED
 
 
 @dataclass(frozen=True)

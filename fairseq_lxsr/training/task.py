@@ -1,6 +1,5 @@
 """The base of all tasks: one dictionary, and checkpoints that are checked before fairseq opens them."""
 
-import argparse
 import atexit
 import contextlib
 import itertools
@@ -9,11 +8,10 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed.utils import is_master
@@ -27,10 +25,11 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
 from fairseq_lxsr.modules.network import shapes_only
+from fairseq_lxsr.options import option
 from fairseq_lxsr.text.data_folder import keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 from fairseq_lxsr.training.checks import check_run, spelling
-from fairseq_lxsr.training.mends import report_in_one_line
+from fairseq_lxsr.training.mends import load_on_all_workers, report_in_one_line
 from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable, reached
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
@@ -41,10 +40,7 @@ report_in_one_line()
 
 @dataclass
 class LxsrTaskConfig(FairseqDataclass):
-    data: str = field(
-        default="",
-        metadata={"help": "data folder; several shards joined by ':', one an epoch in turn"},
-    )
+    data: str = option("data folder; several shards joined by ':', one an epoch in turn", "")
     seed: int = II("common.seed")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
@@ -62,8 +58,6 @@ class LxsrTask(FairseqTask):
         if not from_checkpoint:
             check_run(cfg)
         tune_cpu()
-        # fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no code
-        torch.serialization.add_safe_globals([argparse.Namespace])
         return cls(cfg)
 
     def __init__(self, cfg: LxsrTaskConfig):
@@ -105,8 +99,7 @@ class LxsrTask(FairseqTask):
         if saves:
             hold(Path(self.cfg.save_dir))
         if options is not None:
-            # else the first worker sends it to the others with pickle, in a form that torch refuses to read
-            options.checkpoint.load_checkpoint_on_all_dp_ranks = True
+            load_on_all_workers(options)
         check_memory(lambda: super(LxsrTask, self).build_model(cfg))
         model = super().build_model(cfg)
         start = self.starting_checkpoint()

@@ -17,7 +17,8 @@ from fairseq_options import read_by_fairseq
 import fairseq_lxsr
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.recipes import FOLDER, REMOVED, Recipe, names, read_recipe, train_command
+from fairseq_lxsr.options import REMOVED
+from fairseq_lxsr.recipes import FOLDER, Recipe, names, read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
 
 DATA = ROOT / "tests" / "golden" / "compatibility" / "data"  # 49 pairs
@@ -279,18 +280,9 @@ def test_exit_status_is_that_of_fairseq_train(tmp_path):
 
 
 def test_interrupt_ends_training(tmp_path):
-    more = [
-        "--init-embeddings",
-        "random",
-        "--cpu",
-        "--encoder-embed-dim",
-        "8",
-        "--log-interval",
-        "1",
-        "--max-update",
-        "100000",
-    ]
-    words = map(str, ("train", DATA, "--recipe", "best", *more, "--save-dir", tmp_path))
+    more = ["--cpu", "--encoder-embed-dim", "8", "--log-interval", "1", "--max-update", "100000"]
+    own = (*more, "--init-embeddings", "random", "--save-dir", tmp_path)
+    words = map(str, ("train", DATA, "--recipe", "best", *own))
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:

@@ -9,7 +9,7 @@ from other_values import changed_checkpoints
 
 from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.recipes import REMOVED
+from fairseq_lxsr.options import REMOVED
 from fairseq_lxsr.training.resume import NewRun, check_resumable
 
 

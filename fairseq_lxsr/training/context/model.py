@@ -1,9 +1,9 @@
 """fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 from omegaconf import II
@@ -14,7 +14,8 @@ from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.pooling import POOLINGS
 from fairseq_lxsr.modules.sizes import LAYERS, WIDTH
-from fairseq_lxsr.training.logging import log_means
+from fairseq_lxsr.options import option
+from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
 
 # Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
@@ -38,12 +39,10 @@ CONTEXT_PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class ContextTransformerConfig(TransformerOptions):
-    encoder_ffn_embed_dim: int = field(
-        default=2048, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
-    )
-    encoder_layers: int = field(default=3, metadata={"help": "number of transformer layers", "range": LAYERS})
-    pooling: ChoiceEnum(tuple(POOLINGS)) = field(  # type: ignore[valid-type]
-        default="mean_max", metadata={"help": "embedding of a sentence: mean and maximum of its states, or the mean"}
+    encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 2048, WIDTH)
+    encoder_layers: int = option("number of transformer layers", 3, LAYERS)
+    pooling: ChoiceEnum(tuple(POOLINGS)) = option(  # type: ignore[valid-type]
+        "embedding of a sentence: mean and maximum of its states, or the mean", "mean_max"
     )
 
 
@@ -82,7 +81,7 @@ class SentContextLossConfig(FairseqDataclass):
 
 
 @register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
-class SentContextLoss(FairseqCriterion):
+class SentContextLoss(SummedCriterion):
     """Binary cross-entropy in nats, or squared error, per sample."""
 
     def __init__(self, cfg: SentContextLossConfig, task):
@@ -99,10 +98,6 @@ class SentContextLoss(FairseqCriterion):
         if self.classifies:
             logged["accuracy"] = scores.detach().gt(0).eq(labels.gt(0)).sum()
         return loss, samples, logged
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:

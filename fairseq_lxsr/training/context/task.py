@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,6 +15,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.modules.sizes import POSITIONS
+from fairseq_lxsr.options import option
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
 from fairseq_lxsr.training.context.dataset import (
     CoherentPairs,
@@ -33,26 +34,18 @@ COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")  #
 
 @dataclass
 class SentContextConfig(LxsrTaskConfig):
-    both_samples: bool = field(
-        default=False,
-        metadata={
-            "help": "every sentence twice in an epoch, in its place and replaced by another; without it once, one of "
-            "the two at random; not with --mined"
-        },
+    both_samples: bool = option(
+        "every sentence twice in an epoch, in its place and replaced by another; without it once, one of "
+        "the two at random; not with --mined",
+        False,
     )
-    langs: Optional[str] = field(
-        default=None, metadata={"help": "languages, for example en,fr; without it every train.LANG of the folder"}
+    langs: Optional[str] = option("languages, for example en,fr; without it every train.LANG of the folder", None)
+    mined: Optional[str] = option(
+        "a file of mined pairs: learn how well a sentence fits into the place of the other; without it, "
+        "whether a sentence is the one that stood in its place",
+        None,
     )
-    mined: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "a file of mined pairs: learn how well a sentence fits into the place of the other; without it, "
-            "whether a sentence is the one that stood in its place"
-        },
-    )
-    max_positions: int = field(
-        default=150, metadata={"help": "pieces of a sentence with its context; the rest is cut", "range": POSITIONS}
-    )
+    max_positions: int = option("pieces of a sentence with its context; the rest is cut", 150, POSITIONS)
 
 
 @register_task("sent_context", dataclass=SentContextConfig)

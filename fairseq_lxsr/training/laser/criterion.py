@@ -1,9 +1,9 @@
 """fairseq criterion `xling_translation_loss`: translation and, for cLASER and cT-LASER, the distance constraint."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
@@ -11,8 +11,8 @@ from torch import Tensor
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.distance import DISTANCES
-from fairseq_lxsr.options import LOSS_WEIGHT, MARGIN, at_least, below
-from fairseq_lxsr.training.logging import log_means
+from fairseq_lxsr.options import LOSS_WEIGHT, MARGIN, at_least, below, option
+from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
 DETACHED = "_detached"
 CONSTRAINTS = (*DISTANCES, f"norm{DETACHED}", f"norm_of_mean{DETACHED}")
@@ -21,30 +21,19 @@ TRANSLATION_WEIGHT = 0.5  # beside a constraint; alone, translation has 1
 
 @dataclass
 class XlingTranslationLossConfig(FairseqDataclass):
-    label_smoothing: float = field(
-        default=0.1, metadata={"help": "share of the target that is not the gold piece", "range": below(1)}
+    label_smoothing: float = option("share of the target that is not the gold piece", 0.1, below(1))
+    constraint: ChoiceEnum(("none", *CONSTRAINTS)) = option(  # type: ignore[valid-type]
+        "distance between the embeddings of translations, which is to be small: norm of the difference "
+        "in units of the mean norm (norm) or of the norm of the mean embedding (norm_of_mean), with _detached "
+        "without gradient through that unit, or angular; none trains by translation alone",
+        "none",
     )
-    constraint: ChoiceEnum(("none", *CONSTRAINTS)) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "distance between the embeddings of translations, which is to be small: norm of the difference "
-            "in units of the mean norm (norm) or of the norm of the mean embedding (norm_of_mean), with _detached "
-            "without gradient through that unit, or angular; none trains by translation alone"
-        },
+    constraint_weight: float = option("weight beta of the constraint", 0.25, LOSS_WEIGHT)
+    negative_weight: float = option(
+        "weight lambda, within the constraint, of being nearer than negatives", 0.5, LOSS_WEIGHT
     )
-    constraint_weight: float = field(
-        default=0.25, metadata={"help": "weight beta of the constraint", "range": LOSS_WEIGHT}
-    )
-    negative_weight: float = field(
-        default=0.5,
-        metadata={"help": "weight lambda, within the constraint, of being nearer than negatives", "range": LOSS_WEIGHT},
-    )
-    constraint_margin: float = field(
-        default=0.5, metadata={"help": "margin m by which negatives are to be farther", "range": MARGIN}
-    )
-    negatives: int = field(
-        default=20, metadata={"help": "random negatives N of each sentence, each way", "range": at_least(1)}
-    )
+    constraint_margin: float = option("margin m by which negatives are to be farther", 0.5, MARGIN)
+    negatives: int = option("random negatives N of each sentence, each way", 20, at_least(1))
 
 
 # what the other options have no effect without
@@ -56,12 +45,12 @@ def check_constraint(cfg: XlingTranslationLossConfig) -> None:
     defaults = XlingTranslationLossConfig()
     changed = [name for name in CONSTRAINT_OPTIONS if getattr(cfg, name) != getattr(defaults, name)]
     if cfg.constraint == "none" and changed:
-        option = f"--{changed[0].replace('_', '-')}"
-        raise InputError(f"{option} {getattr(cfg, changed[0])} without --constraint; expected {', '.join(CONSTRAINTS)}")
+        name = f"--{changed[0].replace('_', '-')}"
+        raise InputError(f"{name} {getattr(cfg, changed[0])} without --constraint; expected {', '.join(CONSTRAINTS)}")
 
 
 @register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
-class XlingTranslationLoss(FairseqCriterion):
+class XlingTranslationLoss(SummedCriterion):
     """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak 2020).
 
     The sums over the pieces and over the pairs of a batch are divided by the number of pieces, as the authors do.
@@ -111,10 +100,6 @@ class XlingTranslationLoss(FairseqCriterion):
             negatives=negatives,
             detach_scale=str(self.cfg.constraint).endswith(DETACHED),
         )
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:

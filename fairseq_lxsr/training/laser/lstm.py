@@ -12,6 +12,7 @@ from fairseq_lxsr.modules import LaserConfig, LaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import LSTM, uniform_
 from fairseq_lxsr.modules.sizes import SOME_LAYERS, WIDTH
+from fairseq_lxsr.options import option
 from fairseq_lxsr.training.laser.translation import (
     EncoderOut,
     SentenceDecoder,
@@ -50,28 +51,17 @@ LASER_PRESETS = {
 
 @dataclass
 class LaserModelConfig(EncoderOptions):
-    encoder_embed_dim: int = field(
-        default=320, metadata={"help": "width of the encoder's token embeddings", "range": WIDTH}
-    )
-    encoder_hidden_size: int = field(default=512, metadata={"help": "LSTM units of each direction", "range": WIDTH})
-    encoder_layers: int = field(
-        default=1, metadata={"help": "number of bidirectional LSTM layers", "range": SOME_LAYERS}
-    )
-    decoder_embed_dim: int = field(
-        default=1024, metadata={"help": "width of the decoder's token embeddings", "range": WIDTH}
-    )
-    decoder_hidden_size: int = field(default=2048, metadata={"help": "units of the decoder's LSTM", "range": WIDTH})
-    decoder_lang_embed_dim: int = field(
-        default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
-    )
-    encoder_append_eos: bool = field(
-        default=False, metadata={"help": "the encoder reads <s> before each sentence and </s> after it"}
-    )
+    encoder_embed_dim: int = option("width of the encoder's token embeddings", 320, WIDTH)
+    encoder_hidden_size: int = option("LSTM units of each direction", 512, WIDTH)
+    encoder_layers: int = option("number of bidirectional LSTM layers", 1, SOME_LAYERS)
+    decoder_embed_dim: int = option("width of the decoder's token embeddings", 1024, WIDTH)
+    decoder_hidden_size: int = option("units of the decoder's LSTM", 2048, WIDTH)
+    decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
+    encoder_append_eos: bool = option("the encoder reads <s> before each sentence and </s> after it", False)
     # not bool: fairseq would take this text as true
     encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
-    decoder_input_feeding: bool = field(
-        default=False,
-        metadata={"help": "the decoder reads its own last output at every step; its steps then run one by one"},
+    decoder_input_feeding: bool = option(
+        "the decoder reads its own last output at every step; its steps then run one by one", False
     )
 
 

@@ -1,7 +1,7 @@
 """fairseq task `xling_translation`: translation between several languages through one vector, for LASER and T-LASER."""
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -10,7 +10,7 @@ from fairseq.tasks import register_task
 from fairseq_lxsr.encoder.checkpoint import LANGUAGES
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import POSITIONS
-from fairseq_lxsr.options import positive
+from fairseq_lxsr.options import option, positive
 from fairseq_lxsr.training.corpora import language_pairs
 from fairseq_lxsr.training.laser.dataset import TranslationDataset
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
@@ -21,26 +21,16 @@ DEFAULT_MAX_TOKENS = 4096
 
 @dataclass
 class XlingTranslationConfig(PairTaskConfig):
-    lang_pairs: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "directions to train, for example de-en,en-de; without it every train.SRC-TGT of the folder, "
-            "both ways"
-        },
+    lang_pairs: Optional[str] = option(
+        "directions to train, for example de-en,en-de; without it every train.SRC-TGT of the folder, both ways", None
     )
-    max_positions: int = field(
-        default=750, metadata={"help": "longest sentence, in pieces; the rest is cut off", "range": POSITIONS}
+    max_positions: int = option("longest sentence, in pieces; the rest is cut off", 750, POSITIONS)
+    sampling_temperature: float = option(
+        "directions share an epoch by size^(1/temperature): inf evenly, 5 less so, 1 by size",
+        float("inf"),
+        positive(infinite=True),
     )
-    sampling_temperature: float = field(
-        default=float("inf"),
-        metadata={
-            "help": "directions share an epoch by size^(1/temperature): inf evenly, 5 less so, 1 by size",
-            "range": positive(infinite=True),
-        },
-    )
-    target_bos: bool = field(
-        default=False, metadata={"help": "the decoder predicts <s> before each target, as one more piece"}
-    )
+    target_bos: bool = option("the decoder predicts <s> before each target, as one more piece", False)
 
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)

@@ -1,6 +1,6 @@
 """fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one transformer decoder layer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -13,6 +13,7 @@ from fairseq_lxsr.modules import TLaserConfig, TLaserSentenceEncoder
 from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH
 from fairseq_lxsr.modules.tlaser import scaled_embedding, sinusoidal_positions
+from fairseq_lxsr.options import option
 from fairseq_lxsr.training.laser.translation import (
     EncoderOut,
     SentenceDecoder,
@@ -47,34 +48,22 @@ BERT_STD = 0.02  # of initial weights
 
 @dataclass
 class TLaserModelConfig(TransformerOptions):
-    encoder_embed_dim: int = field(
-        default=1024, metadata={"help": "width D of the embeddings, and of the decoder", "range": WIDTH}
+    encoder_embed_dim: int = option("width D of the embeddings, and of the decoder", 1024, WIDTH)
+    encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 4096, WIDTH)
+    encoder_attention_heads: int = option("number of attention heads", 16, WIDTH)
+    encoder_layers: int = option("number of encoder layers", 6, SOME_LAYERS)
+    decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
+    dropout: float = option("dropout probability of embeddings and layers", 0.3, PROBABILITY)
+    encoder_append_eos: bool = option("the encoder reads </s> after each sentence", False)
+    decoder_lang_at: ChoiceEnum(LANGUAGE_AT) = option(  # type: ignore[valid-type]
+        "where the decoder gets the target language: beside each piece that it reads, or beside the "
+        "sentence embedding that it attends to",
+        "input",
     )
-    encoder_ffn_embed_dim: int = field(
-        default=4096, metadata={"help": "width of the feed-forward blocks, in units", "range": WIDTH}
-    )
-    encoder_attention_heads: int = field(default=16, metadata={"help": "number of attention heads", "range": WIDTH})
-    encoder_layers: int = field(default=6, metadata={"help": "number of encoder layers", "range": SOME_LAYERS})
-    decoder_lang_embed_dim: int = field(
-        default=32, metadata={"help": "width of the language embeddings", "range": WIDTH}
-    )
-    dropout: float = field(
-        default=0.3, metadata={"help": "dropout probability of embeddings and layers", "range": PROBABILITY}
-    )
-    encoder_append_eos: bool = field(default=False, metadata={"help": "the encoder reads </s> after each sentence"})
-    decoder_lang_at: ChoiceEnum(LANGUAGE_AT) = field(  # type: ignore[valid-type]
-        default="input",
-        metadata={
-            "help": "where the decoder gets the target language: beside each piece that it reads, or beside the "
-            "sentence embedding that it attends to"
-        },
-    )
-    init_weights: ChoiceEnum(INIT_WEIGHTS) = field(  # type: ignore[valid-type]
-        default="scaled",
-        metadata={
-            "help": "initial weights: scaled, Xavier matrices and embeddings of standard deviation D^-0.5; or those of "
-            "the released code, matrices and embeddings N(0, 0.02) as in BERT, except the output's"
-        },
+    init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
+        "initial weights: scaled, Xavier matrices and embeddings of standard deviation D^-0.5; or those of "
+        "the released code, matrices and embeddings N(0, 0.02) as in BERT, except the output's",
+        "scaled",
     )
 
 

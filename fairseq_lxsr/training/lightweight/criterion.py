@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.training.logging import log_means
+from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
 COUNTS = ("ntokens", "nsentences", "sample_size")  # all other logged values are sums over pairs
 
@@ -20,7 +20,7 @@ class XlingSentLossConfig(FairseqDataclass):
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
-class XlingSentLoss(FairseqCriterion):
+class XlingSentLoss(SummedCriterion):
     """L = sum of weight x term, in nats per pair (Mao et al. 2021, Eq. 8)."""
 
     def __init__(self, task):
@@ -46,10 +46,6 @@ class XlingSentLoss(FairseqCriterion):
         pairs = sample["nsentences"]
         counts = {"ntokens": sample["ntokens"], "nsentences": pairs, "sample_size": pairs}
         return loss, pairs, {"loss": loss.detach(), **logged, "acc_fwd": forward, "acc_bwd": backward, **counts}
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:

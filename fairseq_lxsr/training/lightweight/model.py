@@ -1,7 +1,7 @@
 """Named sizes of the lightweight model, the values of `--arch`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
@@ -12,7 +12,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.sizes import EPSILON, LAYER_NORM_EPS
-from fairseq_lxsr.options import at_least
+from fairseq_lxsr.options import at_least, option
 from fairseq_lxsr.training.lightweight.terms import Batch, Encoded, Term
 from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
 
@@ -41,32 +41,25 @@ ENCODER = "encoder."  # prefix of the encoder's weights; all others belong to th
 
 @dataclass
 class LxsrModelConfig(TransformerOptions):
-    gated: bool = field(
-        default=False,
-        metadata={
-            "help": "start as the mean of plain embeddings; layers add to them through gates that are zero at first. "
-            "--finetune-from-model takes a model of fewer layers then"
-        },
+    gated: bool = option(
+        "start as the mean of plain embeddings; layers add to them through gates that are zero at first. "
+        "--finetune-from-model takes a model of fewer layers then",
+        False,
     )
-    order_coefficients: int = field(
-        default=0,
-        metadata={
-            "help": "add to the mean so many cosine coefficients of the states over the sentence, each unit weighted "
-            "(learnt, zero at first): the order of words for next to no time",
-            "range": at_least(0, 16),
-        },
+    order_coefficients: int = option(
+        "add to the mean so many cosine coefficients of the states over the sentence, each unit weighted "
+        "(learnt, zero at first): the order of words for next to no time",
+        0,
+        at_least(0, 16),
     )
-    layer_norm_eps: float = field(
-        default=LAYER_NORM_EPS,
-        metadata={"help": "added to the variance in every LayerNorm; the released code has 1e-12", "range": EPSILON},
+    layer_norm_eps: float = option(
+        "added to the variance in every LayerNorm; the released code has 1e-12", LAYER_NORM_EPS, EPSILON
     )
-    init_weights: ChoiceEnum(INIT_WEIGHTS) = field(  # type: ignore[valid-type]
-        default="scaled",
-        metadata={
-            "help": "initial weights: scaled, embeddings of standard deviation D^-0.5 and Xavier matrices; or those of "
-            "the released code, embeddings N(0, 1), matrices and biases uniform in +-fan_in^-0.5, all layers alike; "
-            "not with --gated"
-        },
+    init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
+        "initial weights: scaled, embeddings of standard deviation D^-0.5 and Xavier matrices; or those of "
+        "the released code, embeddings N(0, 1), matrices and biases uniform in +-fan_in^-0.5, all layers alike; "
+        "not with --gated",
+        "scaled",
     )
 
 

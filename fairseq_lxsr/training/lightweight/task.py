@@ -4,7 +4,7 @@ import argparse
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
-from fairseq_lxsr.options import at_least, below
+from fairseq_lxsr.options import at_least, below, option
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
@@ -59,12 +59,10 @@ NEAR_SIZE = 32  # pairs of a group
 
 @dataclass
 class NearOptions(FairseqDataclass):
-    near_embeddings: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "of --batches near: folder with a model's embeddings of the training text, train.SRC-TGT.LANG.npy, "
-            "of either language or both, a row for each sentence"
-        },
+    near_embeddings: Optional[str] = option(
+        "of --batches near: folder with a model's embeddings of the training text, train.SRC-TGT.LANG.npy, "
+        "of either language or both, a row for each sentence",
+        None,
     )
 
 
@@ -103,41 +101,28 @@ DEFAULT_BATCH_SIZE = 128
 class XlingSentConfig(*(term.Options for term in all_terms()), NearOptions, PairTaskConfig):  # type: ignore[misc]
     """Options of the text, and the options of every term of the loss."""
 
-    word_dropout: float = field(
-        default=0.0,
-        metadata={
-            "help": "probability with which the encoder does not see a piece of the training text, anew every epoch",
-            "range": below(1),
-        },
+    word_dropout: float = option(
+        "probability with which the encoder does not see a piece of the training text, anew every epoch", 0.0, below(1)
     )
-    batches: ChoiceEnum(BATCHES) = field(  # type: ignore[valid-type]
-        default="length",
-        metadata={
-            "help": "pairs of a batch, which are each other's negatives: length, pairs of similar length, with little "
-            "padding; shuffled, any pairs (the released code); near, groups of pairs that are near each other by "
-            "--near-embeddings, hard negatives of each other"
-        },
+    batches: ChoiceEnum(BATCHES) = option(  # type: ignore[valid-type]
+        "pairs of a batch, which are each other's negatives: length, pairs of similar length, with little "
+        "padding; shuffled, any pairs (the released code); near, groups of pairs that are near each other by "
+        "--near-embeddings, hard negatives of each other",
+        "length",
     )
-    drop_last: bool = field(
-        default=False,
-        metadata={
-            "help": "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs"
-        },
+    drop_last: bool = option(
+        "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs", False
     )
-    init_embeddings: ChoiceEnum(("random", "lsi")) = field(  # type: ignore[valid-type]
-        default="random",
-        metadata={
-            "help": "first embeddings of a new model: random, or lsi, from which pieces occur in the same pairs of the "
-            "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins"
-        },
+    init_embeddings: ChoiceEnum(("random", "lsi")) = option(  # type: ignore[valid-type]
+        "first embeddings of a new model: random, or lsi, from which pieces occur in the same pairs of the "
+        "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins",
+        "random",
     )
-    frozen_pieces: int = field(
-        default=0,
-        metadata={
-            "help": "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
-            "alone keeps its vectors when a language is added, see --finetune-from-model; subword dropout spares them",
-            "range": at_least(0),
-        },
+    frozen_pieces: int = option(
+        "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
+        "alone keeps its vectors when a language is added, see --finetune-from-model; subword dropout spares them",
+        0,
+        at_least(0),
     )
 
 

@@ -15,12 +15,7 @@ from fairseq_lxsr.training.lightweight.parts.masking import BoolArray
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 HARD_NEGATIVES = ("swap", "edit", "both")
-CHANGE_DRAWS = (
-    Draw.NEGATIVE_KIND,
-    Draw.NEGATIVE_FIRST_WORD,
-    Draw.NEGATIVE_SECOND_WORD,
-    Draw.NEGATIVE_SENTENCE,
-)
+CHANGE_DRAWS = (Draw.NEGATIVE_KIND, Draw.NEGATIVE_FIRST_WORD, Draw.NEGATIVE_SECOND_WORD, Draw.NEGATIVE_SENTENCE)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021, Eq. 6)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
@@ -16,7 +16,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses.alignment import ALIGN_SIMILARITIES
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.modules.sizes import WIDTH
-from fairseq_lxsr.options import LOSS_WEIGHT, TEMPERATURE, NumberList
+from fairseq_lxsr.options import LOSS_WEIGHT, TEMPERATURE, NumberList, option
 from fairseq_lxsr.training.dataset import DrawnPairs, Part
 from fairseq_lxsr.training.lightweight.parts.hard_negatives import HARD_NEGATIVES, HardNegatives
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
@@ -26,39 +26,28 @@ WIDTHS = NumberList(WIDTH)
 
 @dataclass
 class AlignmentOptions(FairseqDataclass):
-    align_weight: float = field(
-        default=2.0, metadata={"help": "weight of the contrastive align loss; 0 leaves it out", "range": LOSS_WEIGHT}
+    align_weight: float = option("weight of the contrastive align loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
+    align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = option(  # type: ignore[valid-type]
+        "similarity in the align loss: inner product (the paper) or cosine", "inner"
     )
-    align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = field(  # type: ignore[valid-type]
-        default="inner", metadata={"help": "similarity in the align loss: inner product (the paper) or cosine"}
+    align_temperature: float = option(
+        "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine", 1.0, TEMPERATURE
     )
-    align_temperature: float = field(
-        default=1.0,
-        metadata={
-            "help": "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine",
-            "range": TEMPERATURE,
-        },
+    hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = option(  # type: ignore[valid-type]
+        "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
+        "two words exchanged, which teaches layers the order of words; edit, a word left out, replaced or added; "
+        "both, half of each; half as much again to encode; with --objective none",
+        "none",
     )
-    hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
-            "two words exchanged, which teaches layers the order of words; edit, a word left out, replaced or added; "
-            "both, half of each; half as much again to encode; with --objective none"
-        },
+    gather_negatives: bool = option(
+        "align against the sentences of all workers, not only of the own; needs --batch-size", False
     )
-    gather_negatives: bool = field(
-        default=False,
-        metadata={"help": "align against the sentences of all workers, not only of the own; needs --batch-size"},
-    )
-    matryoshka: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "align on the first units of the embeddings too, at these widths, for example 64,128,256: the "
-            "losses are added up with that of the full width (Kusupati et al. 2022), and `lxsr embed --truncate-dim` "
-            "cuts there",
-            "range": WIDTHS,
-        },
+    matryoshka: Optional[str] = option(
+        "align on the first units of the embeddings too, at these widths, for example 64,128,256: the "
+        "losses are added up with that of the full width (Kusupati et al. 2022), and `lxsr embed --truncate-dim` "
+        "cuts there",
+        None,
+        WIDTHS,
     )
     batch_size: Optional[int] = II("dataset.batch_size")
     batch_size_valid: Optional[int] = II("dataset.batch_size_valid")
@@ -84,9 +73,9 @@ class AlignmentTerm(Term):
             "--matryoshka": cfg.matryoshka,
             "--gather-negatives": cfg.gather_negatives,
         }
-        for option, is_set in own.items():
+        for name, is_set in own.items():
             if is_set and not cfg.align_weight:
-                raise InputError(f"{option} with --align-weight 0; expected a weight above 0, or without {option}")
+                raise InputError(f"{name} with --align-weight 0; expected a weight above 0, or without {name}")
         if cfg.gather_negatives:
             check_gathering(cfg)
         return cls(cfg, setting) if cfg.align_weight else None

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig
+from fairseq_lxsr.options import option
 from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
@@ -22,19 +23,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class DistillationOptions(FairseqDataclass):
-    teacher_embeddings: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "folder with a teacher's embeddings of the training text, to learn from by --distill-loss: "
-            "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence"
-        },
+    teacher_embeddings: Optional[str] = option(
+        "folder with a teacher's embeddings of the training text, to learn from by --distill-loss: "
+        "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence",
+        None,
     )
-    distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = field(  # type: ignore[valid-type]
-        default="mse",
-        metadata={
-            "help": "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
-            "width, or similarity, of all cosines within a batch"
-        },
+    distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = option(  # type: ignore[valid-type]
+        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
+        "width, or similarity, of all cosines within a batch",
+        "mse",
     )
 
 
@@ -57,8 +54,10 @@ class DistillationTerm(Term):
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
         if cfg.teacher_embeddings is None:
             if cfg.distill_loss != DistillationOptions().distill_loss:
-                option = f"--distill-loss {cfg.distill_loss}"
-                raise InputError(f"{option} without --teacher-embeddings has no effect; give both or leave it out")
+                raise InputError(
+                    f"--distill-loss {cfg.distill_loss} without --teacher-embeddings has no effect; give both or leave "
+                    "it out"
+                )
             return None
         folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
         opened = (read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders)

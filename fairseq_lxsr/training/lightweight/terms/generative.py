@@ -1,7 +1,7 @@
 """Term `gen`: predict words of the sentence or of its translation from each encoder pass (Mao et al. 2021, 3.2)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig
-from fairseq_lxsr.options import LOSS_WEIGHT
+from fairseq_lxsr.options import LOSS_WEIGHT, option
 from fairseq_lxsr.training.dataset import SIDES, Part
 from fairseq_lxsr.training.lightweight.parts.masking import MaskedTargets, Masking, MaskingVocabulary
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
@@ -22,37 +22,24 @@ MASKING_OF_OBJECTIVE = {"ugt": "one", "xtr": "one", "smlm": "one", "mlm": "token
 
 @dataclass
 class GenerativeOptions(FairseqDataclass):
-    objective: ChoiceEnum((*losses.OBJECTIVES, "none")) = field(  # type: ignore[valid-type]
-        default="ugt",
-        metadata={"help": "generative loss: what is masked and what is predicted from it; none leaves both out"},
+    objective: ChoiceEnum((*losses.OBJECTIVES, "none")) = option(  # type: ignore[valid-type]
+        "generative loss: what is masked and what is predicted from it; none leaves both out", "ugt"
     )
-    gen_weight: float = field(
-        default=1.0,
-        metadata={
-            "help": "weight of the generative loss chosen by --objective; 0 leaves it out",
-            "range": LOSS_WEIGHT,
-        },
+    gen_weight: float = option("weight of the generative loss chosen by --objective; 0 leaves it out", 1.0, LOSS_WEIGHT)
+    target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = option(  # type: ignore[valid-type]
+        "weight of a word in the generative targets: types counts it once (what the authors ran), "
+        "counts as often as it occurs (Eq. 3 as printed)",
+        "types",
     )
-    target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = field(  # type: ignore[valid-type]
-        default="types",
-        metadata={
-            "help": "weight of a word in the generative targets: types counts it once (what the authors ran), "
-            "counts as often as it occurs (Eq. 3 as printed)"
-        },
+    target_ids: ChoiceEnum(TARGET_IDS) = option(  # type: ignore[valid-type]
+        "ids of the other sentence that a sentence predicts: original, or masked, where <mask> is a target "
+        "and the masked word is not (the released code)",
+        "original",
     )
-    target_ids: ChoiceEnum(TARGET_IDS) = field(  # type: ignore[valid-type]
-        default="original",
-        metadata={
-            "help": "ids of the other sentence that a sentence predicts: original, or masked, where <mask> is a target "
-            "and the masked word is not (the released code)"
-        },
-    )
-    target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = field(  # type: ignore[valid-type]
-        default="sum",
-        metadata={
-            "help": "weight of a masked word that is also in the other sentence, with --objective ugt or mlm_xtr: sum "
-            "of its half and its share (Eq. 5), or its share in the translation only (the released code)"
-        },
+    target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = option(  # type: ignore[valid-type]
+        "weight of a masked word that is also in the other sentence, with --objective ugt or mlm_xtr: sum "
+        "of its half and its share (Eq. 5), or its share in the translation only (the released code)",
+        "sum",
     )
 
 

@@ -1,13 +1,13 @@
 """Term `sim`: sentences are as similar to each other in one language as in the other (Mao et al. 2021, Eq. 7)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.options import LOSS_WEIGHT
+from fairseq_lxsr.options import LOSS_WEIGHT, option
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Term
 
 SIM_REDUCTIONS = ("pairs", "sum")
@@ -15,12 +15,9 @@ SIM_REDUCTIONS = ("pairs", "sum")
 
 @dataclass
 class SimilarityOptions(FairseqDataclass):
-    sim_weight: float = field(
-        default=2.0, metadata={"help": "weight of the sim loss; 0 leaves it out", "range": LOSS_WEIGHT}
-    )
-    sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = field(  # type: ignore[valid-type]
-        default="pairs",
-        metadata={"help": "sim over its B x B cells divided by the B pairs, or their plain sum (the released code)"},
+    sim_weight: float = option("weight of the sim loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
+    sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = option(  # type: ignore[valid-type]
+        "sim over its B x B cells divided by the B pairs, or their plain sum (the released code)", "pairs"
     )
 
 
