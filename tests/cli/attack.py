@@ -13,7 +13,7 @@ from pathlib import Path
 
 import small_model
 import toy
-from conftest import ROOT, contents, lxsr_here
+from conftest import COMPATIBILITY, GOLDEN, ROOT, contents, lxsr_here
 from hypothesis import strategies as st
 from odd_files import odd_bytes, odd_json
 from parsers import parsers
@@ -21,7 +21,6 @@ from parsers import parsers
 from fairseq_lxsr.cli.main import VERBS, make_parser
 from fairseq_lxsr.evaluation.named_sets import datasets
 
-GOLDEN = ROOT / "tests" / "golden"
 SECONDS, MEGABYTES = 60, 1500  # of the processor; more for one command over these files is a defect
 LEFTOVER = re.compile(r"\.(tmp|partial|progress|lock|old)\b")
 M, TEXTS = "--model in/model", "--source in/s.en --target in/s.fr"
@@ -68,11 +67,11 @@ TEXT = (*NAMES[:5], "en-fr", "fr-en", "en", "{}", "{0}", "{lang", "%s", "--", "a
 
 def write_inputs(folder: Path) -> Path:
     """A folder `in` with an input of every kind, which all commands take."""
-    inputs, compatibility = folder / "in", GOLDEN / "compatibility"
+    inputs = folder / "in"
     small_model.write_folder(inputs / "model")
     shutil.rmtree(inputs / "model.data")
-    shutil.copytree(compatibility / "data", inputs / "data")
-    shutil.copy(compatibility / "best.pt", inputs)
+    shutil.copytree(COMPATIBILITY / "data", inputs / "data")
+    shutil.copy(COMPATIBILITY / "best.pt", inputs)
     for name in ("bucc", "mldoc", "xnli"):
         shutil.copytree(GOLDEN / name, inputs / name)
     toy.write(inputs / "s", toy.sentences(60))

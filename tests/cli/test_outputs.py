@@ -6,14 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import contents, lxsr_here, refused
+from conftest import GOLDEN, contents, lxsr_here, refused
 
 from fairseq_lxsr.cli.main import VERBS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.files.write import refuse_overlap
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 ENGLISH, FRENCH = "the dog sees a house\na cat\n" * 8, "le chien voit une maison\nun chat\n" * 8
 
 
@@ -24,15 +23,9 @@ def inputs(tmp_path_factory) -> Path:
     shutil.copytree(GOLDEN / "compatibility" / "best.model", folder / "model")
     shutil.copytree(GOLDEN / "compatibility" / "data", folder / "data")
     shutil.copy(GOLDEN / "compatibility" / "best.pt", folder / "best.pt")
-    for name, text in {
-        "s": ENGLISH,
-        "t": FRENCH,
-        "o.npy.json": ENGLISH,
-        "o.npy.partial": ENGLISH,
-        "o.npy.progress": ENGLISH,
-        "p.work": ENGLISH,
-        "corpus/en-fr/test.en": ENGLISH,
-        "corpus/en-fr/test.fr": FRENCH,
+    english = ("s", "o.npy.json", "o.npy.partial", "o.npy.progress", "p.work", "corpus/en-fr/test.en")
+    texts = dict.fromkeys(english, ENGLISH) | dict.fromkeys(("t", "corpus/en-fr/test.fr"), FRENCH)
+    texts |= {
         "pages/run.log": "",
         "pages/notes.txt": "notes",
         "bucc/fr-en.test.gold": "1\t2\n",
@@ -42,7 +35,8 @@ def inputs(tmp_path_factory) -> Path:
         "w/context.json": "{}",
         "rated.tsv": "a\tun\t1\nthe dog\tle chien\t5\nthe cat\tune maison\t2\n",
         "errors.json": '{"a dog": {"errtype": "Entity", "src": "a cat"}}',
-    }.items():
+    }
+    for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

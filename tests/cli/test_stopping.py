@@ -6,15 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from conftest import forked_commands, lxsr_here, refused, wait_until
+from conftest import COMPATIBILITY, forked_commands, lxsr_here, python, refused, wait_until
 
 from fairseq_lxsr.cli import train as user_dir
 from fairseq_lxsr.cli.main import main
 
-MODEL = Path(__file__).parent.parent / "golden" / "compatibility" / "best.model"
+MODEL = COMPATIBILITY / "best.model"
 LXSR = (sys.executable, "-m", "fairseq_lxsr.cli.main")
 
 
@@ -30,21 +29,16 @@ def ended(*arguments, **options) -> tuple[int, str]:
 )
 def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
     output = tmp_path / "o.npy"
-    process = subprocess.Popen(
-        [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", output],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", output]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     print("a dog", file=process.stdin, flush=True)  # of many more lines, which it waits for
     wait_until((tmp_path / "o.npy.partial").exists, process)
     process.send_signal(number)
     process.wait(60)  # before its standard input is closed
     _, errors = process.communicate()
     assert process.returncode == status
-    assert [line for line in errors.splitlines() if line.startswith("lxsr: ")] == [
-        f"lxsr: {word}; outputs have their names only when they are complete"
-    ]
+    said = [line for line in errors.splitlines() if line.startswith("lxsr: ")]
+    assert said == [f"lxsr: {word}; outputs have their names only when they are complete"]
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
 
@@ -53,30 +47,27 @@ def test_a_signal_that_is_ignored_stays_ignored():
     code = "import os, signal; from fairseq_lxsr.errors import sigterm_as_interrupt\n"
     code += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code += "with sigterm_as_interrupt(): os.kill(os.getpid(), signal.SIGTERM)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    python(code)
+
+
+@pytest.fixture
+def unread():
+    """A pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
 
 
 @pytest.mark.parametrize("arguments", [["corpus", "list"], ["--help"]])
-def test_a_reader_that_is_gone(arguments):
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        assert ended(*arguments, stdout=writing) == (0, "")
-    finally:
-        os.close(writing)
+def test_a_reader_that_is_gone(arguments, unread):
+    assert ended(*arguments, stdout=unread) == (0, "")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_nobody_reads_the_error(unbuffered):
-    reading, writing = os.pipe()
-    os.close(reading)
-    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    try:
-        command = [*LXSR, "corpus", "show", "none"]
-        done = subprocess.run(command, stdout=writing, stderr=writing, env=environment, timeout=60)
-    finally:
-        os.close(writing)
-    assert done.returncode == 2
+def test_nobody_reads_the_error(unbuffered, unread):
+    command, environment = [*LXSR, "corpus", "show", "none"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    assert subprocess.run(command, stdout=unread, stderr=unread, env=environment, timeout=60).returncode == 2
 
 
 def test_a_reader_that_leaves_before_the_work_is_done():
@@ -92,17 +83,16 @@ def test_a_reader_that_leaves_before_the_work_is_done():
 def test_output_that_cannot_be_written():
     with open("/dev/full", "w") as full:
         status, errors = ended("corpus", "list", stdout=full)
-    assert status == 2
+    assert (status, len(errors.splitlines())) == (2, 1)
     assert errors.startswith("lxsr: error: ")
-    assert len(errors.splitlines()) == 1
 
 
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
 def test_closed_streams(closed):
-    command = f'exec "$0" -m fairseq_lxsr.cli.main corpus list {closed}>&-'
-    assert subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60).returncode == 0
-    command = f'exec "$0" -m fairseq_lxsr.cli.main corpus show no-such-corpus {closed}>&-'
-    assert subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60).returncode == 2
+    for arguments, status in (("list", 0), ("show no-such-corpus", 2)):
+        command = f'exec "$0" -m fairseq_lxsr.cli.main corpus {arguments} {closed}>&-'
+        done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60)
+        assert done.returncode == status
 
 
 @pytest.mark.parametrize("verb", ["embed", "index", "search"])

@@ -64,17 +64,13 @@ def line_17(content: bytes):
     return lambda text: b"".join([*text.splitlines(True)[:16], content + b"\n", *text.splitlines(True)[17:]])
 
 
-def without_lines(folder: Path) -> None:
-    for language in ("en", "fr"):
-        (folder / f"text.{language}").write_text("")
-
-
 def table(folder: Path) -> None:
     """A table of 100 pairs and a line that is none."""
     rows = "".join(f"{en}\t{fr}\n" for en, fr in toy.sentences(100))
     (folder / "pairs.tsv").write_text(rows + "only one column\n")
 
 
+LONGER = rewritten("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
 BAD_LINES = [(b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"), (b"a NUL \x00 here", "NUL character at column 7")]
 
 
@@ -83,12 +79,8 @@ BAD_LINES = [(b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"), (b"a NUL \x00 
     [
         (removed("text.fr"), (), ("{folder}/text.fr", "no such file")),
         (nothing, ("--data", "{folder}/none.tsv"), ("none.tsv", "no such file")),
-        (without_lines, (), ("text.en", "empty file")),
-        (
-            rewritten("text.fr", lambda text: text + b"une ligne de trop\n" * 3),
-            (),
-            ("text.en has 400 lines", "text.fr has 403"),
-        ),
+        (lambda folder: toy.write(folder / "text", []), (), ("text.en", "empty file")),
+        (LONGER, (), ("text.en has 400 lines", "text.fr has 403")),
         *((rewritten("text.fr", line_17(line)), (), ("{folder}/text.fr, line 17", *said)) for line, *said in BAD_LINES),
         *(
             (packed(lambda text, line=line: gzip.compress(line_17(line)(text))), (), ("text.fr.gz, line 17", *said))
@@ -136,6 +128,7 @@ def unequal(folder: Path) -> None:
 
 
 FRENCH = "train.en-fr.fr.bin"
+TRANSLATION = "--task xling_translation --arch laser_tiny --criterion xling_translation_loss"
 CUT_OFF = rewritten(FRENCH, lambda content: content[:-100])
 
 
@@ -153,11 +146,7 @@ CUT_OFF = rewritten(FRENCH, lambda content: content[:-100])
         (removed(FRENCH), "", ("train.en-fr.fr", "no such file")),
         (unequal, "", ("900 sentences in en", "200 in fr")),
         (CUT_OFF, "", (f"{{data}}/{FRENCH}", "cut off")),
-        (
-            CUT_OFF,
-            "--task xling_translation --arch laser_tiny --criterion xling_translation_loss",
-            (f"{{data}}/{FRENCH}", "cut off"),
-        ),
+        (CUT_OFF, TRANSLATION, (f"{{data}}/{FRENCH}", "cut off")),
     ],
 )
 def test_training_that_cannot_begin(tmp_path, toy_work, change, options, fragments):
@@ -203,14 +192,10 @@ def test_export_without_what_it_needs(tmp_path, toy_work, toy_checkpoint):
     options = ("--data", data, "--lowercase", "--sentencepiece-model", other)
     refused(export(toy_checkpoint, output, *options, check=False), "other.model")
     assert not output.exists()
-
-
-def test_export_does_not_replace_what_is_no_model_folder(tmp_path, toy_checkpoint):
-    precious = tmp_path / "thesis"
-    precious.mkdir()
-    (precious / "chapter1.txt").write_text("words")
-    refused(export(toy_checkpoint, precious, check=False), precious, "not replaced")
-    assert (precious / "chapter1.txt").read_text() == "words"
+    output.mkdir()  # a folder that is no model folder
+    (output / "chapter1.txt").write_text("words")
+    refused(export(toy_checkpoint, output, check=False), output, "not replaced")
+    assert (output / "chapter1.txt").read_text() == "words"
 
 
 @pytest.mark.parametrize(

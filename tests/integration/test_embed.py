@@ -16,19 +16,18 @@ from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr import SentenceEncoder
 
-LINES = [english for english, _ in toy.sentences(300, seed=3)]
+LINES = [*(english for english, _ in toy.sentences(300, seed=3)), "", "the dog " * 200]
 
 
 @pytest.fixture
 def text(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("\n".join([*LINES, "", "the dog " * 200]) + "\n")
-    return path
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return tmp_path / "in.txt"
 
 
 @pytest.fixture(scope="module")
 def expected(toy_model):
-    return SentenceEncoder.from_pretrained(toy_model).encode([*LINES, "", "the dog " * 200])
+    return SentenceEncoder.from_pretrained(toy_model).encode(LINES)
 
 
 def embed(model, *arguments, check=True):
@@ -101,15 +100,10 @@ def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
 def test_killed_and_resumed(toy_model, tmp_path, sent, status):
     """Killed while it waits for the rest of the second window; then the bytes of an uninterrupted run."""
     text, output = tmp_path / "long.txt", tmp_path / "out.npy"
-    text.write_text("".join(f"{line}\n" for line in LINES * 70))
+    text.write_text("".join(f"{line}\n" for line in LINES[:300] * 70))
     words = ["embed", "--model", toy_model, "--input", "-", "--output"]
-    process = subprocess.Popen(
-        list(map(str, [sys.executable, "-m", "fairseq_lxsr.cli.main", *words, output])),
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command, pipe = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words, output], subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stderr=pipe, text=True)
     process.stdin.write(text.read_text())
     process.stdin.flush()
     wait_until((tmp_path / "out.npy.progress").exists, process)

@@ -1,8 +1,6 @@
 """LASER and T-LASER through fairseq-train, model folder, lxsr embed, lxsr eval and fairseq-generate."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,12 +10,10 @@ import pytest
 import torch
 import toy
 from conftest import (
-    ROOT,
     assert_same_weights,
-    checked,
     export,
-    lxsr,
     lxsr_here,
+    python,
     refused,
     run,
     train,
@@ -94,12 +90,9 @@ def test_export_keeps_what_was_trained(trained, model):
 
 def generate(trained, data, pair, *options, check=True):
     _, folder, _ = trained
-    return run(
-        "fairseq_cli.generate",
-        *(data, "--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu", "--gen-subset", "valid"),
-        *("--path", folder / "checkpoint_best.pt", "--lang-pairs", pair, *options),
-        check=check,
-    )
+    fixed = ("--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu", "--gen-subset", "valid")
+    named = ("--path", folder / "checkpoint_best.pt", "--lang-pairs", pair)
+    return run("fairseq_cli.generate", data, *fixed, *named, *options, check=check)
 
 
 def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_work):
@@ -144,7 +137,8 @@ def test_a_recipe_of_the_released_code_trains_and_its_folder_reads_the_same_symb
     own = SMALL[recipe] | {"--max-tokens": 300, "--update-freq": 1, "--max-update": 3, "--cpu-precision": "float32"}
     words = [str(word) for item in own.items() for word in item]
     flags = train_command(read_recipe(recipe), "data", [*words, "--disable-validation"])[1:]
-    checked(train_here(toy_work / "data-bin", tmp_path, *flags))
+    done = train_here(toy_work / "data-bin", tmp_path, *flags)
+    assert not done.returncode, done.stderr
     widths = {name: value.shape[-1] for name, value in weights(tmp_path).items()}
     if recipe.startswith("laser"):
         assert widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32  # piece, sentence, language, last output
@@ -174,7 +168,7 @@ def three_languages(tmp_path_factory):
     backwards = [(english, " ".join(word[::-1] for word in french.split())) for english, french in pairs[:200]]
     toy.write(work / "text" / "en-de", backwards, ("en", "de"))
     options = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 200, "--lang-pairs", "en-fr,en-de")
-    lxsr("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
+    lxsr_here("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
     return work / "data-bin"
 
 
@@ -187,17 +181,10 @@ def test_directions_are_those_that_are_named(three_languages, tmp_path):
     refused(done, "trained to translate into ['en']", "['de', 'en']", "--save-dir")
 
 
-@pytest.mark.parametrize(
-    ("flags", "fragments"),
-    [
-        ("--encoder-attention-heads 5", ("num_heads 5",)),
-        ("--max-positions 0", ("--max-positions 0",)),
-        ("--decoder-lang-embed-dim 0", ("--decoder-lang-embed-dim 0",)),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(three_languages, tmp_path, flags, fragments):
+@pytest.mark.parametrize("flags", ["--encoder-attention-heads 5", "--max-positions 0", "--decoder-lang-embed-dim 0"])
+def test_options_that_do_not_fit_are_refused(three_languages, tmp_path, flags):
     done = train_here(three_languages, tmp_path / "run", *flags.split(), **OPTIONS, arch="tlaser_tiny")
-    refused(done, *fragments)
+    refused(done, flags.replace("--encoder-attention-heads", "num_heads"))
 
 
 def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
@@ -239,20 +226,15 @@ print(peak() - before)
 
 
 def test_documents_of_750_tokens_take_little_more_memory_than_sentences(model):
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, model], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert float(done.stdout) < 100  # MiB; all 64 at once would hold 64 x 2 heads x 750 x 750 floats a layer, 288 MB
+    # MiB; all 64 at once would hold 64 x 2 heads x 750 x 750 floats a layer, 288 MB
+    assert float(python(MEMORY, model)) < 100
 
 
-def test_another_format_is_refused(model, tmp_path):
+def test_onnx_is_refused_and_int8_is_for_transformers(trained, model, tmp_path):
+    arch, _, _ = trained
     done = lxsr_here("export", "onnx", "--model", model, "--output", tmp_path / "out", check=False)
     refused(done, "a model of", "onnx")
     assert not (tmp_path / "out").exists()
-
-
-def test_int8_is_for_transformers(trained, model, tmp_path):
-    arch, _, _ = trained
     options = ("--dtype", "int8", "--input", __file__, "--output", tmp_path / "out.npy")
     done = lxsr_here("embed", "--model", model, *options, check=False)
     assert (tmp_path / "out.npy").exists() == (arch == "tlaser_tiny")

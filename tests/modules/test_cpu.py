@@ -1,11 +1,10 @@
 """What the processor computes quickly, as /proc/cpuinfo says."""
 
 import platform
-import subprocess
-import sys
 
 import pytest
 import torch
+from conftest import python
 from token_batches import make_encoder
 
 from fairseq_lxsr.encoder.torch_network import NetworkCopies
@@ -63,5 +62,4 @@ print(kept - resident())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways")
 def test_freed_memory_is_given_back():
-    done = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 100 * 2**20
+    assert int(python(KEEPING)) > 100 * 2**20

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import random_model
 import toy
-from conftest import ROOT, contents, load_script, lxsr_here
+from conftest import ROOT, contents, load_script, lxsr_here, python
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.train import FAIRSEQ, INSTALL
@@ -45,14 +45,11 @@ def machine(install, monkeypatch):
     return install
 
 
-def test_this_machine_will_do(machine):
+def test_this_machine_will_do_but_not_with_a_python_too_old(machine, monkeypatch, capsys):
     machine.check_python()
     machine.check_machine()
-
-
-def test_python_too_old(install, monkeypatch, capsys):
-    monkeypatch.setattr(install.sys, "version_info", (3, 9, 18))
-    said = stopped(install.check_python, capsys)
+    monkeypatch.setattr(machine.sys, "version_info", (3, 9, 18))
+    said = stopped(machine.check_python, capsys)
     assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in said
 
 
@@ -123,12 +120,9 @@ def test_dependencies_are_those_of_pyproject(install):
 def test_the_package_has_all_its_files():
     """The wheel has the modules and what package-data names."""
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    packed = {
-        path
-        for package, patterns in setuptools["package-data"].items()
-        for pattern in patterns
-        for path in ROOT.joinpath(*package.split(".")).glob(pattern)
-    }
+    packed = set()
+    for package, patterns in setuptools["package-data"].items():
+        packed.update(path for pattern in patterns for path in ROOT.joinpath(*package.split(".")).glob(pattern))
     listed = subprocess.run(["git", "ls-files", "fairseq_lxsr"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = {ROOT / name for name in listed.stdout.splitlines() if not name.endswith(".py")}
     assert {path for path in files if path.exists()} <= packed
@@ -166,21 +160,15 @@ def refused(*words):
 
 
 def without_extras(code: str, blocked: set[str] = EXTRAS | OF_ONNX) -> list[str]:
-    program = WITHOUT_EXTRAS.replace("{blocked}", repr(blocked)) + code
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=os.environ)
-    assert not done.returncode, done.stderr
-    return done.stdout.splitlines()
+    return python(WITHOUT_EXTRAS.replace("{blocked}", repr(blocked)) + code).splitlines()
 
 
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory):
     """A model folder without layers, and text for it."""
-    folder = random_model.write_model(
-        tmp_path_factory.mktemp("bag") / "m", gated=True, num_layers=0, order_coefficients=1
-    )
-    for name, side in (("en", 0), ("fr", 1)):
-        lines = dict.fromkeys(pair[side] for pair in toy.sentences(300, seed=4))
-        (folder.parent / f"text.{name}").write_text("\n".join([*lines][:60]) + "\n", encoding="utf-8")
+    sizes = {"gated": True, "num_layers": 0, "order_coefficients": 1}
+    folder = random_model.write_model(tmp_path_factory.mktemp("bag") / "m", **sizes)
+    toy.write(folder.parent / "text", toy.sentences(60, seed=4))
     return folder
 
 
@@ -218,9 +206,8 @@ def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypat
         model = random_model.write_model(tmp_path / "mean", gated=True, num_layers=0)
         shutil.copy(bag.parent / "text.en", model.parent)
     for extra, commands in exports(model, order, tmp_path / "without").items():
-        said = without_extras(
-            "".join(f"main({words!r})\n" for words in commands), EXTRAS | (set() if extra else OF_ONNX)
-        )
+        code = "".join(f"main({words!r})\n" for words in commands)
+        said = without_extras(code, EXTRAS | (set() if extra else OF_ONNX))
         assert extra or "were not compared: sentence-transformers is not installed" in said[-1]
     monkeypatch.setattr(st_folder, "is_missing", lambda name: True)
     for commands in exports(model, order, tmp_path / "with").values():
@@ -258,8 +245,7 @@ def test_what_is_imported_before_anything_is_done():
     """`import fairseq_lxsr` takes no time, and the encoder only what encodes."""
     listed = "print(*(name for name in sys.modules if '.' not in name))"
     code = f"import sys\nimport fairseq_lxsr\n{listed}\nfairseq_lxsr.SentenceEncoder\n{listed}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    package, encoder = (set(line.split()) for line in done.stdout.splitlines())
+    package, encoder = (set(line.split()) for line in python(code).splitlines())
     assert "numpy" not in package
     assert set(SMALL) - {"filelock"} <= encoder
     assert not {"torch", "faiss", "yaml", "sklearn"} & encoder

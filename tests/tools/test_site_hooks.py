@@ -7,6 +7,9 @@ import pytest
 from conftest import ROOT, load_script
 from mkdocs.exceptions import PluginError
 
+from fairseq_lxsr.cli.main import VERBS
+from fairseq_lxsr.recipes import names
+
 DOCS = ROOT / "docs"
 hooks = load_script(ROOT / "tools" / "site_hooks.py")
 CONFIGS = [(kind, name) for kind, configs in hooks.registries().items() for name in configs]
@@ -21,38 +24,26 @@ def rendered(text: str, repo_url: str = "") -> str:
 def test_every_training_option_is_documented(kind, name):
     """Each once, and each with its meaning."""
     page = (DOCS / "training-options.md").read_text(encoding="utf-8")
-    options = hooks.options_of(hooks.registries()[kind][name])
-    tables = "\n".join(
-        rendered(marker)
-        for marker in (f"<!-- table: {kind} {name} -->", "<!-- table: terms -->")
-        if marker in page and (name == "xling_sent" or "terms" not in marker)
-    )
-    for option in options:
+    markers = [f"<!-- table: {kind} {name} -->", *(["<!-- table: terms -->"] if name == "xling_sent" else [])]
+    tables = "\n".join(rendered(marker) for marker in markers if marker in page)
+    for option in hooks.options_of(hooks.registries()[kind][name]):
         assert tables.count(f"| `{option.option_strings[0]}` |") == 1
         assert option.help, f"{option.option_strings[0]} has no help"
 
 
 @pytest.mark.parametrize("name", [name for kind, name in CONFIGS if kind == "model"])
 def test_every_preset_is_documented(name):
-    page = (DOCS / "training-options.md").read_text(encoding="utf-8")
-    assert f"<!-- table: presets {name} -->" in page
-    table = rendered(f"<!-- table: presets {name} -->")
-    assert len(table.splitlines()) >= 4
+    marker = f"<!-- table: presets {name} -->"
+    assert marker in (DOCS / "training-options.md").read_text(encoding="utf-8")
+    assert len(rendered(marker).splitlines()) >= 4
 
 
-def test_every_verb_is_documented():
-    from fairseq_lxsr.cli.main import VERBS
-
+def test_every_verb_and_every_recipe_is_documented():
     page = rendered("<!-- table: verbs -->")
     for verb in VERBS:
         assert f"## `lxsr {verb}`\n" in page
         assert f"usage: lxsr {verb}" in page
     assert "### `lxsr eval xsr`" in page
-
-
-def test_every_recipe_is_documented():
-    from fairseq_lxsr.recipes import names
-
     page = rendered("<!-- table: recipes -->")
     for name in names():
         assert f"| [`{name}`](#{name}) |" in page
@@ -62,7 +53,7 @@ def test_every_recipe_is_documented():
 
 def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
-    assert "| `documents` | required | file or folder of each language." in table
+    assert "| `documents` | required | file or folder of each language" in table
     assert "| `rounds` | `3` |" in table
 
 
