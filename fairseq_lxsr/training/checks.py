@@ -100,11 +100,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
 
 
 def check_run(task: DictConfig) -> None:
-    """Check all options of a training run, or only those of the task where a trained model is loaded.
-
-    Args:
-        task: the options of the task as fairseq passes them: within all the others, or alone.
-    """
+    """Check all options of a training run, or only those of the task where a trained model is loaded."""
     everything = task._get_parent() if isinstance(task, DictConfig) else None
     # fairseq-generate and fairseq-validate name a model by its path, and have a default of fairseq as --arch
     if isinstance(everything, DictConfig) and everything.get("model") is not None and not everything.common_eval.path:
@@ -114,11 +110,7 @@ def check_run(task: DictConfig) -> None:
 
 
 def check_options(cfg: DictConfig) -> None:
-    """Check the options of a training run.
-
-    Args:
-        cfg: all groups of options, after fairseq has filled in the defaults.
-    """
+    """Check all groups of options of a training run, after fairseq has filled in the defaults."""
     _check_together(cfg)
     for group, ranges in RANGES.items():
         for name, allowed in ranges.items():

@@ -15,12 +15,7 @@ from fairseq_lxsr.training.pairs import PairCorpus
 
 
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
-    """Find the language pairs, from `--lang-pairs` or from the names of the training files.
-
-    Args:
-        folder: data folder.
-        wanted: value of `--lang-pairs`; None for all pairs of the folder.
-    """
+    """Find the language pairs, from the value of `--lang-pairs` or from the names of the training files."""
     check_data_folder(folder)
     if wanted is None:
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
@@ -68,15 +63,7 @@ def load_dictionary(path: Path) -> Dictionary:
 def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols: int) -> PairCorpus | None:
     """Read one split of one language pair, in whichever order fairseq-preprocess was given its languages.
 
-    Args:
-        folder: data folder.
-        split: `train`, `valid` or `test`.
-        source: source language.
-        target: target language.
-        num_symbols: number of entries of the dictionary of the text.
-
-    Returns:
-        the two sides and their sources, if known; None where the folder does not have them.
+    `num_symbols` is the number of entries of the dictionary. Without such a split the answer is None.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"
@@ -103,12 +90,7 @@ AGAIN = "run fairseq-preprocess or `lxsr prepare` again"
 
 
 def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
-    """Read the sentences of PREFIX.bin and PREFIX.idx.
-
-    Args:
-        prefix: path of the two files without their endings.
-        num_symbols: number of entries of the dictionary of the ids.
-    """
+    """Read the sentences of PREFIX.bin and PREFIX.idx, whose ids are below `num_symbols`."""
     index, data = (Path(f"{prefix}.{ending}") for ending in ("idx", "bin"))
     for path in (index, data):
         if not path.is_file():

@@ -17,12 +17,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 class EpochDataset(FairseqDataset):
     """Base class; sub-classes read samples, return their lengths and collate them.
 
-    Args:
-        padding_idx: id of padding.
-        eos_idx: id of EOS.
-        max_positions: maximum number of pieces of a sample; longer ones are cut.
-        seed: seed of all draws.
-        shuffle: whether every epoch draws a new order; off for validation.
+    A sample is cut at `max_positions` pieces; `seed` is that of all draws; validation does not `shuffle`.
     """
 
     def __init__(self, padding_idx: int, eos_idx: int, max_positions: int, seed: int = 1, shuffle: bool = True):
@@ -45,15 +40,10 @@ class EpochDataset(FairseqDataset):
 
 
 def samples_per_corpus(sizes: Sequence[int], temperature: float, total: int | None = None) -> IntArray:
-    """Number of pairs that an epoch draws from each corpus, proportional to size^(1 / temperature).
+    """Number of pairs that an epoch draws from each corpus, or source of one, proportional to size^(1 / temperature).
 
-    Temperature 1 keeps the sizes; larger values make them more equal (Arivazhagan et al.
-    2019).
-
-    Args:
-        sizes: number of pairs of each corpus, or of each source of one.
-        temperature: more than 0; inf draws equally from all corpora.
-        total: number of pairs to draw; None for the sum of the sizes.
+    Temperature 1 keeps the sizes, larger values make them more equal (Arivazhagan et al. 2019), and inf equal.
+    `total` pairs are drawn, without it as many as there are.
     """
     if temperature <= 0:
         raise InputError(f"temperature is {temperature}; expected more than 0")
@@ -67,36 +57,22 @@ def rounds(sources: Sequence[IntArray], counts: Sequence[int] | IntArray, rng: n
     """Draw from several sources in rounds of the same mixture, none of which has an index twice.
 
     The number of rounds is that of the passes over the source that is drawn most often for its size; the last round
-    may be shorter. Rounds of a single source are its passes.
-
-    Args:
-        sources: indices of each source.
-        counts: how many indices to draw of each.
-        rng: random generator.
-
-    Returns:
-        the indices of each round, in random order.
+    may be shorter, and the indices of each are in random order. Rounds of a single source are its passes. `counts` says
+    how many indices to draw of each source.
     """
-    length = max(
-        (count / len(indices) for indices, count in zip(sources, counts, strict=True) if len(indices)), default=0
-    )
+    pairs = list(zip(sources, counts, strict=True))
+    length = max((count / len(indices) for indices, count in pairs if len(indices)), default=0)
     ends = np.minimum(np.arange(1, np.ceil(length) + 1) / (length or 1), 1)
-    drawn = [
-        draw_parts(indices, np.rint(count * ends).astype(np.int64), rng)
-        for indices, count in zip(sources, counts, strict=True)
-    ]
+    drawn = [draw_parts(indices, np.rint(count * ends).astype(np.int64), rng) for indices, count in pairs]
     if len(drawn) == 1:
         return drawn[0]
     return [rng.permutation(np.concatenate(parts)) for parts in zip(*drawn, strict=True)]
 
 
 def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> list[IntArray]:
-    """Draw indices by one complete pass in random order after another, cut into parts without an index twice.
+    """Draw from N indices by one complete pass in random order after another, cut into parts without an index twice.
 
-    Args:
-        indices: [N] what is drawn.
-        ends: number of indices up to the end of each part, each at most N more than the one before.
-        rng: random generator.
+    `ends` are the numbers of indices up to the end of each part, each at most N more than the one before.
     """
     parts, left = [], indices[:0]
     for size in np.diff(ends, prepend=0):
@@ -122,13 +98,9 @@ def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntA
 def cut_into_batches(
     indices: IntArray, lengths: IntArray, max_sentences: int | None, max_tokens: int | None
 ) -> list[IntArray]:
-    """Cut an ordered list into batches of exactly `max_sentences`, fewer where `max_tokens` is reached first.
+    """Cut an ordered list [N] into batches of exactly `max_sentences`, fewer where `max_tokens` is reached first.
 
-    Args:
-        indices: [N] in the order of the batches.
-        lengths: [N] pieces of each, of the longer side.
-        max_sentences: number of sentences of a batch.
-        max_tokens: limit on (sentences x longest sentence) of a batch, padding included.
+    `lengths` [N] are the pieces of the longer side; `max_tokens` limits sentences x longest sentence, with padding.
     """
     if max_tokens is None:
         step = max_sentences or len(indices)
@@ -148,56 +120,32 @@ SIDES = ("source", "target")
 
 
 class Batch(TypedDict, total=False):
-    """Fields that a batch of task `xling_sent` may have; a dictionary, because fairseq copies only those to a device.
+    """What a batch of task `xling_sent` may have; a dictionary, because fairseq copies only those to a device."""
 
-    Attributes:
-        id: [B] indices of the pairs.
-        nsentences: B.
-        ntokens: number of real pieces of both sides.
-        net_input: what the encoder reads: `source`, `target` and, with hard negatives, `negative`, each [B, T].
-        source_tokens: [B, T] source ids without masks, unless `MaskedTargets` asks for masks.
-        target_tokens: [B, T] target ids, likewise.
-        source_masked_ids: [B, M] original ids of the masked source pieces, padding at unused positions.
-        target_masked_ids: [B, M] original ids of the masked target pieces, likewise.
-        source_positions: [K] indices of the masked pieces in the flattened source.
-        target_positions: [K] indices of the masked pieces in the flattened target.
-        source_masked_index: [K] indices of the masked pieces in the flattened `source_masked_ids`.
-        target_masked_index: [K] indices of the masked pieces in the flattened `target_masked_ids`.
-        pair_number: [B] numbers of the pairs, with --gather-negatives.
-        negative_of: [B, 2] bool, whether the negative belongs to the source, to the target.
-        teacher: [2B, E] a teacher's embeddings, sources first.
-        is_dummy: True in the batch that fairseq gives a worker which has none left; its loss does not count.
-    """
-
-    id: Tensor
-    nsentences: int
-    ntokens: int
-    net_input: dict[str, Tensor]
-    source_tokens: Tensor
+    id: Tensor  # [B] indices of the pairs
+    nsentences: int  # B
+    ntokens: int  # number of real pieces of both sides
+    net_input: dict[str, Tensor]  # what the encoder reads: `source`, `target`, with hard negatives `negative`, [B, T]
+    source_tokens: Tensor  # [B, T] ids without masks, unless `MaskedTargets` asks for masks
     target_tokens: Tensor
-    source_masked_ids: Tensor
+    source_masked_ids: Tensor  # [B, M] original ids of the masked pieces, padding at unused positions
     target_masked_ids: Tensor
-    source_positions: Tensor
+    source_positions: Tensor  # [K] indices of the masked pieces in the flattened source
     target_positions: Tensor
-    source_masked_index: Tensor
+    source_masked_index: Tensor  # [K] indices of the masked pieces in the flattened `source_masked_ids`
     target_masked_index: Tensor
-    pair_number: Tensor
-    negative_of: Tensor
-    teacher: Tensor
-    is_dummy: bool
+    pair_number: Tensor  # [B] numbers of the pairs, with --gather-negatives
+    negative_of: Tensor  # [B, 2] bool, whether the negative belongs to the source, to the target
+    teacher: Tensor  # [2B, E] a teacher's embeddings, sources first
+    is_dummy: bool  # True in the batch that fairseq gives a worker which has none left; its loss does not count
 
 
 @dataclass(frozen=True)
 class DrawnPairs:
-    """The pairs of one batch, as the parts of the batch read them.
+    """The pairs of one batch, as the parts of the batch read them."""
 
-    Args:
-        dataset: dataset of the pairs; every draw uses its seed and epoch.
-        samples: B samples after subword dropout.
-    """
-
-    dataset: Any
-    samples: list[dict]
+    dataset: Any  # every draw uses its seed and epoch
+    samples: list[dict]  # B, after subword dropout
 
     @cached_property
     def index(self) -> np.ndarray:

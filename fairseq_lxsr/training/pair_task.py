@@ -202,10 +202,8 @@ class PairTask(LxsrTask):
 class ExpectedRows:
     """The rows that `lxsr export` writes for a model as it is, to be put in the place of those that are trained.
 
-    Args:
-        model: the model, or what wraps it for several workers; one that does not sum rows keeps them.
-        halves: [V, 2] the two parts of each piece, see `merged_from`.
-        probability: [V] with which training splits each piece.
+    Pieces have two parts, `halves` [V, 2], into which training splits them with a probability [V]; a model that does
+    not sum rows keeps its own.
     """
 
     def __init__(self, model: nn.Module, halves: IntArray, probability: Sequence[float]):

@@ -20,18 +20,12 @@ WHOLE = 1 << 30  # pieces: no sentence has more
 
 @dataclass(frozen=True)
 class PairCorpus:
-    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence ends in EOS.
+    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence ends in EOS."""
 
-    Args:
-        name: for example en-fr.
-        source: sentences of the source language.
-        target: sentences of the target language.
-        sources: number of pairs of each kind of text, which follow each other in this order; empty where it is unknown.
-    """
-
-    name: str
+    name: str  # for example en-fr
     source: FairseqDataset
     target: FairseqDataset
+    # number of pairs of each kind of text, which follow each other in this order; empty where it is unknown
     sources: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -66,9 +60,8 @@ class PairDataset(EpochDataset):
         self.subword_dropout = subword_dropout
         self.by_length, self.drop_last = by_length, drop_last
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
-        full = np.concatenate(
-            [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) - 1 for corpus in self.corpora]
-        )  # [N, 2] pieces without EOS
+        sizes = [np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) for corpus in self.corpora]
+        full = np.concatenate(sizes) - 1  # [N, 2] pieces without EOS
         self.num_cut = int((full > self.max_positions).any(axis=1).sum())
         self.lengths = full.clip(max=self.max_positions)
         self.num_empty = int((full < 1).any(axis=1).sum())
@@ -92,25 +85,18 @@ class PairDataset(EpochDataset):
             return [self[index] for index in indices]
         corpus, rows = self.corpora[which[0]], number - self.offsets[which[0]]
         sides = (read_rows(side, rows, self.eos_idx, self.max_positions) for side in (corpus.source, corpus.target))
-        return [
-            {"id": index, "source": source, "target": target}
-            for index, source, target in zip(indices, *sides, strict=True)
-        ]
+        return [{"id": index, "source": u, "target": v} for index, u, v in zip(indices, *sides, strict=True)]
 
     def resegmented(self, samples: list[dict]) -> list[dict]:
         """Apply subword dropout, if any, to the pairs of a batch at once: one by one takes 18 times as long."""
         if not self.subword_dropout:
             return samples
-        index = np.array([sample["id"] for sample in samples])
-        sides = (
-            self.subword_dropout([sample[side] for sample in samples], self.epoch, index, number)
-            for number, side in enumerate(SIDES)
-        )
-        pairs = zip(samples, *sides, strict=True)
-        return [
-            sample | {"source": source[: self.max_positions], "target": target[: self.max_positions]}
-            for sample, source, target in pairs
-        ]
+        index, samples = np.array([sample["id"] for sample in samples]), [dict(sample) for sample in samples]
+        for number, side in enumerate(SIDES):
+            split = self.subword_dropout([sample[side] for sample in samples], self.epoch, index, number)
+            for sample, ids in zip(samples, split, strict=True):
+                sample[side] = ids[: self.max_positions]
+        return samples
 
     def corpus_of(self, index: int) -> int:
         """Index of the corpus of a pair."""
@@ -119,10 +105,7 @@ class PairDataset(EpochDataset):
     # -- order and batches
 
     def ordered_indices(self) -> np.ndarray:
-        """Order the indices of this epoch: one round of draws from a language pair after the other.
-
-        A round is ordered by `arranged`. Pairs with an empty side are left out.
-        """
+        """Order the indices of this epoch: the rounds of one language pair after those of another, each `arranged`."""
         rng = np.random.default_rng((self.seed, self.epoch))
         if self.shuffle:
             drawn = [sampling.rounds(sources, counts, rng) for sources, counts in self.draws()]
@@ -145,6 +128,7 @@ class PairDataset(EpochDataset):
         return found
 
     def _usable(self) -> list[np.ndarray]:
+        """List the pairs of each corpus that have no empty side."""
         return [
             np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
@@ -158,9 +142,7 @@ class PairDataset(EpochDataset):
         """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per side.
 
         Each batch comes from one round of one language pair, where no pair is twice: a sentence is never its own
-        negative.
-        `required_batch_size_multiple` is not used: the number of pairs is exact, because in-batch negatives depend on
-        it.
+        negative. Its size is exact, whatever `required_batch_size_multiple` says: in-batch negatives depend on it.
         """
         number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))

@@ -16,23 +16,14 @@ from fairseq_lxsr.options import REMOVED
 
 @dataclass(frozen=True)
 class NewRun:
-    """The training that is to go on from a checkpoint.
+    """The training that is to go on from a checkpoint."""
 
-    Args:
-        task: its --task.
-        vocab_size: entries of its dictionary, <mask> among them.
-        task_state: what its task keeps in checkpoints.
-        weights: weights of its model, as they begin.
-        resumes: the optimizer goes on too, where its state is kept, so that exactly the same weights are needed.
-        options_without_shape: options of the model that no weight shows, see `SentenceNetwork`.
-    """
-
-    task: str
-    vocab_size: int
-    task_state: Mapping[str, Any]
-    weights: Mapping[str, Tensor]
-    resumes: bool
-    options_without_shape: Mapping[str, Any]
+    task: str  # its --task
+    vocab_size: int  # entries of its dictionary, <mask> among them
+    task_state: Mapping[str, Any]  # what its task keeps in checkpoints
+    weights: Mapping[str, Tensor]  # of its model, as they begin
+    resumes: bool  # the optimizer goes on too, where its state is kept, so that exactly the same weights are needed
+    options_without_shape: Mapping[str, Any]  # options of the model that no weight shows, see `SentenceNetwork`
 
     @classmethod
     def of(cls, task: Any, model: nn.Module, resumes: bool) -> "NewRun":
@@ -58,9 +49,7 @@ def check_resumable(path: Path, run: NewRun) -> None:
 def check_layers(path: Path, model: Any) -> None:
     """Refuse a checkpoint with layers that a new model lacks, and the other way round.
 
-    Args:
-        path: checkpoint to go on from.
-        model: a model of fairseq, whose `upgrade_state_dict` adds what may be missing.
+    The model's `upgrade_state_dict` adds what may be missing.
     """
     stored = dict(read_checkpoint(path)["model"])
     model.upgrade_state_dict(stored)
@@ -72,16 +61,9 @@ def check_layers(path: Path, model: Any) -> None:
 
 
 def reached(path: Path, cfg: DictConfig) -> str | None:
-    """Find the limit of training that a checkpoint has reached already; None where there is more to train.
+    """Find the limit that a checkpoint has reached, an option with its value; None where there is more to train.
 
     fairseq would do one more update, and write its checkpoints again.
-
-    Args:
-        path: the checkpoint that training resumes from.
-        cfg: all groups of options.
-
-    Returns:
-        the option and its value.
     """
     state, limits = read_checkpoint(path), cfg.optimization
     extra, history = state["extra_state"], state["optimizer_history"]

@@ -31,16 +31,9 @@ class SubwordDropout:
         self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)  # [V]
 
     def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
-        """Split pieces of sentences.
+        """Split pieces of S sentences, ids [T] each, of pairs `index` [S], into ids [T'] of the same text, T' >= T.
 
-        Args:
-            sentences: S sentences, each ids [T].
-            epoch: number of the epoch.
-            index: [S] pair indices.
-            side: 0 for the source, 1 for the target.
-
-        Returns:
-            S sentences of the same text, each ids [T'], T' >= T.
+        `side` is 0 for the source, 1 for the target.
         """
         ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
         new = np.flatnonzero(self.can_split[ids])  # positions of the text so far that may be split now

@@ -155,10 +155,8 @@ class LxsrTask(FairseqTask):
     def starting_checkpoint(self) -> tuple[Path, bool] | None:
         """Find the checkpoint that fairseq starts from: --restore-file, --continue-once or --finetune-from-model.
 
-        The default of --restore-file counts only if that file exists, and the others only if it does not.
-
-        Returns:
-            the file, and whether training is resumed with the optimizer's state; None for a new model.
+        The default of --restore-file counts only if that file exists, and the others only if it does not. Beside the
+        file stands whether training is resumed with the optimizer's state.
         """
         if self.cfg.restore_file != LAST:
             return Path(self.cfg.restore_file), True
@@ -193,12 +191,7 @@ def hold(save_dir: Path) -> None:
 
 
 def check_space(save_dir: Path, num_values: int) -> None:
-    """Check that the next checkpoint fits on the disk, three times (epoch, best, last).
-
-    Args:
-        save_dir: the folder of checkpoints.
-        num_values: numbers in a checkpoint, of four bytes each: parameters, and what the optimizer keeps of each.
-    """
+    """Check that the next checkpoint of so many numbers fits on the disk, three times (epoch, best, last)."""
     if not save_dir.is_dir():
         return  # fairseq creates it on the node that saves
     needed, free = 3 * (4 * num_values + CHECKPOINT_OVERHEAD), shutil.disk_usage(save_dir).free
@@ -210,11 +203,7 @@ def check_space(save_dir: Path, num_values: int) -> None:
 
 
 def check_memory(build: Callable[[], nn.Module]) -> None:
-    """Refuse a model that this machine cannot hold.
-
-    Args:
-        build: builds the model; it is called on torch's device without memory.
-    """
+    """Refuse a model that this machine cannot hold; it is built on torch's device without memory."""
     numbers = 0
     with contextlib.suppress(NotImplementedError, RuntimeError), shapes_only():
         model = build()  # one that cannot be made without memory passes

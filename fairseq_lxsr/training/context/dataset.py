@@ -20,28 +20,14 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class DocumentCorpus:
-    """The sentences of one language, document after document; each sentence ends in EOS.
-
-    Args:
-        language: language code.
-        sentences: pieces of all sentences.
-        starts: [documents + 1] index of the first sentence of each document, then the number of all sentences.
-    """
+    """The sentences of one language, document after document; each sentence ends in EOS."""
 
     language: str
-    sentences: FairseqDataset
-    starts: IntArray
+    sentences: FairseqDataset  # pieces of all sentences
+    starts: IntArray  # [documents + 1] first sentence of each document, then the number of all sentences
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """Find the context of each sentence within its document.
-
-        Args:
-            index: [N] sentences.
-            context: number of sentences on either side.
-
-        Returns:
-            [N] first sentences of the contexts, and [N] last sentences (exclusive).
-        """
+        """Find the first sentences [N], and the last (exclusive) [N], of contexts of N sentences in their documents."""
         document = np.searchsorted(self.starts, index, side="right")
         first = np.maximum(index - context, self.starts[document - 1])
         return first, np.minimum(index + context + 1, self.starts[document])
@@ -49,31 +35,19 @@ class DocumentCorpus:
 
 @dataclass(frozen=True)
 class CoherentPairs:
-    """Sentences of two languages that mining found to be similar, and their similarity.
+    """Sentences of two languages that mining found to be similar, and their similarity."""
 
-    Args:
-        left: [N, 2] index of the language and of the sentence in it, of one side.
-        right: [N, 2] the same of the other side.
-        labels: [N] cosines.
-    """
-
-    left: IntArray
-    right: IntArray
-    labels: FloatArray
+    left: IntArray  # [N, 2] index of the language and of the sentence in it
+    right: IntArray  # [N, 2] the same of the other side
+    labels: FloatArray  # [N] cosines
 
 
 class ContextDataset(EpochDataset):
-    """Samples that consist of a context, a middle sentence and a label; sub-classes set the attributes for an epoch.
+    """Samples that consist of a context, a middle sentence and a label; sub-classes set the attributes for an epoch."""
 
-    Attributes:
-        places: [S, 2] language and sentence whose context is read.
-        middles: [S, 2] language and sentence that is read in the middle.
-        labels: [S] labels.
-    """
-
-    places: IntArray
-    middles: IntArray
-    labels: FloatArray
+    places: IntArray  # [S, 2] language and sentence whose context is read
+    middles: IntArray  # [S, 2] language and sentence that is read in the middle
+    labels: FloatArray  # [S]
 
     def __init__(
         self, corpora: Sequence[DocumentCorpus], *, context: int = 1, max_positions: int = 150, **options: Any
@@ -150,11 +124,8 @@ class ContextDataset(EpochDataset):
 class ReplacedSentences(ContextDataset):
     """Stage 1: every sentence that has a context, in its place or exchanged for another of its language.
 
-    Args:
-        corpora: one per language.
-        both: every sentence twice per epoch, once in its place and once exchanged; without it once, with one of the
-            two drawn.
-        options: see `ContextDataset`.
+    With `both`, every sentence twice per epoch, once in its place and once exchanged; else once, with one of the two
+    drawn.
     """
 
     def __init__(self, corpora: Sequence[DocumentCorpus], *, both: bool = False, **options: Any):

@@ -17,13 +17,7 @@ from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.options import option
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
-from fairseq_lxsr.training.context.dataset import (
-    CoherentPairs,
-    ContextDataset,
-    DocumentCorpus,
-    InsertedSentences,
-    ReplacedSentences,
-)
+from fairseq_lxsr.training.context.dataset import CoherentPairs, DocumentCorpus, InsertedSentences, ReplacedSentences
 from fairseq_lxsr.training.corpora import load_dictionary, read_sentences
 from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
@@ -78,7 +72,7 @@ class SentContextTask(LxsrTask):
             "seed": self.cfg.seed,
             "shuffle": split == "train",
         }
-        dataset: ContextDataset
+        dataset: InsertedSentences | ReplacedSentences
         if self.cfg.mined is not None:
             dataset = InsertedSentences(corpora, read_mined(Path(self.cfg.mined), corpora), **options)
         else:
@@ -111,14 +105,7 @@ def languages_of(folder: Path, wanted: str | None) -> list[str]:
 
 
 def read_documents(folders: Sequence[Path], split: str, language: str, num_symbols: int) -> DocumentCorpus:
-    """Read the documents of one language from all folders, one after the other.
-
-    Args:
-        folders: data folders.
-        split: `train` or `valid`.
-        language: language code.
-        num_symbols: number of entries of the dictionary of the text.
-    """
+    """Read the documents of one language from all data folders, one after the other; ids are below `num_symbols`."""
     parts = [_read_part(folder, split, language, num_symbols) for folder in folders]
     if len(parts) == 1:
         return parts[0]

@@ -10,13 +10,10 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
 class TranslationDataset(PairDataset):
-    """Pairs with a direction, source to target.
+    """Pairs with a direction, source to target, one corpus for each.
 
-    Args:
-        corpora: one per direction.
-        target_languages: index of the target language of each corpus.
-        target_start: ids that the decoder predicts before each target: BOS, or nothing.
-        options: see `PairDataset`.
+    `target_languages` has the index of the target language of each corpus, `target_start` the ids that the decoder
+    predicts before each target: BOS, or nothing.
     """
 
     def __init__(

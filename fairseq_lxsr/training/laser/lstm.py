@@ -110,15 +110,10 @@ class LaserDecoder(SentenceDecoder):
         return output
 
     def _feed(self, x: Tensor, states: tuple[Tensor, Tensor], output: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run one step after the other, each with the last output.
+        """Run one step after the other, each with the last output, from inputs [B, T, I] without the outputs.
 
-        Args:
-            x: [B, T, I] inputs without the outputs.
-            states: hidden and cell, [1, B, H] each.
-            output: [B, 1, H] output of the step before the first.
-
-        Returns:
-            [B, T, H] outputs after dropout, and the last hidden and cell states.
+        It begins with hidden and cell states [1, B, H] and the output [B, 1, H] of the step before, and returns outputs
+        after dropout [B, T, H] and the last states.
         """
         outputs = []
         for step in x.split(1, dim=1):

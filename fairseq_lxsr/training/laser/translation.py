@@ -37,16 +37,10 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         incremental_state: dict | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """Compute the logits of the next pieces.
+        """Compute the logits of the next pieces [B, T, V] from the target after an EOS [B, T].
 
-        Args:
-            prev_output_tokens: [B, T] the target after an EOS.
-            encoder_out: output of `SentenceEncoderOfTranslation`.
-            incremental_state: cache of beam search; with it, only the last step is computed.
-            positions: [P] indices into the flattened target where logits are wanted; None for all.
-
-        Returns:
-            logits [B, T, V], [B, 1, V] with `incremental_state`, or [P, V] with `positions`; and None.
+        With `incremental_state`, the cache of beam search, only the last step is computed, [B, 1, V]; with `positions`
+        [P], indices into the flattened target, logits are [P, V].
         """
         states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
         if positions is not None:
@@ -73,17 +67,10 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
         positions: Tensor | None = None,
         target_tokens: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
-        """Translate with teacher forcing.
+        """Translate with teacher forcing; sources [B, S] have no EOS, the rest is as in `SentenceDecoder`.
 
-        Args:
-            src_tokens: [B, S] ids without EOS.
-            target_language: [B] indices of the target languages.
-            prev_output_tokens: [B, T] the target after an EOS.
-            positions: [P] indices into the flattened target where logits are wanted; None for all.
-            target_tokens: [C, T - 1] targets as the encoder reads them, if their embeddings are wanted.
-
-        Returns:
-            logits [P, V] or [B, T, V]; embeddings `source` [B, E] and `target` [C, E] (or None).
+        Beside the logits it returns embeddings `source` [B, E] and, of `target_tokens` [C, T'] as the encoder reads
+        them, `target` [C, E].
         """
         with cpu_autocast(self.cpu_dtype, src_tokens):
             network, target = self.encoder.network, None

@@ -13,11 +13,8 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 class SentencePairDataset(PairDataset):
     """Pairs without EOS.
 
-    Args:
-        corpora: one per language pair.
-        parts: parts that add to a batch, in this order.
-        near: groups of near pairs of each corpus, which stay together; empty for pairs of similar length, or any.
-        options: see `PairDataset`.
+    The parts add to a batch in their order. `near` has groups of near pairs of each corpus, which stay together; it is
+    empty for pairs of similar length, or any.
     """
 
     def __init__(
@@ -38,12 +35,7 @@ class SentencePairDataset(PairDataset):
         return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
 
     def collater(self, samples: list[dict]) -> Batch:
-        """Pad both sides, and let each part add its fields.
-
-        Returns:
-            `net_input` with `source` and `target` [B, T] as the encoder reads them; `source_tokens` and `target_tokens`
-                [B, T] unchanged; `id` [B]; `nsentences`; `ntokens`; and the fields of the parts, see `Batch`.
-        """
+        """Pad both sides, and let each part add its fields."""
         if not samples:
             return {}
         pairs = DrawnPairs(self, self.resegmented(samples))

@@ -26,16 +26,8 @@ def lsi_embeddings(corpora: Sequence[PairCorpus], vocab_size: int, dim: int, see
     A document's weights are the inverse document frequencies of its pieces, normalized to length one; a row is then
     divided by the square root of its norm, so that frequent pieces do not dominate all directions. The sum of the
     embeddings of the distinct pieces of a sentence is, up to its length, the projection of the sentence onto the left
-    singular vectors.
-
-    Args:
-        corpora: training text.
-        vocab_size: V, entries of the dictionary.
-        dim: D, width of the embeddings.
-        seed: seed of the sample and of the initial subspace.
-
-    Returns:
-        [V, D] float32 of variance 1 / D, zeros for pieces that do not occur or that occur in every document.
+    singular vectors. The table [V, D] is float32 of variance 1 / D, zero for pieces that do not occur or that occur in
+    every document; `seed` draws the sample and the initial subspace.
     """
     piece, document = occurrences(corpora, MAX_PAIRS, seed)
     frequency = np.bincount(piece, minlength=vocab_size)
@@ -53,11 +45,7 @@ def lsi_embeddings(corpora: Sequence[PairCorpus], vocab_size: int, dim: int, see
 
 
 def occurrences(corpora: Sequence[PairCorpus], max_pairs: int, seed: int) -> tuple[IntArray, IntArray]:
-    """List which piece occurs in which document, without duplicates, for a sample of at most `max_pairs` documents.
-
-    Returns:
-        pieces [n], and their documents [n], numbered from 0.
-    """
+    """List which pieces [n] occur in which documents [n], without duplicates, for a sample of at most `max_pairs`."""
     counts = [len(corpus.source) for corpus in corpora]
     total = sum(counts)
     chosen = np.sort(np.random.default_rng(seed).choice(total, min(total, max_pairs), replace=False, shuffle=False))
@@ -72,17 +60,9 @@ def occurrences(corpora: Sequence[PairCorpus], max_pairs: int, seed: int) -> tup
 
 
 def left_singular_vectors(matrix: Tensor, count: int, seed: int) -> Tensor:
-    """Compute the first left singular vectors of a sparse matrix.
+    """Compute the first left singular vectors [V, count] of a sparse matrix [V, N], zero columns where it has fewer.
 
     Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1 (randomized subspace iteration).
-
-    Args:
-        matrix: sparse [V, N].
-        count: number of vectors.
-        seed: seed of the initial subspace.
-
-    Returns:
-        [V, count]; columns are zero where the matrix has fewer singular vectors.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")

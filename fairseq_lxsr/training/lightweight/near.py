@@ -24,13 +24,7 @@ class NearPairs:
     """Puts pairs of a corpus into groups of near ones, by the sum of the unit embeddings of their sides.
 
     A cell holds the pairs that are nearest to one of some pairs, which are drawn; a group is a pair and its nearest in
-    the cell.
-
-    Args:
-        embeddings: of the sentences of the corpus.
-        count: number N of pairs.
-        size: pairs of a group, 2 or more.
-        seed: draws the cells.
+    the cell, `size` pairs in all. There are N = `count` pairs.
     """
 
     def __init__(self, embeddings: TeacherEmbeddings, count: int, size: int, seed: int):
@@ -43,11 +37,7 @@ class NearPairs:
         self.cells = self._cells(np.random.default_rng(seed))
 
     def groups(self, rows: IntArray) -> list[IntArray]:
-        """Put some pairs into groups; a pair is the first of its group if no pair before it took it.
-
-        Args:
-            rows: numbers of the pairs, in random order.
-        """
+        """Put pairs, in random order, into groups; a pair is the first of its group if no pair before it took it."""
         order = rows[np.argsort(self.cells[rows], kind="stable")]
         cells = np.split(order, np.flatnonzero(np.diff(self.cells[order])) + 1)
         return [group for members in cells for group in self._groups_of_cell(members)]

@@ -1,4 +1,4 @@
-"""Weights that training leaves as they are, so that old text keeps its vectors while new pieces learn."""
+"""fairseq task `xling_sent`: batches of sentence pairs for the lightweight model."""
 
 import argparse
 import logging
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -29,15 +29,19 @@ from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import FloatArray
 
+logger = logging.getLogger(__name__)
+
+CRITERION = "xling_sent_loss"
+BATCHES = ("length", "shuffled", "near")
+DEFAULT_BATCH_SIZE = 128
+NEAR_SIZE = 32  # pairs of a group of near ones
+
 
 class FrozenPieces:
     """Remembers the encoder except for the rows of new pieces, and puts it back after each update.
 
     Rows are put back, not left without gradient: weight decay and the moments of an optimizer move rows without one.
-
-    Args:
-        model: the model, or what wraps it for several workers.
-        count: number N of the pieces that are kept, the first of the dictionary.
+    The first `count` pieces of the dictionary are kept. The model may be wrapped for several workers.
     """
 
     def __init__(self, model: nn.Module, count: int):
@@ -52,18 +56,6 @@ class FrozenPieces:
         """Give the kept weights the values that they had at the beginning."""
         for place, value in self._kept:
             place.copy_(value)
-
-
-NEAR_SIZE = 32  # pairs of a group
-
-
-@dataclass
-class NearOptions(FairseqDataclass):
-    near_embeddings: Optional[str] = option(
-        "of --batches near: folder with a model's embeddings of the training text, train.SRC-TGT.LANG.npy, "
-        "of either language or both, a row for each sentence",
-        None,
-    )
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
@@ -90,15 +82,8 @@ def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCor
     return found
 
 
-logger = logging.getLogger(__name__)
-
-CRITERION = "xling_sent_loss"
-BATCHES = ("length", "shuffled", "near")
-DEFAULT_BATCH_SIZE = 128
-
-
 @dataclass
-class XlingSentConfig(*(term.Options for term in all_terms()), NearOptions, PairTaskConfig):  # type: ignore[misc]
+class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig):  # type: ignore[misc]
     """Options of the text, and the options of every term of the loss."""
 
     word_dropout: float = option(
@@ -109,6 +94,11 @@ class XlingSentConfig(*(term.Options for term in all_terms()), NearOptions, Pair
         "padding; shuffled, any pairs (the released code); near, groups of pairs that are near each other by "
         "--near-embeddings, hard negatives of each other",
         "length",
+    )
+    near_embeddings: Optional[str] = option(
+        "of --batches near: folder with a model's embeddings of the training text, train.SRC-TGT.LANG.npy, "
+        "of either language or both, a row for each sentence",
+        None,
     )
     drop_last: bool = option(
         "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs", False

@@ -20,25 +20,18 @@ CHANGE_DRAWS = (Draw.NEGATIVE_KIND, Draw.NEGATIVE_FIRST_WORD, Draw.NEGATIVE_SECO
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Part of a batch: one additional negative for each pair, a changed copy of one of its sides, which is drawn.
+    """Part of a batch: one additional negative for each pair, a changed copy of one of its sides, which is drawn."""
 
-    Args:
-        kind: `swap`: two words are exchanged; `edit`: a word is removed, replaced or added; `both`: half of each.
-        starts_word: [V] bool, True for pieces that begin a word.
-    """
-
-    kind: str
-    starts_word: BoolArray
+    kind: str  # `swap`: two words are exchanged; `edit`: a word is removed, replaced or added; `both`: half of each
+    starts_word: BoolArray  # [V] True for pieces that begin a word
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         batch["net_input"]["negative"], batch["negative_of"] = self.make(pairs)
 
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
-        """Make the negatives of a batch.
+        """Make the negatives of a batch [B, T], only padding where nothing changed.
 
-        Returns:
-            [B, T] ids, only padding where nothing changed; and [B, 2] bool, whether the row is a negative of the source
-                (then it is a changed target), of the target.
+        The second array [B, 2] says whether a row is a negative of the source, a changed target, and of the target.
         """
         data, index = pairs.dataset, pairs.index
         of_target = uniform(data.seed, data.epoch, index, Draw.NEGATIVE_SIDE) < 0.5
@@ -92,16 +85,10 @@ def swap_words(words: list[IntArray], first: float, second: float) -> list[IntAr
 
 
 def swapped_places(starts_word: BoolArray, lengths: IntArray, first: FloatArray, second: FloatArray) -> IntArray:
-    """Exchange two words in each of many sentences, as `swap_words` does.
+    """Exchange two words in each of many sentences, as `swap_words` does: where the piece at each place comes from [P].
 
-    Args:
-        starts_word: [P] bool, True for pieces that begin a word; the sentences follow each other.
-        lengths: [N] pieces of each sentence.
-        first: [N] numbers in [0, 1), which draw one word.
-        second: [N] numbers in [0, 1), which draw the other.
-
-    Returns:
-        [P] where the piece at each place comes from.
+    The sentences, of `lengths` [N], follow each other; `starts_word` [P] is True for pieces that begin a word. `first`
+    and `second` [N] draw the words.
     """
     ends = lengths.cumsum()
     begins = ends - lengths
@@ -124,11 +111,7 @@ def swapped_places(starts_word: BoolArray, lengths: IntArray, first: FloatArray,
 def edit_words(words: list[IntArray], others: list[IntArray], first: float, second: float) -> list[IntArray]:
     """Remove a word, replace it by a word of another sentence, or add such a word, each with probability 1/3.
 
-    Args:
-        words: words of the sentence.
-        others: words of the other sentence.
-        first: number in [0, 1) that draws the position.
-        second: number in [0, 1) that draws the action and the other word.
+    `first` in [0, 1) draws the position, `second` the action and the other word.
     """
     place = int(first * len(words))
     action, rest = divmod(second * 3, 1)

@@ -59,15 +59,8 @@ def mask_one_piece(
 ) -> tuple[MaskedBatch, MaskedBatch]:
     """Draw one side of each pair (p = 1/2) and replace one of its pieces by <mask>; the other side stays whole.
 
-    Pieces of punctuation are drawn only where a sentence has nothing else (Mao et al. 2021, section 3.2).
-
-    Args:
-        source: [B, T] padded ids.
-        target: [B, T'] padded ids.
-        index: [B] pair indices.
-        seed: seed of the run.
-        epoch: number of the epoch.
-        vocabulary: meaning of the ids.
+    Pieces of punctuation are drawn only where a sentence has nothing else (Mao et al. 2021, section 3.2). The sides are
+    padded ids, [B, T] and [B, T'], of the pairs `index` [B].
     """
     draw_source = uniform(seed, epoch, index, Draw.MASKED_SIDE) < 0.5  # [B]
     which = uniform(seed, epoch, index, Draw.MASKED_PIECE)  # [B]
@@ -96,14 +89,7 @@ def without_pieces(
 ) -> IntArray:
     """Replace pieces by padding, each with some probability; <mask> and the piece of a row with the highest draw stay.
 
-    Args:
-        tokens: [B, T] padded ids.
-        index: [B] pair indices.
-        side: 0 for the source, 1 for the target.
-        seed: seed of the run.
-        epoch: number of the epoch.
-        probability: probability of replacing a piece.
-        vocabulary: meaning of the ids.
+    `tokens` are the padded ids [B, T] of one side, 0 for the source and 1 for the target, of the pairs `index` [B].
     """
     drawn = uniform(seed, epoch, index[:, None], Draw.WORD_DROPOUT, side, np.arange(tokens.shape[1]))  # [B, T]
     drawn[tokens == vocabulary.padding_idx] = 0
@@ -116,15 +102,7 @@ def mask_tokens(
 ) -> MaskedBatch:
     """Choose 15 percent of the pieces of each sentence, at least one: 80 percent become <mask>, 10 a random piece.
 
-    The other 10 percent are kept.
-
-    Args:
-        tokens: [B, T] padded ids.
-        index: [B] pair indices.
-        side: 0 for the source, 1 for the target.
-        seed: seed of the run.
-        epoch: number of the epoch.
-        vocabulary: meaning of the ids.
+    The other 10 percent are kept. The arguments are those of `without_pieces`.
     """
     b, t = tokens.shape
     real = tokens != vocabulary.padding_idx
@@ -155,10 +133,8 @@ def mask_tokens(
 class Masking:
     """Part of a batch: masks pieces on the fly.
 
-    Args:
-        kind: `one` masks one piece of one side of each pair (xtr, smlm, ugt), `tokens` masks 15 percent of the pieces
-            of both sides (mlm, mlm_xtr).
-        vocabulary: meaning of the ids.
+    The kind `one` masks one piece of one side of each pair (xtr, smlm, ugt), `tokens` 15 percent of the pieces of both
+    sides (mlm, mlm_xtr).
     """
 
     def __init__(self, kind: str, vocabulary: MaskingVocabulary):
@@ -192,16 +168,12 @@ class MaskedTargets:
             batch[f"{side}_tokens"] = batch["net_input"][side]
 
 
+@dataclass(frozen=True)
 class WordDropout:
-    """Part of a batch: hides pieces from the encoder, after masking; hard negatives are read whole.
+    """Part of a batch: hides pieces from the encoder, after masking; hard negatives are read whole."""
 
-    Args:
-        probability: probability of hiding a piece.
-        vocabulary: meaning of the ids.
-    """
-
-    def __init__(self, probability: float, vocabulary: MaskingVocabulary):
-        self.probability, self.vocabulary = probability, vocabulary
+    probability: float  # of hiding a piece
+    vocabulary: MaskingVocabulary
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         draw = pairs.dataset.seed, pairs.dataset.epoch, self.probability, self.vocabulary

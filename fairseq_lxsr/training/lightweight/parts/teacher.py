@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,7 @@ LARGEST = 65_504  # largest absolute value, that of float16: --fp16 turns larger
 
 
 class TeacherEmbeddings:
-    """Embeddings of one or both sides of aligned text; a side without embeddings takes those of the other.
-
-    Args:
-        source: [N, E] of any floating type, row i of sentence i; None where there are none.
-        target: the same of the target side.
-    """
+    """Embeddings [N, E] of one or both sides of aligned text, in any float type; one without takes the other's."""
 
     def __init__(self, source: np.ndarray | None, target: np.ndarray | None):
         self.sides = [side for side in (source, target) if side is not None]
@@ -36,15 +32,11 @@ class TeacherEmbeddings:
         return found[0], found[-1]
 
 
+@dataclass(frozen=True)
 class TeacherRows:
-    """Part of a batch: the teacher's embeddings of its pairs.
+    """Part of a batch: the teacher's embeddings of its pairs."""
 
-    Args:
-        teachers: one for each corpus of the dataset.
-    """
-
-    def __init__(self, teachers: Sequence[TeacherEmbeddings]):
-        self.teachers = teachers
+    teachers: Sequence[TeacherEmbeddings]  # one for each corpus of the dataset
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
@@ -54,16 +46,9 @@ class TeacherRows:
 
 
 def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | None = None) -> TeacherEmbeddings | None:
-    """Open FOLDER/SPLIT.SRC-TGT.LANG.npy of one or both languages.
+    """Open FOLDER/SPLIT.SRC-TGT.LANG.npy of one or both languages, None where neither exists.
 
-    Args:
-        folder: folder of the embeddings.
-        split: `train`, `valid` or `test`.
-        pair: source and target language.
-        count: number of pairs of the text, if known.
-
-    Returns:
-        the embeddings; None where neither file exists.
+    `count` is the number of pairs of the text, if it is known.
     """
     paths = [folder / name for name in teacher_files(split, pair)]
     sides = [_open(path, count) if path.is_file() else None for path in paths]
@@ -74,14 +59,7 @@ def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | N
 
 
 def embedding_folders(option: str, value: str, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
-    """Split the value of an option that names a folder of embeddings, one for each shard of the text or one for all.
-
-    Args:
-        option: name of the option, for messages.
-        value: folders, joined as paths are.
-        shards: data folders.
-        pairs: language pairs to train on.
-    """
+    """Split the value of an option that names a folder of embeddings, one for each shard of the text or one for all."""
     folders = [Path(name) for name in value.split(os.pathsep)]
     if len(folders) not in (1, len(shards)):
         raise InputError(f"{option}: {len(folders)} folders; expected {len(shards)}, as of the text")

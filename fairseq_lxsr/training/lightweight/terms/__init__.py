@@ -24,12 +24,7 @@ def all_terms() -> tuple[type[Term], ...]:
 
 
 def build_terms(cfg: Any, setting: Setting) -> list[Term]:
-    """Build the terms that the options ask for.
-
-    Args:
-        cfg: options of the task, including those of all terms.
-        setting: what the task knows about the data.
-    """
+    """Build the terms that the options of the task ask for."""
     terms = [term for kind in all_terms() if (term := kind.build(cfg, setting)) is not None]
     if not any(term.weight for term in terms):
         raise InputError(

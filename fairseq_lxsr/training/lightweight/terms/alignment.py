@@ -132,15 +132,10 @@ class PairNumbers:
 
 
 def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
-    """Find the candidates that are no negatives because they are the true translation, drawn again.
+    """Find the candidates that are no negatives because they are the true translation, drawn again [2, B, C].
 
-    Args:
-        numbers: [B] numbers of the pairs.
-        of_candidates: [C] those of the candidates.
-        first: candidate that is the first pair of the batch; pair i is candidate `first + i`.
-
-    Returns:
-        [2, B, C] bool, True for such candidates of v, then of u.
+    Pairs and candidates have `numbers` [B] and `of_candidates` [C]; pair i is candidate `first + i`. The first
+    matrix is for candidates of v, the second of u.
     """
     equal = numbers[:, None] == of_candidates  # [B, C]
     candidate = torch.arange(len(of_candidates), device=numbers.device)
@@ -171,15 +166,8 @@ def gather_rows(
 ) -> tuple[losses.Candidates, Tensor]:
     """Gather the pairs of all W workers, each padded to `capacity` rows, so that workers need not exchange sizes.
 
-    Args:
-        u: [B, D] embeddings of this worker's sources.
-        v: [B, D] embeddings of its targets.
-        numbers: [B] numbers of its pairs.
-        capacity: at least B.
-        is_dummy: this worker has no batch left; its rows are no candidates for others.
-
-    Returns:
-        W * `capacity` candidates, C in all, and their numbers [C].
+    This worker has embeddings u and v [B, D] and `numbers` [B]; where it `is_dummy`, it has no batch left, and its rows
+    are no candidates for others. There are C = W * `capacity` candidates, and their numbers [C].
     """
     padding = (0, 0, 0, capacity - len(u))
     all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(u.shape[1], dim=1)

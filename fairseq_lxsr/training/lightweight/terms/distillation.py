@@ -38,10 +38,7 @@ class DistillationOptions(FairseqDataclass):
 class DistillationTerm(Term):
     """Distance from the teacher's embeddings, through a projection to their width unless only cosines are compared.
 
-    Args:
-        form: one of `losses.DISTILL_LOSSES`.
-        folders: folders of the teacher's embeddings, one for each data folder or one for all.
-        width: width of the teacher's embeddings, in units.
+    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or one for all.
     """
 
     name, Options = "distill", DistillationOptions

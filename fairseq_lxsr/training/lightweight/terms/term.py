@@ -14,34 +14,21 @@ from fairseq_lxsr.training.pairs import PairCorpus
 
 
 class Encoded(TypedDict):
-    """Output of the model for a batch.
+    """Output of the model for a batch."""
 
-    Attributes:
-        embeddings: `source`, `target` and, if the batch has it, `negative`, each [B, E].
-        states: last states of `source` and `target`, each [B, T, D]; empty unless a term needs them.
-        outputs: maps the name of a term to the output of its head.
-        cosines: [B, B] of the two sides, in float32; the criterion adds them.
-    """
-
-    embeddings: dict[str, Tensor]
-    states: dict[str, Tensor]
-    outputs: dict[str, Tensor]
-    cosines: NotRequired[Tensor]
+    embeddings: dict[str, Tensor]  # `source`, `target` and, if the batch has it, `negative`, each [B, E]
+    states: dict[str, Tensor]  # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
+    outputs: dict[str, Tensor]  # of the heads, by the names of their terms
+    cosines: NotRequired[Tensor]  # [B, B] of the two sides, in float32; the criterion adds them
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the task knows before any text is read.
-
-    Args:
-        vocabulary: meaning of the ids of the joined dictionary.
-        pairs: language pairs to train on.
-        shards: data folders, which take turns.
-    """
+    """What the task knows before any text is read."""
 
     vocabulary: MaskingVocabulary
-    pairs: Sequence[tuple[str, str]]
-    shards: Sequence[Path] = ()
+    pairs: Sequence[tuple[str, str]]  # languages to train on
+    shards: Sequence[Path] = ()  # data folders, which take turns
 
 
 @dataclass(frozen=True)
