@@ -21,10 +21,8 @@ def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_wo
         done = lxsr("eval", "xsr", "--model", model, *files, "--output", output)
         scores[name] = read_scores(output)
         assert all(score.signature in done.stdout for score in scores[name])
-        assert [(score.task, score.settings["queries"]) for score in scores[name]] == [
-            ("source->target", 200),
-            ("target->source", 200),
-        ]
+        found = [(score.task, score.settings["queries"]) for score in scores[name]]
+        assert found == [("source->target", 200), ("target->source", 200)]
     for trained, untrained in zip(scores["trained"], scores["untrained"], strict=True):
         assert trained.values["P@1"] > 80
         assert untrained.values["P@1"] < 20
@@ -32,11 +30,9 @@ def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_wo
 
 
 def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
-    done = run(
-        "fairseq_cli.validate",
-        *(toy_work / "data-bin", "--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--path", toy_checkpoint),
-        *("--cpu", "--valid-subset", "test", "--batch-size", 32, "--log-format", "simple"),
-    )
+    kinds = ("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--cpu", "--log-format", "simple")
+    options = ("--path", toy_checkpoint, "--valid-subset", "test", "--batch-size", 32)
+    done = run("fairseq_cli.validate", toy_work / "data-bin", *kinds, *options)
     line = next(line for line in done.stdout.splitlines() if "| test |" in line)
     values = dict(part.split() for part in line.split(" | ")[4:])
     assert float(values["accuracy"]) > 0.8

@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import toy
+from conftest import GOLDEN, refused
 from conftest import lxsr_here as lxsr
-from conftest import refused
-from golden_vectors import GOLDEN
 
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 
@@ -24,8 +23,8 @@ def stored(toy_work, toy_model, test_text, tmp_path_factory):
     """The toy model's embeddings as files: .npy of English, LASER-raw of French."""
     folder = tmp_path_factory.mktemp("stored")
     for language in ("en", "fr"):
-        text = f"{test_text}.{language}"
-        lxsr("embed", "--model", toy_model, "--input", text, "--output", folder / f"test.{language}.npy")
+        output = folder / f"test.{language}.npy"
+        lxsr("embed", "--model", toy_model, "--input", f"{test_text}.{language}", "--output", output)
     np.load(folder / "test.fr.npy").tofile(folder / "test.fr.raw")
     (folder / "test.fr.npy").unlink()
     return folder
@@ -120,10 +119,8 @@ def test_xnli_and_bucc(toy_model, tmp_path):
 
 
 def test_mining(toy_model, toy_work, test_text, tmp_path):
-    done = lxsr(
-        *("mine", "--model", toy_model, "--source", f"{test_text}.en", "--target", f"{test_text}.fr"),
-        *("--output", tmp_path / "mined.tsv", "--top", 50),
-    )
+    texts = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr")
+    done = lxsr("mine", "--model", toy_model, *texts, "--output", tmp_path / "mined.tsv", "--top", 50)
     assert "50 pairs, scores" in done.stdout
     rows = [line.split("\t") for line in (tmp_path / "mined.tsv").read_text().splitlines()]
     translations = set(read_parallel(f"{test_text}.en", f"{test_text}.fr"))
@@ -146,8 +143,7 @@ def test_search(toy_model, test_text, tmp_path):
 def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
     done = lxsr("report", toy_work, "--output", tmp_path / "report.html", "--title", "toy")
     assert "1 language pairs looked at" in done.stdout
-    text = (tmp_path / "report.html").read_text()
-    assert "A closer look: en and fr, 200 pairs" in text
+    assert "A closer look: en and fr, 200 pairs" in (tmp_path / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -45,16 +45,14 @@ def test_probabilities_are_of_the_counts_and_the_model_has_the_expectation(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("layers", "flags", "keeps_rows"),
+    ("layers", "flags", "keeps"),
     [
         ("0", ("--gated",), True),  # a phase without it
         ("1", ("--gated", "--rare-subword-dropout", "3"), False),
         ("1", ("--rare-subword-dropout", "3"), True),
     ],
 )
-def test_rows_are_kept_where_nothing_is_split_or_layernorm_is_first(
-    tmp_path, toy_work, checkpoint, layers, flags, keeps_rows
-):
+def test_rows_stay_where_nothing_is_split_or_layernorm_is_first(tmp_path, toy_work, checkpoint, layers, flags, keeps):
     start = ("--finetune-from-model", checkpoint) if "--gated" in flags else ()
     options = NO_LAYER | {"encoder_layers": layers}
     train(toy_work / "data-bin", tmp_path / "run", *start, *flags, "--no-epoch-checkpoints", **options)
@@ -62,7 +60,7 @@ def test_rows_are_kept_where_nothing_is_split_or_layernorm_is_first(
     assert (SPLIT_PROBABILITY in state["task_state"]) == ("--rare-subword-dropout" in flags)
     table = state["model"]["encoder.embed_tokens.weight"].numpy()
     rows = exported(tmp_path / "run" / "checkpoint_last.pt", tmp_path / "model")
-    assert np.array_equal(rows, table) == keeps_rows
+    assert np.array_equal(rows, table) == keeps
 
 
 @pytest.mark.parametrize("before", ["3", "0"])
@@ -102,11 +100,9 @@ def test_validation_is_of_the_exported_rows(tmp_path, toy_work, checkpoint):
     state = torch.load(checkpoint, weights_only=True)
     splits = state["task_state"].pop(SPLIT_PROBABILITY)
     state["cfg"]["task"]["rare_subword_dropout"] = 0.0
-    losses = {}
-    for name, table in (
-        ("as trained", state["model"]["encoder.embed_tokens.weight"].clone()),
-        ("exported", torch.from_numpy(exported(checkpoint, tmp_path / "model"))),
-    ):
+    losses, trained = {}, state["model"]["encoder.embed_tokens.weight"].clone()
+    averaged = torch.from_numpy(exported(checkpoint, tmp_path / "model"))
+    for name, table in (("as trained", trained), ("exported", averaged)):
         state["model"]["encoder.embed_tokens.weight"] = table
         torch.save(state, tmp_path / f"{name}.pt")
         losses[name] = validated(tmp_path / f"{name}.pt", toy_work / "data-bin")

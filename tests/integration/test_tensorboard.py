@@ -20,11 +20,8 @@ def events(path):
 def test_loss_terms_reach_tensorboard(toy_work, tmp_path):
     pytest.importorskip("tensorboardX")
     board = tmp_path / "board"
-    train(
-        *(toy_work / "data-bin", tmp_path / "save", "--no-save", "--tensorboard-logdir", board),
-        max_epoch="1",
-        log_interval="5",
-    )
+    flags = ("--no-save", "--tensorboard-logdir", board)
+    train(toy_work / "data-bin", tmp_path / "save", *flags, max_epoch="1", log_interval="5")
     seen = {}
     for kind in ("train_inner", "valid"):
         found = [value for path in (board / kind).iterdir() for event in events(path) for value in event.summary.value]
