@@ -193,11 +193,7 @@ def run_search(args: argparse.Namespace) -> None:
     args.model = args.model or [index_model(index, args.index)]
     refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)
-    if encoder.fingerprint != index.fingerprint:
-        raise InputError(
-            f"{args.index} was made with model {index.fingerprint} and this is {encoder.fingerprint}; vectors of two "
-            "models cannot be compared: name the right --model or make the index again"
-        )
+    index.check_model(encoder.fingerprint)
     queries = list(args.queries or read_lines(args.input))
     rows = [row for row, line in enumerate(queries) if not is_blank(line)]
     if not rows:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cluster.shards import Block, Shard, blocks, finish, make_shard
-from fairseq_lxsr.cluster.workers import Load, Workers, complete
+from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
 from fairseq_lxsr.embeddings import Encoder, Layout, embed_lines, index_path
 from fairseq_lxsr.embeddings.formats import find_format
 from fairseq_lxsr.embeddings.write import CALIBRATION, Encode
@@ -18,12 +18,9 @@ from fairseq_lxsr.search.resumable import work_folder
 
 @dataclass(frozen=True)
 class Embedding:
-    """How lines are embedded.
+    """How lines are embedded, in files of a layout, with settings as of `embeddings.embed_lines`.
 
-    Args:
-        layout: format of the files.
-        settings: as of `embeddings.embed_lines`.
-        embedder: makes the function that embeds lines, in a worker, from an encoder and the number of the first line.
+    `embedder` makes the function that embeds lines, in a worker, from an encoder and the number of the first line.
     """
 
     layout: Layout
@@ -35,28 +32,20 @@ class Embedding:
         """Ending of the names of the files."""
         return find_format(self.layout.format).suffix
 
-    def task(self, stem: Path, block: Block) -> "EmbedShard":
-        """Make a shard, and the task that embeds it."""
-        layout = {"format": self.layout.format, "dtype": self.layout.dtype, "dimension": self.layout.width}
-        shard = make_shard(stem, block, layout | self.settings, self.ending)
-        return EmbedShard(shard, self)
+    def tasks(self, folder: Path, numbered: Iterable[tuple[int, Block]]) -> list["EmbedShard"]:
+        """Make shards, and the tasks that embed them."""
+        settings = {"format": self.layout.format, "dtype": self.layout.dtype, "dimension": self.layout.width}
+        settings |= self.settings
+        shards = [make_shard(folder / f"{number:05d}", block, settings, self.ending) for number, block in numbered]
+        return [EmbedShard(shard.name, shard, self) for shard in shards]
 
 
 @dataclass(frozen=True)
-class EmbedShard:
-    """Embeds the lines of a shard.
-
-    Args:
-        shard: the shard.
-        how: how its lines are embedded.
-    """
+class EmbedShard(ShardTask):
+    """Embeds the lines of a shard."""
 
     shard: Shard
     how: Embedding
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
 
     @property
     def output(self) -> Path:
@@ -75,27 +64,19 @@ class EmbedShard:
 def embed_shards(lines: Iterable[str], folder: Path, how: Embedding, workers: Workers) -> dict[str, Any]:
     """Write the embeddings of all lines, a file for each shard and `shards.json`; those of an earlier run are kept.
 
-    The rows are those of one machine: of `int8`, the first shard calibrates all.
-
-    Args:
-        lines: any number of lines.
-        folder: folder to write.
-        how: how they are embedded.
-        workers: workers of a cluster.
-
-    Returns:
-        Numbers of lines (`count`), of `empty` and `long` ones, of `shards` and of those that were there (`kept`).
+    The rows are those of one machine: of `int8`, the first shard calibrates all. Returns the numbers of lines
+    (`count`), of `empty` and `long` ones, of `shards` and of those that were there (`kept`).
     """
     with work_folder(folder, "embed"):
         numbered = enumerate(blocks(enumerate(lines), workers.shard_lines))
         tasks: list[EmbedShard] = []
         done = 0
         if how.layout.dtype == "int8":
-            tasks = [how.task(folder / f"{number:05d}", block) for number, block in islice(numbered, 1)]
+            tasks = how.tasks(folder, islice(numbered, 1))
             done = complete(tasks, workers)
         if tasks:
             how = replace(how, settings={**how.settings, CALIBRATION: tasks[0].described()[CALIBRATION]})
-        others = [how.task(folder / f"{number:05d}", block) for number, block in numbered]
+        others = how.tasks(folder, numbered)
         tasks, done = tasks + others, done + complete(others, workers)
         if not tasks:
             raise InputError("no lines to embed; expected one sentence a line")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, finish, make_shard
-from fairseq_lxsr.cluster.workers import Load, Workers, complete
+from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank
@@ -17,22 +17,12 @@ from fairseq_lxsr.vectors.index import least_rows
 
 
 @dataclass(frozen=True)
-class IndexShard:
-    """Makes the index of a shard.
-
-    Args:
-        shard: the shard; the index is a folder of its name.
-        options: how it is made.
-        embedder: makes the function that embeds text.
-    """
+class IndexShard(ShardTask):
+    """Makes the index of a shard, a folder of its name; `embedder` makes the function that embeds text."""
 
     shard: Shard
     options: IndexOptions
     embedder: Callable[[Encoder], EmbedText]
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
 
     @property
     def output(self) -> Path:
@@ -54,17 +44,10 @@ def index_shards(
     workers: Workers,
     options: IndexOptions | None = None,
 ) -> dict[str, Any]:
-    """Make an index of each shard and `shards.json`; those of an earlier run are kept.
+    """Make an index of the lines of each shard that are not empty, and `shards.json`.
 
-    Args:
-        lines: any number of sentences; empty ones are skipped.
-        folder: folder to write.
-        embedder: makes the function that embeds text, in a worker.
-        workers: workers of a cluster.
-        options: how each is made; shards of other options are not kept; None for the defaults.
-
-    Returns:
-        Numbers of `sentences`, of `shards` and of those that were there (`kept`).
+    Those of an earlier run with the same options are kept. `embedder` makes the function that embeds text, in a worker.
+    Returns the numbers of `sentences`, of `shards` and of those that were there (`kept`).
     """
     options = options or IndexOptions()
     rows, least = workers.shard_lines, least_rows(options.kind, options.lists)
@@ -79,13 +62,11 @@ def index_shards(
         ]
         if not shards:
             raise InputError("no text to index; expected one sentence a line")
-        done = complete([IndexShard(shard, options, embedder) for shard in shards], workers)
+        done = complete([IndexShard(shard.name, shard, options, embedder) for shard in shards], workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         if max(counts) < least:  # all of them flat
-            raise InputError(
-                f"{sum(counts):,} sentences, too few for {options.kind}; expected {least:,} or more in a shard, or "
-                "kind flat"
-            )
+            expected = f"expected {least:,} or more in a shard, or kind flat"
+            raise InputError(f"{sum(counts):,} sentences, too few for {options.kind}; {expected}")
         about = {"model": workers.model, "kind": options.kind, "sentences": sum(counts)}
         finish(folder, about, [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)])
     return {"sentences": sum(counts), "shards": len(shards), "kept": len(shards) - done}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
-from fairseq_lxsr.cluster.workers import Load, Workers, complete
+from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
 from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
@@ -20,14 +20,7 @@ from fairseq_lxsr.files.lines import Lines, is_blank, read_lines
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.files.write import check_writable
 from fairseq_lxsr.search import Mining, Side
-from fairseq_lxsr.search.bitext import (
-    Distinct,
-    check_k,
-    embed_distinct,
-    find_neighbours,
-    searcher,
-    write_pairs,
-)
+from fairseq_lxsr.search.bitext import Distinct, check_k, embed_distinct, find_neighbours, searcher, write_pairs
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
 from fairseq_lxsr.vectors.index import search_index
@@ -38,16 +31,10 @@ VECTORS = ".npy"
 
 @dataclass(frozen=True)
 class ShardVectors:
-    """Vectors of a shard.
+    """Files of the vectors of a shard."""
 
-    Args:
-        vectors: file of the vectors [count, D].
-        index: file of their index; that of the vectors where the search is exact.
-        count: number of vectors.
-    """
-
-    vectors: Path
-    index: Path
+    vectors: Path  # [count, D]
+    index: Path  # that of the vectors where the search is exact
     count: int
 
     def search(self, queries: np.ndarray, options: Mining) -> tuple[np.ndarray, np.ndarray]:
@@ -60,17 +47,11 @@ class ShardVectors:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One of the two files.
-
-    Args:
-        path: text file with one sentence per line.
-        language: language of the text, for encoders that depend on it.
-        total: number of its lines.
-    """
+    """One of the two files, with one sentence per line."""
 
     path: Path
-    language: str
-    total: int
+    language: str  # for encoders that depend on it
+    total: int  # number of its lines
 
     def text(self, lines: list[str], numbers: np.ndarray) -> Text:
         """Return some of its sentences, with the numbers of their lines."""
@@ -87,22 +68,12 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class EmbedDistinct:
-    """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a file.
-
-    Args:
-        shard: the shard.
-        corpus: the side.
-        kind: one of `options.MINING_KINDS`.
-    """
+class EmbedDistinct(ShardTask):
+    """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a file."""
 
     shard: Shard
     corpus: Corpus
-    kind: str
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
+    kind: str  # of `Mining`
 
     @property
     def vectors(self) -> ShardVectors:
@@ -128,17 +99,9 @@ class EmbedDistinct:
 
 
 @dataclass(frozen=True)
-class SearchShard:
-    """Finds the neighbours of a shard in all shards of the other side.
+class SearchShard(ShardTask):
+    """Finds the neighbours of a shard in all shards of the other side."""
 
-    Args:
-        name: what it is, for messages.
-        queries: vectors of the shard.
-        candidates: those of the shards of the other side.
-        options: options of mining.
-    """
-
-    name: str
     queries: ShardVectors
     candidates: Sequence[ShardVectors]
     options: Mining
@@ -173,16 +136,8 @@ def mine_shards(
 ) -> tuple[MinedPairs, dict[str, Any]]:
     """Write what `search.mine_files` writes, with the work on embeddings and neighbours in shards.
 
-    Args:
-        source: source file.
-        target: target file.
-        output: file to write.
-        workers: workers of a cluster.
-        work: as of `mine_files`; on a disk that all machines see.
-        options: options of mining; None for the defaults.
-
-    Returns:
-        The pairs, and the numbers of `shards` and of tasks that an earlier run had done (`kept`).
+    `work` is as of `mine_files`, on a disk that all machines see. Returns the pairs, and the numbers of `shards` and of
+    tasks that an earlier run had done (`kept`).
     """
     options = options or Mining()
     if options.rerank:  # it needs the text of all shards
@@ -216,7 +171,7 @@ def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedD
         make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, ".txt", name)
         for number, block in enumerate(blocks(distinct(corpus.path), workers.shard_lines))
     ]
-    return [EmbedDistinct(shard, corpus, kind) for shard in shards]
+    return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]
 
 
 def _searches(side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining) -> list[SearchShard]:

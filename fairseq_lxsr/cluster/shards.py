@@ -27,16 +27,13 @@ Block = tuple[Numbers, list[str]]  # line numbers from 0, and the lines
 class Shard:
     """Lines of the input that one worker takes at a time.
 
-    Args:
-        stem: path in the folder of the output, without an ending; its name has the number of the shard and a hash of
-            its lines, their numbers and the settings. So the same work has the same name in every run.
-        numbers: line numbers of the lines in the input, from 0.
-        source: name of the input, for messages.
+    The name of `stem` has the number of the shard and a hash of its lines, their numbers and the settings. So the same
+    work has the same name in every run.
     """
 
-    stem: Path
-    numbers: Numbers
-    source: str = ""
+    stem: Path  # in the folder of the output, without an ending
+    numbers: Numbers  # of the lines in the input, from 0
+    source: str = ""  # name of the input, for messages
 
     @property
     def name(self) -> str:
@@ -88,10 +85,7 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], done: str = "
 def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]) -> None:
     """Write the list of the shards, and remove shards of earlier runs, the text of all, and what killed workers left.
 
-    Args:
-        folder: folder of the output.
-        about: what is true of all shards.
-        shards: the shards in the order of the text, and what is to be known of each.
+    `about` is true of all shards, which come in the order of the text, with what is to be known of each.
     """
     rows = [{"name": shard.stem.name, "first_line": shard.first + 1, **more} for shard, more in shards]
     with atomic_write(folder / MANIFEST) as stream:

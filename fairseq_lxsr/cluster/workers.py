@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fairseq_lxsr.cluster.shards import SHARD_LINES
 from fairseq_lxsr.embeddings import Encoder, Text, width_of
@@ -28,48 +28,40 @@ ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})
 Load = Callable[[], Encoder]
 
 
-class Task(Protocol):
-    """Work on one shard, which can be sent to a worker and done again."""
+@dataclass(frozen=True)
+class Task:
+    """Work that can be sent to a worker and done again; `name` says in messages what it works on."""
 
-    @property
-    def name(self) -> str:
-        """What it works on, for messages."""
+    name: str
 
     def __call__(self, encoder: Load) -> Any:
         """Do the work, with the worker's encoder if it needs one; returns a few numbers."""
+        raise NotImplementedError
 
 
-class ShardTask(Task, Protocol):
-    """A task whose output has its name only when it is whole: a rerun does what is missing."""
+class ShardTask(Task):
+    """A task whose output, a file or folder, has its name only when it is whole: a rerun does what is missing."""
 
     @property
     def output(self) -> Path:
-        """File or folder that is there when the work is done."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the workers are, and what they take at a time.
+    """Where the workers are, and what they take at a time."""
 
-    Args:
-        address: `local` for processes of this machine, `auto` for the cluster that runs, HOST:PORT or ray://HOST:PORT.
-        count: number of workers; None for one on each core, or on each GPU where they use one.
-        gpu: whether each worker has a GPU for itself.
-        shard_lines: lines of a shard.
-    """
-
-    address: str = "local"
-    count: int | None = None
-    gpu: bool = False
+    address: str = "local"  # processes of this machine; `auto`, the cluster that runs; HOST:PORT or ray://HOST:PORT
+    count: int | None = None  # of workers; None for one on each core, or on each GPU where they use one
+    gpu: bool = False  # whether each worker has a GPU for itself
     shard_lines: int = SHARD_LINES
 
 
 @dataclass(frozen=True)
-class Loading:
+class Loading(Task):
     """The first task of a worker: load the model."""
 
     folder: Path
-    name: str = "the model"
 
     def __call__(self, encoder: Load) -> str:
         if not self.folder.is_dir():
@@ -79,22 +71,17 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Width:
+class Width(Task):
     """Asks for the width of the embeddings of a text."""
 
     text: Text
-    name: str = "the first line"
 
     def __call__(self, encoder: Load) -> int:
         return width_of(encoder(), self.text)
 
 
 class Worker:
-    """What runs as an actor; it loads its encoder once.
-
-    Args:
-        load: loads the encoder.
-    """
+    """What runs as an actor; it loads its encoder once."""
 
     def __init__(self, load: Load):
         self.load = cache(load)
@@ -106,26 +93,17 @@ class Worker:
 
 
 class Workers:
-    """Gives tasks to actors that are idle; a worker that has loaded its model is idle.
+    """Gives tasks to actors that are idle; one of the `count` that `make` starts is idle when it has loaded its model.
 
-    Args:
-        make: starts an actor of `Worker`, and returns its handle.
-        count: number of actors.
-        folder: the current folder of all of them.
-        shard_lines: lines of a shard.
-
-    Attributes:
-        model: fingerprint of the encoder.
-        seconds: of the processor, in all tasks that ended well.
+    All have the same current folder.
     """
 
     def __init__(self, make: Callable[[], Any], count: int, folder: Path, shard_lines: int = SHARD_LINES):
-        self.seconds, self.shard_lines = 0.0, shard_lines
-        self.make, self.loading = make, Loading(folder)
+        self.model, self.seconds = "", 0.0  # fingerprint; of the processor, in all tasks that ended well
+        self.shard_lines, self.make, self.loading = shard_lines, make, Loading("the model", folder)
         self._idle: list[Any] = []
         self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result
         self._failures: Counter[str] = Counter()
-        self.model = ""
         for _ in range(count):
             self._start(make(), self.loading)
 
@@ -145,7 +123,7 @@ class Workers:
 
     def width_of(self, text: Text) -> int:
         """Return the width of the embeddings of a text."""
-        ((_, width),) = self.run([Width(text)])
+        ((_, width),) = self.run([Width("the first line", text)])
         return width
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
@@ -218,10 +196,8 @@ class Workers:
         if self._failures[task.name] == ATTEMPTS:
             said = re.findall(r"^\w*(?:Error|Exception): .+$", str(error), re.MULTILINE)
             why = said[-1] if said else "its worker died (killed, or no memory was left)"
-            raise InputError(
-                f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; what is done stays: correct it and run "
-                "the same command again"
-            ) from None
+            again = "what is done stays: correct it and run the same command again"
+            raise InputError(f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; {again}") from None
 
 
 def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:

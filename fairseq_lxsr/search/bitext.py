@@ -24,17 +24,11 @@ Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two files and its encoder.
-
-    Args:
-        path: text file with one sentence per line.
-        encoder: encoder of the sentences.
-        language: language of the text, for encoders that depend on it.
-    """
+    """One of the two files, with one sentence per line, and its encoder."""
 
     path: Path
     encoder: Encoder
-    language: str = ""
+    language: str = ""  # of the text, for encoders that depend on it
 
     @property
     def fingerprint(self) -> str:
@@ -72,15 +66,11 @@ def mine_files(
     Args:
         source: source file and its encoder.
         target: target file and its encoder.
-        output: file to write.
+        output: file to write, which is checked before any work.
         work: folder that keeps embeddings and neighbours; an interrupted run resumes from it, and a run with other
             options reuses what does not depend on them. None is OUTPUT.work, which is removed at the end.
         options: options of mining; None for the defaults.
         show_progress: show progress bars.
-
-    Raises:
-        InputError: for a folder with other content, while another process works in it, for embeddings of two widths
-            and an output that cannot be written before any work, and as `vectors.mine`.
     """
     options = options or Mining()
     left, right = (distinct_lines(side) for side in (source, target))

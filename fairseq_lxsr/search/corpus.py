@@ -26,7 +26,6 @@ INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sente
 OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 INDEX_FORMAT = 2
-PROBES = SearchOptions.probes
 STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
 
 EmbedText = Callable[[Text], np.ndarray]
@@ -65,6 +64,14 @@ class CorpusIndex:
         """Fingerprint of the model that made the vectors."""
         return self.config["model"]
 
+    def check_model(self, fingerprint: str) -> None:
+        """Refuse a model other than that of the index."""
+        if self.fingerprint != fingerprint:
+            raise InputError(
+                f"{self.folder} was made with model {self.fingerprint} and this is {fingerprint}; vectors of two "
+                "models cannot be compared: name the right --model or make the index again"
+            )
+
     @property
     def files(self) -> list[Path]:
         """Files of the folder."""
@@ -93,9 +100,6 @@ class CorpusIndex:
             lists: as in `vectors.build_index`.
             model_folder: path of the model, stored for later searches.
             first: number of the first sentence in the corpus, from 0.
-
-        Raises:
-            TypeError: for one string.
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
@@ -123,11 +127,7 @@ class CorpusIndex:
 
     @classmethod
     def load(cls, folder: str | Path) -> "CorpusIndex":
-        """Load an index folder.
-
-        Raises:
-            InputError: naming the file that is missing, changed or of another kind.
-        """
+        """Load an index folder; a file that is missing, changed or of another kind raises `InputError`."""
         folder = Path(folder)
         restore_folder(folder)
         config = _read_config(folder)
@@ -149,7 +149,7 @@ class CorpusIndex:
         queries: Sequence[str],
         encode: EmbedText,
         k: int = SearchOptions.k,
-        probes: int = PROBES,
+        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
     ) -> list[list[Hit]]:
         """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
@@ -161,9 +161,7 @@ class CorpusIndex:
             probes: see `vectors.search_index`.
             reranker: scores the `depth` nearest again, of which the k best are returned.
 
-        Raises:
-            InputError: for a query whose embedding is zero (it has no known piece), and for a depth below k.
-            TypeError: for one string.
+        A query whose embedding is zero (it has no known piece) raises `InputError`.
         """
         if isinstance(queries, str):
             raise TypeError("queries is a str; expected a list of sentences")
@@ -184,7 +182,9 @@ class CorpusIndex:
             for scores, rows in zip(cosines.tolist(), found.tolist(), strict=True)
         ]
 
-    def neighbours(self, embeddings: FloatArray, k: int, probes: int = PROBES) -> tuple[FloatArray, IntArray]:
+    def neighbours(
+        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
+    ) -> tuple[FloatArray, IntArray]:
         """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `vectors.search_index`."""
         cosines, found = search_index(self.vectors, embeddings, k, probes)
         if found.max(initial=-1) >= len(self):
@@ -198,11 +198,12 @@ class CorpusIndex:
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         """Read the line number in the corpus and the text of each of these rows [n]."""
         with open(self.folder / SENTENCES_FILE, "rb") as stream:
-            return {row: (int(self.lines[row]), self._sentence(stream, row)) for row in rows.tolist()}
-
-    def _sentence(self, stream, row: int) -> str:
-        stream.seek(int(self.offsets[row]))
-        return stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8", "replace").rstrip("\n")
+            known = {}
+            for row in rows.tolist():
+                stream.seek(int(self.offsets[row]))
+                line = stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8", "replace")
+                known[row] = int(self.lines[row]), line.rstrip("\n")
+        return known
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -286,11 +287,9 @@ MANIFEST_VERSION = 1
 
 
 class ShardedIndex(CorpusIndex):
-    """Indexes of the parts of a corpus, searched as one; those of kind `flat` find what one index of all would find.
+    """Indexes of the parts of a corpus, in its order and of one model, searched as one.
 
-    Args:
-        folder: the folder of the shards.
-        shards: their indexes, in the order of the corpus; all of one model.
+    Those of kind `flat` find what one index of all would find.
     """
 
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
@@ -305,7 +304,9 @@ class ShardedIndex(CorpusIndex):
     def files(self) -> list[Path]:
         return [self.folder / MANIFEST, *(path for shard in self.shards for path in shard.files)]
 
-    def neighbours(self, embeddings: FloatArray, k: int, probes: int = PROBES) -> tuple[FloatArray, IntArray]:
+    def neighbours(
+        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
+    ) -> tuple[FloatArray, IntArray]:
         if not 1 <= k <= len(self):
             raise InputError(f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index")
         parts = zip(self.shards, self.starts, strict=False)
@@ -321,11 +322,7 @@ class ShardedIndex(CorpusIndex):
 
 
 def open_index(folder: str | Path) -> CorpusIndex:
-    """Load an index folder of `lxsr index`, of one piece or of shards.
-
-    Raises:
-        InputError: as `CorpusIndex.load`, and for a list of shards that is none, or of several models.
-    """
+    """Load an index folder of `lxsr index`, of one piece or of shards."""
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
         return CorpusIndex.load(folder)

@@ -32,15 +32,10 @@ Scored = Iterator[tuple[list[Pair], FloatArray]]
 
 @dataclass
 class PairEncoder:
-    """Embeds both sides of pairs.
-
-    Args:
-        encoder: any encoder.
-        languages: languages of the two sides, for encoders that depend on them.
-    """
+    """Embeds both sides of pairs."""
 
     encoder: Encoder
-    languages: tuple[str, str] = ("", "")
+    languages: tuple[str, str] = ("", "")  # of the two sides, for encoders that depend on them
     lost: int = field(default=0, init=False)  # scored pairs of which a side had no known piece
 
     def embed(self, sentences: list[str], side: int) -> FloatArray:
@@ -75,17 +70,10 @@ def score_pairs(
         encode: embeds both sides.
         options: the margin, of which `absolute` needs no index, and the size of the neighbourhoods.
         indexes: text of the source and of the target language, in which the neighbourhoods are looked for.
-
-    Raises:
-        InputError: for an index of another model or with fewer than k sentences.
     """
     options = options or PairScoring()
     for index in indexes or ():
-        if index.fingerprint != encode.encoder.fingerprint:
-            raise InputError(
-                f"{index.folder} was made with model {index.fingerprint} and this is {encode.encoder.fingerprint}; "
-                "vectors of two models cannot be compared: name the right --model or make the index again"
-            )
+        index.check_model(encode.encoder.fingerprint)
     for block in _blocks(pairs):
         source, target = (encode.embed([pair[side] for pair in block], side) for side in (0, 1))
         means = (np.zeros(len(block), np.float32),) * 2
@@ -110,9 +98,6 @@ def score_pairs_among_themselves(
         encode: embeds both sides.
         options: the margin and the size of the neighbourhoods; None for `ratio` and the default size.
         folder: folder of the temporary file; None for the system's.
-
-    Raises:
-        InputError: for fewer than k different sentences on a side.
     """
     options = options or PairScoring("ratio")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -136,8 +121,7 @@ def _means_in(index: CorpusIndex, embeddings: FloatArray, k: int) -> FloatArray:
 
 def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     remaining = iter(pairs)
-    while block := list(islice(remaining, PAIRS_TOGETHER)):
-        yield block
+    return iter(lambda: list(islice(remaining, PAIRS_TOGETHER)), [])
 
 
 class DistinctVectors:

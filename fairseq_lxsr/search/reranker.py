@@ -10,7 +10,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import NOT_NEGATIVE, at_least
 from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 
 QUERIES = 1024  # whose candidates are read and split into pieces at a time
 
@@ -48,16 +48,9 @@ class Reranker:
             raise InputError(f"--rerank {self.depth}; expected {least} or more, as many as are to be found")
 
     def scores(self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray) -> FloatArray:
-        """Score candidates again; memory does not grow with their number, except for the arguments and the result.
+        """Score candidates of N queries again, given their cosines and numbers [N, k]; -1, for none, keeps its cosine.
 
-        Args:
-            queries: N sentences.
-            read: returns the texts of candidates by number.
-            cosines: cosines of the candidates [N, k].
-            ids: numbers of the candidates [N, k]; -1 stands for none, and keeps its cosine.
-
-        Returns:
-            float32 [N, k].
+        Memory does not grow with their number, except for the arguments and the result.
         """
         scores = np.array(cosines, dtype=np.float32)
         for start in range(0, len(queries), QUERIES):
@@ -76,9 +69,7 @@ class Reranker:
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> tuple[FloatArray, IntArray]:
         """Score candidates again, see `scores`; return scores and ids [N, k] in descending order of score."""
-        scores = self.scores(queries, read, cosines, ids)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
+        return best_first(self.scores(queries, read, cosines, ids), ids)
 
     def _pieces(self, sentences: Sequence[str]) -> Pieces:
         ids, lengths = self._encoder.split(sentences)

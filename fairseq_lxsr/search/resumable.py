@@ -23,17 +23,11 @@ Compute = Callable[[int, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Rows:
-    """Description of an array on disk.
-
-    Args:
-        shape: shape of the whole array; rows lie along the first axis.
-        dtype: type of an element, or of a row.
-        settings: all settings that the rows depend on.
-    """
+    """Description of an array on disk, whose rows lie along the first axis."""
 
     shape: tuple[int, ...]
-    dtype: Any
-    settings: dict[str, Any]
+    dtype: Any  # of an element, or of a row
+    settings: dict[str, Any]  # all that the rows depend on
 
     def fit(self, array: np.ndarray) -> bool:
         return array.shape == self.shape and array.dtype == self.dtype
@@ -105,11 +99,8 @@ def _opened(path: Path, mode: str, rows: Rows) -> np.memmap | None:
 def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     """Lock a work folder inside the block; the folder is new or from an earlier run.
 
-    Args:
-        folder: the work folder.
-        verb: of the command; a folder of another one is refused, because a run removes what it does not need.
-        keep: keep the folder when the work is done. Where the work fails, the folder is kept if anything is in it that
-            another run can resume from.
+    A folder of another `verb` is refused, because a run removes what it does not need. When the work is done, the
+    folder stays with `keep`; when it fails, if anything is in it that another run can resume from.
     """
     there, over = folder.exists(), False
     if there and not _is_of(folder, verb):
