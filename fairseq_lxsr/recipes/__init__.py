@@ -202,6 +202,3 @@ def _number(options: dict[str, Words], name: str, default: int | None = None) ->
     number = int(value) if value.isdecimal() else value
     at_least(1).check(f"--{name}", number)
     return int(number)
-
-
-__all__ = ["Recipe", "names", "read_recipe", "table", "train_command"]

@@ -26,43 +26,30 @@ COUNT, SIZE = at_least(0), at_least(1)
 OR_OFF = at_least(-1)  # -1 means never, or all
 ONE_RATE = ("inverse_sqrt", "cosine", "tri_stage", "triangular", "reduce_lr_on_plateau")  # schedules of one --lr
 LEARNING_RATE = Range(0, 1_000)
+
+
+def _each(names: str, allowed: Range) -> dict[str, Range]:
+    return dict.fromkeys(names.split(), allowed)
+
+
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
-        "seed": COUNT,  # less than the maximum of numpy, because fairseq adds to it
-        "log_interval": SIZE,
-        "empty_cache_freq": COUNT,
-        "fp16_init_scale": SIZE,
-        "fp16_scale_window": SIZE,
+        **_each("seed empty_cache_freq amp_batch_retries", COUNT),  # fairseq adds to the seed: less than numpy's
+        **_each("log_interval fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window", SIZE),
+        **_each("min_loss_scale threshold_loss_scale", positive()),
         "fp16_scale_tolerance": between(0, 1),
-        "min_loss_scale": positive(),
-        "threshold_loss_scale": positive(),
-        "amp_init_scale": SIZE,
-        "amp_scale_window": SIZE,
-        "amp_batch_retries": COUNT,
         "model_parallel_size": at_least(1, 1),
     },
     "dataset": {
+        **_each("max_tokens batch_size max_tokens_valid batch_size_valid required_batch_size_multiple", SIZE),
+        **_each("validate_interval num_shards", SIZE),
+        **_each("data_buffer_size validate_interval_updates validate_after_updates max_valid_steps", COUNT),
+        **_each("fixed_validation_seed curriculum shard_id", COUNT),
         "num_workers": at_least(0, 1_000),
-        "max_tokens": SIZE,
-        "batch_size": SIZE,
-        "max_tokens_valid": SIZE,
-        "batch_size_valid": SIZE,
-        "required_batch_size_multiple": SIZE,
-        "data_buffer_size": COUNT,
-        "validate_interval": SIZE,
-        "validate_interval_updates": COUNT,
-        "validate_after_updates": COUNT,
-        "fixed_validation_seed": COUNT,
-        "max_valid_steps": COUNT,
-        "curriculum": COUNT,
-        "num_shards": SIZE,
-        "shard_id": COUNT,
     },
     "optimization": {
-        "max_epoch": COUNT,
-        "max_update": COUNT,
-        "stop_time_hours": NOT_NEGATIVE,
-        "clip_norm": NOT_NEGATIVE,
+        **_each("max_epoch max_update", COUNT),
+        **_each("stop_time_hours clip_norm", NOT_NEGATIVE),
         "update_freq": SIZE,
         "lr": LEARNING_RATE,
         "stop_min_lr": Range(-1),
@@ -70,31 +57,19 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "checkpoint": {
         "save_interval": SIZE,
         "save_interval_updates": COUNT,
-        "keep_interval_updates": OR_OFF,
-        "keep_interval_updates_pattern": OR_OFF,
-        "keep_last_epochs": OR_OFF,
-        "keep_best_checkpoints": OR_OFF,
-        "patience": OR_OFF,
+        **_each("keep_interval_updates keep_interval_updates_pattern keep_last_epochs", OR_OFF),
+        **_each("keep_best_checkpoints patience", OR_OFF),
     },
     "ema": {"ema_decay": below(1), "ema_start_update": COUNT, "ema_update_freq": SIZE},
     "optimizer": {"weight_decay": between(0, 1_000), "adam_eps": Range(1e-20, 1), "momentum": below(1)},
     "lr_scheduler": {
-        "warmup_updates": COUNT,
+        **_each("warmup_updates force_anneal lr_patience warmup_steps hold_steps decay_steps", COUNT),
+        **_each("end_learning_rate max_lr", LEARNING_RATE),
+        **_each("power lr_threshold init_lr_scale final_lr_scale", NOT_NEGATIVE),
         "warmup_init_lr": Range(-1, LEARNING_RATE.most),
-        "end_learning_rate": LEARNING_RATE,
-        "max_lr": LEARNING_RATE,
         "total_num_update": positive(),
-        "power": NOT_NEGATIVE,
-        "force_anneal": COUNT,
         "lr_shrink": between(0, 1),
-        "lr_threshold": NOT_NEGATIVE,
-        "lr_patience": COUNT,
         "t_mult": Range(1),
-        "warmup_steps": COUNT,
-        "hold_steps": COUNT,
-        "decay_steps": COUNT,
-        "init_lr_scale": NOT_NEGATIVE,
-        "final_lr_scale": NOT_NEGATIVE,
     },
 }
 

@@ -1,6 +1,5 @@
 """Options that several models share, and named sizes."""
 
-import argparse
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial
 from typing import Any
@@ -59,7 +58,7 @@ def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
         add_preset_to_hydra(arch, preset_config(MODEL_DATACLASS_REGISTRY[model], arch, preset))
 
 
-def _fill_in(preset: dict[str, Any], cfg: argparse.Namespace) -> None:
+def _fill_in(preset: dict[str, Any], cfg: Any) -> None:
     """Set missing options; fairseq-train calls this with its options as a Namespace."""
     for name, value in preset.items():
         vars(cfg).setdefault(name, value)
