@@ -170,14 +170,7 @@ def layout_of(args: argparse.Namespace, width: int) -> "Layout":
 
 
 def text_of(args: argparse.Namespace, lines: list[str], first: int, total: int | None) -> "Text":
-    """Return consecutive lines of the input with their origin.
-
-    Args:
-        args: options of the command line.
-        lines: the lines.
-        first: number of the first of them, from 0.
-        total: number of lines of the input; None where it is unknown.
-    """
+    """Return lines of the input from number `first`, from 0, with their origin; `total` is None where it is unknown."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
@@ -189,14 +182,7 @@ def text_of(args: argparse.Namespace, lines: list[str], first: int, total: int |
 def embedder(
     args: argparse.Namespace, total: int | None, encoder: "Encoder", first: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
-    """Return a function from windows of lines to embeddings, as the options say.
-
-    Args:
-        args: options of the command line.
-        total: number of lines of the input; None where it is unknown.
-        encoder: encoder of the lines.
-        first: number of the first line, from 0.
-    """
+    """Return a function from windows of lines, the first of number `first`, to embeddings, as the options say."""
     from fairseq_lxsr.encoder import to_unit_length
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":

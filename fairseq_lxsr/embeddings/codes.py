@@ -35,11 +35,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, read: Any, width: int) -> "Calibration":
-        """Read what `to_json` made.
-
-        Raises:
-            ValueError: for anything else.
-        """
+        """Read what `to_json` made; anything else raises ValueError."""
         try:
             with np.errstate(over="ignore"):  # infinity is refused below
                 found = {name: np.array(read[name], dtype=np.float32) for name in ("zero", "step")}

@@ -93,9 +93,6 @@ def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArr
     return embeddings
 
 
-DIGITS = 12
-
-
 def short_hash(*parts: str) -> str:
     """Hash texts to twelve hexadecimal digits, the form of a model folder's fingerprint."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

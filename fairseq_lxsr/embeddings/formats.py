@@ -93,8 +93,7 @@ class Format:
     def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
         """Embeddings [N, D], or their codes, as `check_stored` allows them, memory-mapped where that is possible.
 
-        Args:
-            about: what the description beside the file says, or the user: `dimension` and `dtype`.
+        The description beside the file, or the user, says what they are `about`: `dimension` and `dtype`.
         """
         raise NotImplementedError
 
@@ -230,10 +229,7 @@ class Parquet(Format):
 
 
 def _rows(column: Any) -> np.ndarray:
-    """Return a column of N lists of D numbers [N, D]; flattened, lists of other lengths would be other rows.
-
-    Raises: ValueError for any other column.
-    """
+    """Return a column of N lists of D numbers [N, D]; any other raises ValueError, as flattened it has other rows."""
     from pyarrow import compute, types
 
     if not any(is_of(column.type) for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list)):

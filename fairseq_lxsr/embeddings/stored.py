@@ -12,7 +12,7 @@ import numpy as np
 from fairseq_lxsr.embeddings.codes import Calibration, StoredCodes
 from fairseq_lxsr.embeddings.contract import Text, count_zeros, short_hash
 from fairseq_lxsr.embeddings.formats import all_formats, format_of_file
-from fairseq_lxsr.embeddings.write import hash_lines
+from fairseq_lxsr.embeddings.write import hash_lines, index_path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines, single_line
 from fairseq_lxsr.files.open import sha256
@@ -117,9 +117,7 @@ class StoredEmbeddings:
 def _maker(path: Path, checksum: str) -> str | None:
     """Return the model that made a file, with options that changed the vectors; None where no description says it.
 
-    Args:
-        path: file of embeddings.
-        checksum: its SHA-256, which a description of this very file has.
+    `checksum` is the SHA-256 of the file, which a description of this very file has.
     """
     try:
         about = read_description(path)
@@ -149,12 +147,11 @@ def _holds_sentences(text: Text) -> bool:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the description of embeddings by `lxsr embed`; empty for none.
+    """Read the description of embeddings by `lxsr embed`, with checked `model`, `dimension`, `dtype`, `calibration`.
 
-    Returns:
-        All that it says; `model`, `dimension`, `dtype` and, of int8, `calibration` are there and checked.
+    It is empty where there is none.
     """
-    beside = _description_of(path)
+    beside = index_path(path)
     if not beside.is_file():
         return {}
     try:
@@ -195,13 +192,9 @@ def embedding_files(folder: Path) -> list[Path]:
     """Return the files of embeddings in a folder, sorted by name."""
     kinds = {found.suffix: found for found in all_formats()}
     files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.is_file())
-    return [path for path in files if not kinds[path.suffix].described or _description_of(path).is_file()]
+    return [path for path in files if not kinds[path.suffix].described or index_path(path).is_file()]
 
 
 def is_stored(path: Path) -> bool:
     """Return whether a folder holds embeddings."""
     return path.is_dir() and bool(embedding_files(path))
-
-
-def _description_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")

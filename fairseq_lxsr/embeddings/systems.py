@@ -69,11 +69,7 @@ class ByLanguage:
         return self.of(text.language).embed(text, counts)
 
     def of(self, language: str) -> Encoder:
-        """Return the encoder of a language.
-
-        Raises:
-            InputError: where there is none.
-        """
+        """Return the encoder of a language."""
         if language not in self.encoders:
             raise InputError(
                 f"no model for the language {language!r}, only for {', '.join(sorted(self.encoders))}; "
@@ -83,26 +79,14 @@ class ByLanguage:
 
 
 def width_of(encoder: Encoder, text: Text) -> int:
-    """Return the width of the embeddings of a text: it may be another for each language and each stored file.
-
-    Args:
-        encoder: the encoder.
-        text: the text, or its first sentence, which is enough.
-
-    Raises:
-        InputError: for text that the encoder has no embeddings of.
-    """
+    """Return the width of the embeddings of a text, or of its first sentence: languages and stored files may differ."""
     if isinstance(encoder, ByLanguage):
         return width_of(encoder.of(text.language), text)
     return encoder.embed(text).shape[1] if isinstance(encoder, StoredEmbeddings) else encoder.width
 
 
 def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
-    """Check that the embeddings of two texts can be compared, given their widths and what to call the texts.
-
-    Raises:
-        InputError: for two widths.
-    """
+    """Check that the embeddings of two texts can be compared, given their widths and what to call the texts."""
     if source != target:
         raise InputError(
             f"embeddings of {names[0]} are {source} wide and those of {names[1]} {target}; expected the same model for "

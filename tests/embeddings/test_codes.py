@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -25,6 +24,14 @@ def encode(window, counts=None, embeddings=EMBEDDINGS):
 
 def write(path, dtype, form="npy", **options):
     return embed_lines(LINES, encode, path, Layout(form, dtype, WIDTH), {"model": "m"}, **options)
+
+
+def interrupted(path, dtype):
+    def crashes(window, counts):
+        return encode(window) if int(window[0]) < 30 else 1 / 0
+
+    with pytest.raises(ZeroDivisionError):
+        embed_lines(LINES, crashes, path, Layout("npy", dtype, WIDTH), {"model": "m"})
 
 
 def test_codes_worked_out_by_hand():
@@ -79,12 +86,7 @@ def test_the_same_bytes_after_an_interruption(tmp_path, monkeypatch, dtype):
     """The first window calibrates, and what is beyond it later becomes the nearest code."""
     monkeypatch.setattr(stream, "WINDOW", 10)
     write(tmp_path / "whole.npy", dtype)
-
-    def crashes(window, counts):
-        return encode(window) if int(window[0]) < 30 else 1 / 0
-
-    with pytest.raises(ZeroDivisionError):
-        embed_lines(LINES, crashes, tmp_path / "x.npy", Layout("npy", dtype, WIDTH), {"model": "m"})
+    interrupted(tmp_path / "x.npy", dtype)
     write(tmp_path / "x.npy", dtype, resume=True)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
     one, other = (json.loads((tmp_path / f"{name}.npy.json").read_text()) for name in ("x", "whole"))
@@ -152,12 +154,7 @@ def test_codes_without_their_description_are_refused(tmp_path, dtype):
 
 def test_progress_without_calibration_is_not_gone_on_from(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "WINDOW", 10)
-
-    def crashes(window, counts: Counter):
-        return encode(window) if int(window[0]) < 30 else 1 / 0
-
-    with pytest.raises(ZeroDivisionError):
-        embed_lines(LINES, crashes, tmp_path / "x.npy", Layout("npy", "int8", WIDTH), {"model": "m"})
+    interrupted(tmp_path / "x.npy", "int8")
     progress = tmp_path / "x.npy.progress"
     record = json.loads(progress.read_text())
     del record["settings"]["calibration"]

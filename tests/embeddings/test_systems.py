@@ -34,10 +34,7 @@ def vec(tmp_path):
     return tmp_path / "en.vec"
 
 
-@pytest.mark.parametrize(
-    ("weights", "expected"),
-    [("sum", [[1, 2], [0, 4]]), ("mean", [[0.5, 1], [0, 4 / 2]])],
-)
+@pytest.mark.parametrize(("weights", "expected"), [("sum", [[1, 2], [0, 4]]), ("mean", [[0.5, 1], [0, 4 / 2]])])
 def test_word_vectors_by_hand(vec, weights, expected):
     text = Text(["a B unknown", "c a"])
     np.testing.assert_allclose(WordVectors(vec, weights).embed(text), expected)
@@ -107,10 +104,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
         system.embed(Text(["x"] * 12, file="other/test.en"))
     system = StoredEmbeddings(tmp_path, raw_width=3)
     assert system.embed(Text(["x"] * 12, file="test.en")).shape == (12, 3)
-    for text in (
-        Text(["x"] * 5, file="test.en"),
-        Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11),
-    ):
+    for text in (Text(["x"] * 5, file="test.en"), Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11)):
         with pytest.raises(InputError, match=r"12 embeddings for the (5|11) lines of test\.en"):
             system.embed(text)
     with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.parquet, \.raw, "):
