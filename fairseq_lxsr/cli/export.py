@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
 
 OUTPUT_HELP = "folder to write; an older one of this command is replaced whole"
+_FILE = {"allowed": FILE_NAME, "metavar": "FILE"}
+_FOLDER = {"allowed": FILE_NAME, "metavar": "FOLDER"}
 
 
 @dataclass(frozen=True)
@@ -23,22 +25,15 @@ class FolderExport:
     checkpoint: str = option(
         "of fairseq-train, for example checkpoints/checkpoint_best.pt", allowed=FILE_NAME, metavar="FILE.pt"
     )
-    output: str = option(OUTPUT_HELP, allowed=FILE_NAME, metavar="FOLDER")
+    output: str = option(OUTPUT_HELP, **_FOLDER)
     dtype: str = option(
-        "weights on disk; float16 takes half the space, int8 a quarter; embeddings differ by rounding",
-        "float32",
-        STORED_TYPES,
+        "weights on disk; float16 takes half, int8 a quarter; embeddings differ by rounding", "float32", STORED_TYPES
     )
     ema: bool = option("take the moving average of the weights, of fairseq-train --store-ema", False)
     data: str | None = option(
-        "fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)",
-        None,
-        FILE_NAME,
-        metavar="FOLDER",
+        "fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)", None, **_FOLDER
     )
-    sentencepiece_model: str | None = option(
-        "default: sentencepiece.model of the data folder", None, FILE_NAME, metavar="FILE"
-    )
+    sentencepiece_model: str | None = option("default: sentencepiece.model of the data folder", None, **_FILE)
     lowercase: bool | None = option(
         "whether the training text was lower-cased (default: as text.json of the data folder says)",
         None,
@@ -63,15 +58,12 @@ class FolderExport:
 class CardExport:
     """a new model card (README.md) in a model folder, with scores"""
 
-    model: str = option(OUR_MODEL, allowed=FILE_NAME, metavar="FOLDER")
+    model: str = option(OUR_MODEL, **_FOLDER)
     scores: tuple[str, ...] = option(
         "what `lxsr eval --output` wrote of this model", (), FILE_NAME, nargs="+", metavar="FILE.jsonl"
     )
     sources: str | None = option(
-        "sources of its text with licence and attribution, as examples/pretrained/sources.json",
-        None,
-        FILE_NAME,
-        metavar="FILE.json",
+        "sources of its text, as examples/pretrained/sources.json", None, FILE_NAME, metavar="FILE.json"
     )
 
     def run(self) -> None:
@@ -92,8 +84,8 @@ class CardExport:
 
 @dataclass(frozen=True)
 class _Converted:
-    model: str = option(OUR_MODEL, allowed=FILE_NAME, metavar="FOLDER")
-    output: str = option(OUTPUT_HELP, allowed=FILE_NAME, metavar="FOLDER")
+    model: str = option(OUR_MODEL, **_FOLDER)
+    output: str = option(OUTPUT_HELP, **_FOLDER)
 
     def encoder(self) -> "SentenceEncoder":
         """Load the model folder, after checking that --output is not one of its files."""
@@ -111,17 +103,16 @@ class SentenceTransformersExport(_Converted):
         from fairseq_lxsr.export import export_sentence_transformers
 
         difference = export_sentence_transformers(self.encoder(), self.output)
-        found = "its vectors were not compared: sentence-transformers is not installed"
-        if difference is not None:
-            found = f"its vectors differ by at most {difference:.1g}"
-        print(f"{self.output}: for sentence-transformers; {found}")
+        found = "were not compared: sentence-transformers is not installed"
+        found = found if difference is None else f"differ by at most {difference:.1g}"
+        print(f"{self.output}: for sentence-transformers; its vectors {found}")
 
 
 @dataclass(frozen=True)
 class WebExport(_Converted):
     """a page that searches sentences in the browser, for a model without layers"""
 
-    input: tuple[str, ...] = option("sentences to search, one a line", allowed=FILE_NAME, nargs="+", metavar="FILE")
+    input: tuple[str, ...] = option("sentences to search, one a line", nargs="+", **_FILE)
     title: str = option("heading of the page", "Nearest sentences", metavar="TEXT")
     example: str = option("first query (default: none)", "", metavar="SENTENCE")
 

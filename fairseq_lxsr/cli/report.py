@@ -52,14 +52,9 @@ def report(args: argparse.Namespace) -> None:
         raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
     output = args.output or args.folder / "report.html"
     files = aligned_texts(args)
-    refuse_overlap(
-        [output],
-        [
-            *(path for pattern in (LOGS, SCORES) for path in args.folder.glob(pattern)),
-            *chain.from_iterable(pair[2:] for pair in files),
-            *model_files(args.model or []),
-        ],
-    )
+    texts = chain.from_iterable(pair[2:] for pair in files)
+    read = chain(args.folder.glob(LOGS), args.folder.glob(SCORES), texts, model_files(args.model or []))
+    refuse_overlap([output], list(read))
     logs = list(training_logs(args.folder))
     scores = list(all_scores(args.folder))
     samples = list(closer_looks(args, files))
@@ -72,7 +67,8 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
     for path in files_of(folder, LOGS):
         with skipped_if_unfit():
-            curves = read_log(path, printable(path.relative_to(folder)))
+            name = str(path.relative_to(folder)).encode("utf-8", "replace").decode()  # which can be written as UTF-8
+            curves = read_log(path, name)
             if curves is not None:
                 yield curves
 
@@ -97,11 +93,6 @@ def skipped_if_unfit() -> Iterator[None]:
 def files_of(folder: Path, pattern: str) -> list[Path]:
     """Return the sorted files; a pipe is left out because it might never end."""
     return sorted(path for path in folder.glob(pattern) if path.is_file())
-
-
-def printable(path: Path) -> str:
-    """Return a name that can be written as UTF-8."""
-    return str(path).encode("utf-8", "replace").decode()
 
 
 def names_text(args: argparse.Namespace) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import pickle
 import re
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,12 @@ DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
 SPLIT_PROBABILITY = "split_probability"  # key for that of each piece in training [V]
 ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
 
-ENCODER_PREFIX, NETWORK_PREFIX = (
-    "encoder.",
-    "network.",
-)  # prefixes of weight names; (T-)LASER has both
+ENCODER_PREFIX, NETWORK_PREFIX = "encoder.", "network."  # prefixes of weight names; (T-)LASER has both
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Load a checkpoint with weights_only; tensors stay on disk until they are used.
-
-    Raises:
-        InputError: for a missing file, a folder, a file that is cut off, or one whose pickle would call code.
-    """
+    """Load a checkpoint with weights_only; tensors stay on disk until they are used."""
     path = Path(path)
     if path.is_dir():
         best = path / "checkpoint_best.pt"
@@ -64,33 +58,23 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
     # options of fairseq's older models and tasks
     cfg = {name: vars(part) if isinstance(part, Namespace) else part for name, part in state["cfg"].items()}
     parts = {name: cfg.get(name) for name in ("model", "task")}
-    parts |= {name: _or(cfg.get(name), {}) for name in ("criterion", "common", "ema")}
-    more = {name: _or(state.get(name), {}) for name in ("task_state", "extra_state")}
-    history = _or(state.get("optimizer_history"), [])
-    weights = state.get("model")
-    found: dict[str, Any] = {f"cfg.{name}": part for name, part in parts.items()} | {"task_state": more["task_state"]}
-    wrong = next((name for name, part in found.items() if not _is_plain(part)), None)
-    if not isinstance(more["extra_state"], dict):  # of several processes it holds tensors too
-        wrong = "extra_state"
-    if not (isinstance(history, list) and all(isinstance(part, dict) for part in history)):
-        wrong = "optimizer_history"
-    if not (isinstance(weights, dict) and weights and all(map(_is_weight, *zip(*weights.items(), strict=True)))):
-        wrong = "model"
-    if wrong:
-        raise InputError(f"{path}: its {wrong} is not as fairseq-train writes it; choose another file")
-    return {**state, **more, "optimizer_history": history or [{}], "cfg": cfg | parts}
+    parts |= {name: {} if cfg.get(name) is None else cfg[name] for name in ("criterion", "common", "ema")}
+    empty: dict[str, Any] = {"task_state": {}, "extra_state": {}, "optimizer_history": []}
+    state = state | {name: value for name, value in empty.items() if state.get(name) is None}
+    weights, history = state.get("model"), state["optimizer_history"]
+    found: dict[str, Any] = {f"cfg.{name}": part for name, part in parts.items()} | {"task_state": state["task_state"]}
+    good = {name: _has_values(part, lambda value: not isinstance(value, Tensor)) for name, part in found.items()}
+    good["extra_state"] = isinstance(state["extra_state"], dict)  # of several processes it holds tensors too
+    good["optimizer_history"] = isinstance(history, list) and all(isinstance(part, dict) for part in history)
+    good["model"] = bool(weights) and _has_values(weights, lambda value: isinstance(value, Tensor))
+    for name, is_good in good.items():
+        if not is_good:
+            raise InputError(f"{path}: its {name} is not as fairseq-train writes it; choose another file")
+    return {**state, "optimizer_history": history or [{}], "cfg": cfg | parts}
 
 
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
-def _is_plain(part: Any) -> bool:
-    return isinstance(part, dict) and not any(isinstance(value, Tensor) for value in part.values())
-
-
-def _is_weight(name: Any, value: Any) -> bool:
-    return isinstance(name, str) and isinstance(value, Tensor)
+def _has_values(part: Any, fit: Callable[[Any], bool]) -> bool:
+    return isinstance(part, dict) and all(isinstance(name, str) and fit(value) for name, value in part.items())
 
 
 def newest_other(path: Path) -> Path | None:

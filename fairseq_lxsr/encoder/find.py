@@ -26,15 +26,9 @@ def model_names() -> list[str]:
 
 
 def find_model(model: str | Path) -> Path:
-    """Find a model folder; only an address that was not fetched before needs the network.
+    """Find a model folder by a name in this package, a path (as a `Path` always is), or the address of an archive.
 
-    Args:
-        model: the name of a model in this package; else the path of a folder, which a `Path` always is; or the address
-            of an archive with its checksum, `https://.../NAME.tar.gz#sha256=HEX`.
-
-    Raises:
-        InputError: for an address without a checksum, an archive that differs from it or holds no model folder, and for
-            a name that is neither a model nor a folder; the message lists the names.
+    An address has its checksum, `https://.../NAME.tar.gz#sha256=HEX`; it needs the network when first used.
     """
     if isinstance(model, str) and model in model_names():
         return MODELS / model

@@ -33,11 +33,7 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
 }
 ST_MODULE = "0_SentenceModule"  # our folder in one of sentence-transformers, see export/st_module.py
 DENSE = "torch.strided"  # layout of a tensor
-ARRAY_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16} | {
-    "I64": np.int64,
-    "I32": np.int32,
-    "I8": np.int8,
-}
+ARRAY_TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I8": "i1"}  # of safetensors and numpy
 SCALE = ".scale"  # ends the name of the scales of a weight in 8 bits
 ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
@@ -50,9 +46,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: {what}; make one with `lxsr export folder`")
     path = folder / CONFIG_FILE
     if not path.is_file():
-        raise InputError(
-            f"{path}: no such file, so the folder is not a model folder; make one with `lxsr export folder`"
-        )
+        what = "no such file, so the folder is not a model folder"
+        raise InputError(f"{path}: {what}; make one with `lxsr export folder`")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         version, files = config["format_version"], dict(config["files"])
@@ -103,16 +98,13 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def read_weights(folder: Path, config: Mapping[str, Any], library: str = "pt") -> dict[str, Any]:
-    """Read the weights by name, and check that they were stored beside these text files; 8 bits become float32.
-
-    `library` is `pt` for tensors of torch, or `np` for arrays, which are float32 where numpy has no such type.
-    """
+    """Read the weights by name, as tensors (`pt`) or arrays (`np`), and check that they belong to these text files."""
     path, files = folder / WEIGHTS_FILE, config["files"]
     try:
         with safe_open(path, library) as stored:
             made_with = stored.metadata() or {}
-            names = list(stored.keys())
-            weights = {} if library == "np" else {name: stored.get_tensor(name) for name in names}
+            names = [] if library == "np" else list(stored.keys())
+            weights = {name: stored.get_tensor(name) for name in names}
         if library == "np":
             weights = {name: _array(**about) for name, about in deserialize(path.read_bytes())}
     except (SafetensorError, RuntimeError, ValueError) as error:
@@ -167,10 +159,9 @@ def _type_of(value: Any) -> str:
 def write_folder(
     folder: str | Path, texts: Sequence[Path], description: Mapping[str, Any], save: Callable[..., bytes]
 ) -> None:
-    """Write a model folder; it appears under its name only when it is complete.
+    """Write a model folder, which appears only when it is complete; `texts` are the `TEXT_FILES`.
 
-    `texts` are the `TEXT_FILES`, `description` has architecture, sizes, text options and training as in config.json,
-    and `save` serializes the weights to safetensors, with `metadata`.
+    `description` has architecture, encoder, text and training of config.json; `save` serializes the weights.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
         for name, path in zip(TEXT_FILES, texts, strict=True):
@@ -178,11 +169,8 @@ def write_folder(
         made_with = {name: sha256(work / name) for name in TEXT_FILES}
         metadata = {"format": "pt", **made_with}
         (work / WEIGHTS_FILE).write_bytes(_ordered(save(metadata=metadata), metadata))
-        config = {
-            "format_version": MODEL_FORMAT,
-            **description,
-            "files": {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with},
-        }
+        files = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with}
+        config = {"format_version": MODEL_FORMAT, **description, "files": files}
         # written last, because a folder without it does not load
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
@@ -204,9 +192,8 @@ def check_weights(weights: Mapping[str, Any], expected: Mapping[str, list[int]],
         kind = _type_of(value)
         if kind not in WEIGHT_TYPES or str(getattr(value, "layout", DENSE)) != DENSE:
             raise InputError(f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {ADVICE}")
-        if list(value.shape) != expected[name]:
-            raise InputError(
-                f"{where}: {name} has the sizes {list(value.shape)}; the options ask for {expected[name]}; {ADVICE}"
-            )
+        sizes = list(value.shape)
+        if sizes != expected[name]:
+            raise InputError(f"{where}: {name} has the sizes {sizes}; the options ask for {expected[name]}; {ADVICE}")
         if not (np.isfinite(value) if isinstance(value, np.ndarray) else value.isfinite()).all():
             raise InputError(f"{where}: {name} has NaN or infinity in it; take another checkpoint, or train again")

@@ -52,19 +52,16 @@ class Bag:
         # ids are those of the table; any other mode would copy the rows twice
         rows = np.take(self.weights[TABLE], pieces.ids[places], axis=0, out=rows[: len(places)], mode="clip")
         with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
-            return self._weigh(self._position_weights(length) @ rows.reshape(len(batch), length, -1))
+            coefficients = self._position_weights(length) @ rows.reshape(len(batch), length, -1)  # [n, k + 1, D]
+            if not self.config.order_coefficients:
+                return coefficients[:, 0]
+            return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
     def _position_weights(self, length: int) -> np.ndarray:
         """Weights of the pieces in the mean and in the cosine coefficients [k + 1, T], see `pooling.order_weights`."""
         angle = np.pi * (np.arange(length) + 0.5) / length
         factors = np.arange(self.config.order_coefficients + 1)[:, None]
         return (np.cos(factors * angle) * (math.sqrt(self.config.embed_dim) / length)).astype(np.float32)
-
-    def _weigh(self, coefficients: np.ndarray) -> np.ndarray:
-        """Weighted sum [n, D] of the coefficients [n, k + 1, D], of which the mean is the first."""
-        if not self.config.order_coefficients:
-            return coefficients[:, 0]
-        return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
 
 def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:

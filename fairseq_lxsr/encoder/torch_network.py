@@ -45,16 +45,9 @@ def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) ->
 
 
 def build_network(
-    kind: type[SentenceNetwork],
-    size: Any,
-    weights: Mapping[str, Tensor],
-    where: str | Path,
-    untrained: bool = False,
+    kind: type[SentenceNetwork], size: Any, weights: Mapping[str, Tensor], where: str | Path, untrained: bool = False
 ) -> SentenceNetwork:
-    """Build a network of `all_networks` and load its weights, or keep random ones (seed 1).
-
-    Memory is allocated only after the shapes were compared; `where` names the file of the weights in messages.
-    """
+    """Build a network and load its weights, or keep random ones; the shapes are compared before memory is allocated."""
     if size.num_layers > len(weights):
         raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {ADVICE}")
     with shapes_only():
@@ -77,20 +70,12 @@ def save_folder(
     training: dict[str, Any],
     dtype: str = "float32",
 ) -> None:
-    """Write a model folder; it appears under its name only when it is complete.
-
-    `text` says how text is treated before SentencePiece, and `training` how the model was trained, see
-    `folder.TRAINING`. `dtype` is the precision on disk, one of `STORED_TYPES`; encoders still compute in float32.
-    """
+    """Write a model folder; `training` as in `folder.TRAINING`, `dtype` is the precision on disk."""
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         weights |= stored_weight(name, value.detach(), dtype)
-    description = {
-        "architecture": model.name,
-        "encoder": asdict(model.config),
-        "text": asdict(text),
-        "training": training,
-    }
+    sizes, options = asdict(model.config), asdict(text)
+    description = {"architecture": model.name, "encoder": sizes, "text": options, "training": training}
     write_folder(folder, [dictionary, sentencepiece_model], description, partial(save, weights))
 
 
@@ -120,10 +105,7 @@ PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)  # modules whose time is that of 
 
 
 class NetworkCopies:
-    """A network in float32, and its copies on other devices and in other precisions; each copy is made once and kept.
-
-    `device` is that of the computation; None selects CUDA where it is available.
-    """
+    """A network in float32, and its copies on other devices and in other precisions, each made once and kept."""
 
     def __init__(self, network: SentenceNetwork, device: str | None = None):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -145,17 +127,18 @@ class NetworkCopies:
         model = self._model(device, dtype)
         target = model.embed_tokens.weight.device
         for sentences, inputs in model.batches(pieces, batch_size):
-            yield sentences, _embedded(model, *(torch.from_numpy(values).to(target) for values in inputs))
+            with torch.inference_mode():
+                vectors = model.embed_batch(*(torch.from_numpy(values).to(target) for values in inputs))
+            yield sentences, vectors.float().cpu().numpy()
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
         """Return the network on a device in a precision."""
         key = (torch.device(device) if device else self.device, dtype)
         if dtype == "int8" and key[0].type != "cpu":
             raise InputError(f"dtype int8 on {key[0]}; expected cpu, or float16 or bfloat16")
-        if dtype not in self.network.dtypes:
-            raise InputError(
-                f"dtype {dtype} of a {self.network.name} encoder; expected {', '.join(self.network.dtypes)}"
-            )
+        name, known = self.network.name, self.network.dtypes
+        if dtype not in known:
+            raise InputError(f"dtype {dtype} of a {name} encoder; expected {', '.join(known)}")
         if key == (self.device, "float32") and key[0].type != "cpu":
             return self.network
         with self._lock:
@@ -171,16 +154,9 @@ def network_of(bag: Bag) -> SentenceNetwork:
     return network
 
 
-@torch.inference_mode()
-def _embedded(model: Any, *inputs: torch.Tensor) -> np.ndarray:
-    return model.embed_batch(*inputs).float().cpu().numpy()
-
-
 def _converted(model: Any, device: torch.device, dtype: str) -> Any:
-    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row.
-
-    A copy in float32 on the same device shares all weights, but those that are packed.
-    """
+    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row."""
+    # a copy in float32 on the same device shares all weights, but those that are packed
     shares = dtype == "float32" and device == model.embed_tokens.weight.device
     weights = itertools.chain(model.parameters(), model.buffers()) if shares else ()
     model = copy.deepcopy(model, {id(weight): weight for weight in weights}).to(device)

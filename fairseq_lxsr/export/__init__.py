@@ -9,12 +9,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.export.st_folder import export_sentence_transformers
     from fairseq_lxsr.export.web_page import export_web
 
-__all__ = [
-    "MtebEncoder",
-    "export_onnx",
-    "export_sentence_transformers",
-    "export_web",
-]
+__all__ = ["MtebEncoder", "export_onnx", "export_sentence_transformers", "export_web"]
 _MODULES = {
     "MtebEncoder": "mteb_encoder",
     "export_onnx": "onnx",

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +91,7 @@ OF_WEIGHT = {
 def write_card(
     folder: str | Path, encoder: Any, scores: Sequence[Score] = (), sources: TextSources | None = None
 ) -> None:
-    """Write the card, README.md, into a model folder.
-
-        write_card("model", SentenceEncoder.from_pretrained("model"), read_scores("scores.jsonl"))
-
-    Args:
-        folder: the model folder.
-        encoder: the `SentenceEncoder` of that folder.
-        scores: scores of this model that `lxsr eval --output` wrote.
-        sources: of its training text, with their licences.
-
-    Raises:
-        InputError: for scores of another model.
-    """
+    """Write README.md into a model folder, with scores of this model that `lxsr eval --output` wrote."""
     for score in scores:
         if score.settings.get("model") != encoder.fingerprint:
             raise InputError(
@@ -110,10 +99,13 @@ def write_card(
                 f"({encoder.fingerprint}); evaluate this model"
             )
     training = encoder.config["training"]
-    parts = [_metadata(training), _head(folder), _text(sources), _training(training, encoder.size), _scores(scores)]
-    parts.append(_size(Path(folder), encoder))
+    parts = [_metadata(training), _head(folder)]
+    if sources is not None:
+        table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
+        parts.append(f"## Text\n\n{sources.note}\n\n{table}")
+    parts += [_training(training, encoder.size), _scores(scores), _size(Path(folder), encoder)]
     with atomic_write(Path(folder) / CARD_FILE) as stream:
-        stream.write("\n".join(part for part in parts if part))
+        stream.write("\n".join(parts))
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
@@ -147,13 +139,6 @@ Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
 """
 
 
-def _text(sources: TextSources | None) -> str:
-    if sources is None:
-        return ""
-    table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
-    return f"## Text\n\n{sources.note}\n\n{table}"
-
-
 def _training(training: dict[str, Any], size: Any) -> str:
     pairs, options = training.get("pairs") or {}, dict(training.get("options") or {})
     for weight, others in OF_WEIGHT.items():
@@ -178,10 +163,7 @@ def _scores(scores: Sequence[Score]) -> str:
     scores = list(latest(scores).values())
     if not scores:
         return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
-    rows = [
-        (name, ", ".join(_written(value, number) for value, number in score.values.items()))
-        for name, score in zip(_names(scores), scores, strict=True)
-    ]
+    rows = [(_name(score, scores), ", ".join(starmap(_written, score.values.items()))) for score in scores]
     signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
     return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
 
@@ -190,31 +172,23 @@ def _written(name: str, value: float) -> str:
     return f"{name} {value:.4f} (not percent)" if name in NOT_PERCENT else f"{name} {value:.1f}"
 
 
-def _names(scores: Sequence[Score]) -> list[str]:
-    """Name scores by protocol, task and those settings that differ between scores of this task."""
-    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for score in scores:
-        alike.setdefault((score.protocol, score.task), []).append(score.signed_settings)
-    names = []
-    for score in scores:
-        others = alike[score.protocol, score.task]
-        own = {k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)}
-        differing = (str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())
-        names.append(", ".join([f"{score.protocol} {score.task}", *differing]))
-    return names
+def _name(score: Score, scores: Sequence[Score]) -> str:
+    """Name a score by protocol, task and those settings that differ between scores of this task."""
+    task = score.protocol, score.task
+    others = [other.signed_settings for other in scores if (other.protocol, other.task) == task]
+    own = {k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)}
+    return ", ".join([" ".join(task), *(str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())])
 
 
 def _size(folder: Path, encoder: Any) -> str:
-    speed = sentences_per_second(encoder, read_dictionary(folder / DICTIONARY_FILE))
+    per_second = sentences_per_second(encoder, read_dictionary(folder / DICTIONARY_FILE))
+    text = f"{TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before"
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file() and path.name != CARD_FILE)
     rows = [
         ("parameters", f"{encoder.parameters / 1e6:.1f} M"),
         ("width of an embedding", encoder.output_dim),
         ("model folder", f"{size / 1e6:.1f} MB"),
-        (
-            f"speed, {TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before",
-            f"{speed:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
-        ),
+        (f"speed, {text}", f"{per_second:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)"),
         ("model", encoder.fingerprint),
     ]
     return "## Size and speed\n\n" + _table(("", ""), rows)

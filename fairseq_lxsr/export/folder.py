@@ -48,25 +48,18 @@ def export_checkpoint(
 ) -> Path:
     """Turn a fairseq checkpoint of this plugin into a model folder, and return its path.
 
-        export_checkpoint("checkpoints/checkpoint_best.pt", "model")
-        encoder = SentenceEncoder.from_pretrained("model")
-
-    Args:
-        checkpoint: file that fairseq-train wrote.
-        output: model folder to write.
-        data: folder with the dictionary that fairseq-preprocess wrote; by default what training kept beside the
-            checkpoint, then the folder that the checkpoint names.
-        sentencepiece_model: the model that split the data; by default what `lxsr prepare` left beside the dictionary.
-        lowercase: whether the data was lower-cased; by default what `lxsr prepare` left beside the dictionary.
-        dtype: precision of the weights on disk.
-        ema: take the moving average of the weights (fairseq-train --store-ema), not the weights of the last update.
-
-    Raises:
-        InputError: for anything that is missing or does not fit the checkpoint.
+    `data` is the folder with the dictionary that fairseq-preprocess wrote; by default what training kept beside the
+    checkpoint, then the folder that the checkpoint names. The SentencePiece model and whether the data was lower-cased
+    are by default what `lxsr prepare` left beside the dictionary. `ema` takes the moving average of the weights
+    (fairseq-train --store-ema), and `dtype` is their precision on disk.
     """
     state = read_checkpoint(checkpoint)
     if ema:
-        state = averaged(state, checkpoint)
+        average = state["extra_state"].get("ema")
+        if not (isinstance(average, dict) and average):
+            advice = "train with --store-ema, or export without"
+            raise InputError(f"{checkpoint}: has no moving average of its weights; {advice}")
+        state["model"] = average
     named = state["cfg"]["task"].get("data")
     if not data and not (named and isinstance(named, str)):
         raise InputError(f"{checkpoint}: names no data folder; name it with --data")
@@ -85,39 +78,24 @@ def export_checkpoint(
     return Path(output)
 
 
-def averaged(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
-    """Replace the weights of a checkpoint by their moving average."""
-    average = state["extra_state"].get("ema")
-    if not (isinstance(average, dict) and average):
-        raise InputError(
-            f"{checkpoint}: has no moving average of its weights; train with --store-ema, or export without"
-        )
-    return {**state, "model": average}
-
-
 def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
-    """Describe the training for config.json: the text, the options of the loss and the number of updates.
-
-    `shards` are the data folders of the training; folders that no longer exist are not counted.
-    """
-    cfg = state["cfg"]
-    distilled = cfg["task"].get("teacher_embeddings") is not None
-    wanted = cfg["task"].get("lang_pairs")
+    """Describe the training for config.json; data folders of it (`shards`) that no longer exist are not counted."""
+    cfg, task = state["cfg"], state["cfg"]["task"]
+    wanted = task.get("lang_pairs")
     pairs: Counter[str] = Counter()
     for shard in shards:
         pairs.update(count_pairs(shard, wanted if isinstance(wanted, str) else None))
+    # options of the loss: the criterion held them until version 0.1, the task holds them since
+    options = {name: value for name, value in (cfg["criterion"] | task).items() if name not in OF_ONE_RUN}
+    if task.get("teacher_embeddings") is None:
+        options = {name: value for name, value in options.items() if not name.startswith("distill")}
     return {
         "lang_pairs": wanted,
         "pairs": dict(sorted(pairs.items())),
-        "objective": cfg["task"].get("objective"),
-        # options of the loss: the criterion held them until version 0.1, the task holds them since
-        "options": {
-            name: value
-            for name, value in (cfg["criterion"] | cfg["task"]).items()
-            if name not in OF_ONE_RUN and (distilled or not name.startswith("distill"))
-        },
+        "objective": task.get("objective"),
+        "options": options,
         "updates": state["optimizer_history"][-1].get("num_updates"),
-        "finetuned": bool(cfg["task"].get("finetune_from_model")),
+        "finetuned": bool(task.get("finetune_from_model")),
         "seed": cfg["common"].get("seed"),
     }
 
@@ -133,7 +111,11 @@ def encoder_of(
     }
     cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
     network = network_class(state, weights, checkpoint)
-    vocab_size, embed_dim = _embedding_sizes(weights, checkpoint)
+    sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
+    if len(sizes) != 2:
+        advice = "expected two, choose another file"
+        raise InputError(f"{checkpoint}: its token embeddings have the sizes {sizes}; {advice}")
+    vocab_size, embed_dim = sizes
     expected = len(symbols) + (task == "xling_sent")  # <mask> is added
     trained = state["task_state"].get(DICTIONARY_HASH)
     if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
@@ -141,9 +123,9 @@ def encoder_of(
             f"{dictionary}: {expected:,} entries{' with <mask>' if expected > len(symbols) else ''}, not the "
             f"dictionary that {checkpoint} was trained with ({vocab_size:,}); name the right folder with --data"
         )
-    sizes = {name: cfg[option] for name, option in network.options.items() if option in cfg}
+    others = {name: cfg[option] for name, option in network.options.items() if option in cfg}
     try:
-        size = network.Config(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes)
+        size = network.Config(vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **others)
     except InputError as error:
         raise InputError(f"{checkpoint}: {error}; choose another file") from None
     splits = state["task_state"].get(SPLIT_PROBABILITY)
@@ -155,8 +137,7 @@ def encoder_of(
 def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, checkpoint: str | Path) -> Tensor:
     """Replace each row of a table by what its piece is read as on average, see `segmentations.expected_rows`.
 
-    `table` is [V, D], or [V + 1, D] with <mask>, whose row stays; `splits` are the probabilities with which training
-    split the V symbols, as the checkpoint has them.
+    `splits` are the probabilities with which training split the V symbols; a row V + 1, of <mask>, stays.
     """
     if not (isinstance(splits, list) and len(splits) == len(symbols) and all(isinstance(p, float) for p in splits)):
         raise InputError(f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file")
@@ -176,13 +157,3 @@ def network_class(state: dict[str, Any], weights: dict[str, Tensor], checkpoint:
         arch = name or options["model"].get("_name") or options["model"].get("arch")
         raise InputError(f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of {', '.join(sorted(networks))}")
     return networks[name]
-
-
-def _embedding_sizes(weights: dict[str, Tensor], checkpoint: str | Path) -> list[int]:
-    """Return the number of dictionary entries and the width of the embedding table."""
-    sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
-    if len(sizes) != 2:
-        raise InputError(
-            f"{checkpoint}: its token embeddings have the sizes {sizes}; expected two, choose another file"
-        )
-    return sizes

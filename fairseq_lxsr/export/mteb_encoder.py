@@ -31,17 +31,7 @@ class MtebEncoder:
         folder = find_model(folder)
         return cls(SentenceEncoder.from_pretrained(folder, device), f"fairseq-lxsr/{folder.resolve().name}")
 
-    def encode(
-        self,
-        inputs,
-        *,
-        task_metadata,
-        hf_split: str,
-        hf_subset: str,
-        prompt_type=None,
-        batch_size: int = 256,
-        **options,
-    ) -> np.ndarray:
+    def encode(self, inputs, *, batch_size: int = 256, **options) -> np.ndarray:
         """Embed batches of {"text": [...]} to float32 [N, D]; prompts and mteb's other options are ignored."""
         sentences = [sentence for batch in inputs for sentence in batch["text"]]
         return self.encoder.encode(sentences, batch_size, show_progress=options.get("show_progress_bar", False))
@@ -59,18 +49,10 @@ class MtebEncoder:
         """mteb's description of the model, with the fingerprint as its revision."""
         from mteb.models import ModelMeta
 
-        return ModelMeta.create_empty(
-            {
-                "name": self.name,
-                "revision": self.encoder.fingerprint,
-                "embed_dim": self.encoder.output_dim,
-                "max_tokens": self.encoder.size.max_positions,
-                "n_parameters": self.encoder.parameters,
-                "similarity_fn_name": "cosine",
-                "use_instructions": False,
-                "framework": ["PyTorch"],
-            }
-        )
+        known = {"name": self.name, "revision": self.encoder.fingerprint, "embed_dim": self.encoder.output_dim}
+        known |= {"max_tokens": self.encoder.size.max_positions, "n_parameters": self.encoder.parameters}
+        about = {"similarity_fn_name": "cosine", "use_instructions": False, "framework": ["PyTorch"]}
+        return ModelMeta.create_empty(known | about)
 
 
 def _unit(embeddings: Any) -> np.ndarray:

@@ -1,17 +1,6 @@
-"""Exports the network to ONNX, from piece ids to sentence embeddings, with pooling and optional normalization.
+"""Exports the network to ONNX, from piece ids to sentence embeddings; docs/encoding.md describes the folder.
 
-The folder holds onnx/model.onnx, tokenizer.json for the library tokenizers (with the model's padding and truncation),
-and config.json, which describes them; transformers.js reads this layout as well. Its pipeline takes the mean of an
-output [B, T, D], so the graph has such an output whose mean over the pieces is the sentence embedding:
-
-    const embed = await pipeline("feature-extraction", "/path/to/folder");
-    const embeddings = await embed(["A dog.", "Un chien."], { pooling: "mean" });
-
-A sentence without pieces, such as an empty one, has no mean: the pipeline gives NaN, `sentence_embedding` zeros.
-
-transformers.js has a normalization of its own, so some text has other pieces there: U+200D (in emoji and Indic words)
-and U+061C become blanks, U+0344 is taken apart, and marks get their canonical order (an Arabic shadda goes after the
-vowel). The library tokenizers has other pieces for a full-width or mathematical letter with a combining mark.
+The pipeline of transformers.js takes the mean of an output [B, T, D], so the graph has one with that mean.
 """
 
 import contextlib
@@ -25,18 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
 from fairseq_lxsr.encoder.folder import CONFIG_FILE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.fast_tokenizer import (
-    EXPORT_SIGN,
-    EXPORTED_BY,
-    LARGEST_DIFFERENCE,
-    SAMPLE,
-    extended_symbols,
-    require_transformer,
-    tokenizer_json,
-)
+from fairseq_lxsr.export import fast_tokenizer
 from fairseq_lxsr.export.onnx_static import write_bag
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder
@@ -49,13 +30,7 @@ INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "sentence_embedding", "last_hidden_s
 LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
 
 
-def export_onnx(
-    encoder: SentenceEncoder,
-    output: str | Path,
-    normalize: bool = False,
-    int8: bool = False,
-    sample: Sequence[str] = (),
-) -> float:
+def export_onnx(encoder: SentenceEncoder, output: str | Path, normalize: bool = False, int8: bool = False) -> float:
     """Write the folder; it appears under its name only when ONNX Runtime gives the same embeddings from it.
 
     For programs without Python or torch, among them browsers; `export_sentence_transformers` is for Python.
@@ -67,7 +42,6 @@ def export_onnx(
         output: folder to write.
         normalize: scale embeddings to length one.
         int8: store weights of matrix products as 8-bit integers; activations are quantized at run time.
-        sample: sentences for the comparison, in addition to built-in ones.
 
     Returns:
         Largest difference of a coordinate; with int8 the smallest cosine.
@@ -75,19 +49,17 @@ def export_onnx(
     Raises:
         InputError: where a library is missing, or the embeddings differ by more than rounding.
     """
-    require_transformer(encoder, "onnx")
+    fast_tokenizer.require_transformer(encoder, "onnx")
     for library in ("onnx", "onnxruntime", "tokenizers", *(() if encoder.size.is_bag else ("onnxscript",))):
         require(library, "onnx", "this export")
-    sentences = [*SAMPLE, *sample]
-    with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=EXPORT_SIGN) as work:
+    with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=fast_tokenizer.EXPORT_SIGN) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
         write_tokenizer(encoder, work)
-        found = embed_by_onnx(work, sentences)
-        expected = encoder.encode(sentences, device="cpu", normalize=normalize)
-        agreement = _check(found, expected, sentences, int8)
+        found = embed_by_onnx(work, fast_tokenizer.SAMPLE)
+        agreement = _check(found, encoder.encode(fast_tokenizer.SAMPLE, device="cpu", normalize=normalize), int8)
         written = [MODEL_FILE, *(path.name for path in sorted(work.glob("tokenizer*")))]
         files = {name: sha256(work / name) for name in written}
-        config = description(encoder, normalize, int8) | EXPORTED_BY | {"files": files}
+        config = description(encoder, normalize, int8) | fast_tokenizer.EXPORTED_BY | {"files": files}
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return agreement
 
@@ -127,19 +99,15 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write tokenizer.json, and tokenizer_config.json for transformers.js.
-
-    transformers.js refuses a folder without the second file, which is omitted where its pieces would differ: its
-    unigram models have no byte fallback.
-    """
+    """Write tokenizer.json, and tokenizer_config.json, without which transformers.js refuses a folder."""
     model = encoder.size
-    symbols = extended_symbols(encoder.tokenizer, model.vocab_size)
-    tokenizer = tokenizer_json(encoder.tokenizer, symbols, model.max_positions, model.padding_idx)
+    symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, model.vocab_size)
+    tokenizer = fast_tokenizer.tokenizer_json(encoder.tokenizer, symbols, model.max_positions, model.padding_idx)
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
     kind = tokenizer["model"]
     if kind["type"] == "Unigram" and kind["byte_fallback"]:
-        return
+        return  # its unigram models have no byte fallback, so its pieces would differ
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.max_positions,
@@ -167,21 +135,20 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
     return session.run([OUTPUT], {INPUT: ids})[0]
 
 
-def _check(found: np.ndarray, expected: np.ndarray, sentences: Sequence[str], int8: bool) -> float:
+def _check(found: np.ndarray, expected: np.ndarray, int8: bool) -> float:
     if int8:
-        norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-        agreement = (found * expected).sum(axis=1) / np.where(norms > 0, norms, 1)
-        worst, bad = int(agreement.argmin()), not agreement.min() >= LEAST_COSINE
+        agreement = (to_unit_length(found) * to_unit_length(expected)).sum(axis=1)
+        worst, what, form = int(agreement.argmin()), "cosine", "to int8"
     else:
         agreement = np.abs(found - expected).max(axis=1)
-        worst, bad = int(agreement.argmax()), not agreement.max() <= LARGEST_DIFFERENCE
-    if bad:
-        what = "cosine" if int8 else "difference"
+        worst, what, form = int(agreement.argmax()), "difference", "exactly"
+    value = float(agreement[worst])
+    if not (value >= LEAST_COSINE if int8 else value <= fast_tokenizer.LARGEST_DIFFERENCE):
         raise InputError(
-            f"ONNX Runtime gives another embedding for {sentences[worst]!r:.60} ({what} "
-            f"{agreement[worst]:.3g}); this model cannot be exported {'to int8' if int8 else 'exactly'}"
+            f"ONNX Runtime gives another embedding for {fast_tokenizer.SAMPLE[worst]!r:.60} ({what} {value:.3g}); "
+            f"this model cannot be exported {form}"
         )
-    return float(agreement[worst])
+    return value
 
 
 @contextlib.contextmanager

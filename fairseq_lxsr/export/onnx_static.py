@@ -35,11 +35,7 @@ class _Graph:
 
 
 def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool) -> None:
-    """Write the graph of an encoder without layers, see `numpy_network.Bag`.
-
-    `names` are those of the input, ids [B, T] padded at the end, and of the outputs, embeddings [B, D] and states
-    [B, T, D].
-    """
+    """Write the graph; `names` are those of the ids [B, T], and of the embeddings [B, D] and states [B, T, D]."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     source, embeddings, states = names

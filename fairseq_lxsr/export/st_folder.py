@@ -1,11 +1,6 @@
 """Exports a model folder to sentence-transformers.
 
-Where its own modules compute the same, the folder loads without this package: an encoder of post-LayerNorm layers is a
-BERT with mean pooling (the same layers under other names; token types are unused and zero), a mean of embeddings is a
-StaticEmbedding. Their tokenizer reproduces SentencePiece, and is compared with it on export. Any other encoder is
-written as a `SentenceModule` of ours.
-
-A model without layers is written without torch and without sentence-transformers.
+Where its own modules compute the same, the folder loads without this package; docs/encoding.md says which do.
 """
 
 import json
@@ -72,7 +67,7 @@ def export_sentence_transformers(
         InputError: where a library is missing, or the vectors differ.
     """
     own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
-    if not is_bag:
+    if not is_bag:  # what has no layers is written without torch and without sentence-transformers
         require("sentence_transformers", "st", "this export")
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
         if is_bag:
@@ -80,14 +75,14 @@ def export_sentence_transformers(
         else:
             _quiet()
             (as_module if own else as_bert)(encoder).save(str(work))
-        _sign(work / MODULES_FILE)
+        # says who exported it; sentence-transformers drops that where it saves over them, as after training
+        modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
+        _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
         return None if is_missing("sentence_transformers") else _compare(encoder, work, [*SAMPLE, *sample])
 
 
-def _sign(path: Path) -> None:
-    """Say who exported the modules; sentence-transformers drops that where it saves over them, as after training."""
-    modules = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps([module | EXPORTED_BY for module in modules], indent=2) + "\n", encoding="utf-8")
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str]) -> float:
@@ -154,18 +149,15 @@ def write_static(encoder: SentenceEncoder, folder: Path) -> None:
 
 def _write_settings(folder: Path, path: str, kind: str) -> None:
     """Write the two files that name the only module of a folder, and its similarity."""
-    modules = [{"idx": 0, "name": "0", "path": path, "type": kind}]
-    for name, content in (("config_sentence_transformers.json", SETTINGS), (MODULES_FILE, modules)):
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _write_json(folder / "config_sentence_transformers.json", SETTINGS)
+    _write_json(folder / MODULES_FILE, [{"idx": 0, "name": "0", "path": path, "type": kind}])
 
 
 def as_module(encoder: SentenceEncoder) -> Any:
     """Make a `SentenceTransformer` of any encoder."""
-    from sentence_transformers import SentenceTransformer
+    from fairseq_lxsr.export import st_module
 
-    from fairseq_lxsr.export.st_module import SentenceModule
-
-    return SentenceTransformer(modules=[SentenceModule(encoder)], device="cpu")
+    return st_module.SentenceTransformer(modules=[st_module.SentenceModule(encoder)], device="cpu")
 
 
 def as_bert(encoder: SentenceEncoder) -> Any:

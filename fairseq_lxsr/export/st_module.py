@@ -1,8 +1,4 @@
-"""Any of our encoders as a module of sentence-transformers, which embeds, trains and saves with it.
-
-modules.json of such a folder names the class below by its import path; the folder holds a model folder of ours and no
-code, so it loads where this package is installed.
-"""
+"""Any of our encoders as a module of sentence-transformers, whose modules.json names the class by its import path."""
 
 import math
 import tempfile

@@ -1,8 +1,6 @@
-"""Exports a model without layers and the sentences of a corpus as a page that searches in the browser.
+"""Exports a model without layers and the sentences of a corpus as a page that searches in the browser, without server.
 
-The page encodes what is typed and shows the nearest sentences. It holds everything: the table of embeddings and the
-vectors of the corpus in 8 bits, the pieces, and the code (`web/search.js`). It needs no server, and its content
-security policy forbids every request.
+Its content security policy forbids every request.
 """
 
 import base64
@@ -84,19 +82,17 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
     """Collect what the page needs to make the pieces of a sentence and their rows."""
     file = read_sentencepiece(tokenizer.serialized_model())
     if file.kind not in ALGORITHMS or not file.plain or {piece.type for piece in file.pieces} - READ:
-        raise InputError(
-            "this SentencePiece model cannot be written for a page: its pieces are made otherwise than by "
-            "`lxsr prepare`, or have bytes"
-        )
-    ids = tokenizer.piece_ids
-    numbers = [number for number, piece in enumerate(file.pieces) if piece.type == NORMAL]
-    scores = [file.pieces[number].score for number in numbers]
-    texts = [file.pieces[number].text for number in numbers]
+        why = "its pieces are made otherwise than by `lxsr prepare`, or have bytes"
+        raise InputError(f"this SentencePiece model cannot be written for a page: {why}")
+    rows = zip(file.pieces, tokenizer.piece_ids.tolist(), strict=True)
+    texts, scores, ids = zip(
+        *((piece.text, piece.score, row) for piece, row in rows if piece.type == NORMAL), strict=True
+    )
     return {
         "kind": ALGORITHMS[file.kind],
         "pieces": texts,
         "scores": scores,
-        "rows": [int(ids[number]) for number in numbers],
+        "rows": ids,
         "unknown": tokenizer.unknown,
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
         "longest": max(map(len, texts)),

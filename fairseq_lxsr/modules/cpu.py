@@ -7,8 +7,6 @@ import logging
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.options import CPU_PRECISIONS
-
 logger = logging.getLogger(__name__)
 
 CPUINFO = "/proc/cpuinfo"  # of Linux
@@ -41,9 +39,7 @@ def cpu_has_bfloat16_lstm() -> bool:
 
 
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
-    """Type of the matrix products for one of `CPU_PRECISIONS`."""
-    if precision not in CPU_PRECISIONS:
-        raise ValueError(f"precision is {precision!r}; expected one of {CPU_PRECISIONS}")
+    """Type of the matrix products for one of `options.CPU_PRECISIONS`."""
     warn_if_slow(precision)
     wanted = precision == "bfloat16" or (precision == "auto" and cpu_has("bfloat16"))
     return torch.bfloat16 if wanted else torch.float32

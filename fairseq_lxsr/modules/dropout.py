@@ -31,6 +31,3 @@ class Dropout(nn.Module):
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(LEAST_INT64, None)
         kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
         return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"

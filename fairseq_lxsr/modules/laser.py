@@ -1,11 +1,8 @@
-"""LASER's sentence encoder: bidirectional LSTM layers, maximum over time.
+"""LASER's sentence encoder: bidirectional LSTM layers, maximum over time."""
 
-Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1, LASER_5 and LASER_6 after Li and Mak 2020.
-"""
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.modules.cpu import cpu_has_bfloat16_lstm, on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.network import SentenceNetwork
+from fairseq_lxsr.modules.network import SentenceNetwork, stacked
 from fairseq_lxsr.modules.pooling import max_pool
 from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
 from fairseq_lxsr.options import limited
@@ -50,11 +47,6 @@ class LaserConfig(EncoderSize):
         return None
 
 
-def with_bos(tokens: Tensor) -> Tensor:
-    """Put BOS before each sentence: ids [B, T] -> [B, 1 + T]."""
-    return F.pad(tokens, (1, 0), value=BOS_IDX)
-
-
 def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
     """Put EOS after the last piece of each sentence: ids [B, T], padding at the end -> [B, T + 1]."""
     lengths = tokens.ne(padding_idx).sum(dim=1, keepdim=True)  # [B, 1]
@@ -81,8 +73,7 @@ class LSTM(nn.LSTM):
 class BidirectionalLSTM(nn.Module):
     """One layer: each direction is a separate LSTM that reads padding only after the last piece of a sentence.
 
-    Sequences therefore need no packing: lengths stay on the device, and on a CPU the padded LSTM is two to three times
-    as fast.
+    Sequences therefore need no packing, which takes two to three times as long on a CPU.
     """
 
     def __init__(self, input_size: int, hidden_size: int):
@@ -90,17 +81,10 @@ class BidirectionalLSTM(nn.Module):
         self.ahead, self.back = (uniform_(LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """Run both directions over states [B, T, E], for states [B, T, 2H].
-
-        `mirrored` [B, T] is the position of each piece when its sentence is read backwards.
-        """
+        """New states [B, T, 2H] of x [B, T, E]; mirrored: [B, T] position of each piece read backwards."""
         ahead, _ = self.ahead(x)
-        back, _ = self.back(_taken(x, mirrored))
-        return torch.cat((ahead, _taken(back, mirrored)), dim=2)
-
-
-def _taken(x: Tensor, positions: Tensor) -> Tensor:
-    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
+        back, _ = self.back(torch.take_along_dim(x, mirrored[..., None], dim=1))
+        return torch.cat((ahead, torch.take_along_dim(back, mirrored[..., None], dim=1)), dim=2)
 
 
 class LaserSentenceEncoder(SentenceNetwork):
@@ -109,7 +93,7 @@ class LaserSentenceEncoder(SentenceNetwork):
     For comparison with LASER, and for text of any length; it takes a step for each piece, so `TLaserSentenceEncoder`
     trains faster and `TransformerSentenceEncoder` encodes faster.
 
-    Source: Artetxe and Schwenk 2019, section 3; sizes by Li and Mak 2020.
+    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1, LASER_5 and LASER_6 after Li and Mak 2020.
 
     Example:
         >>> encoder = LaserSentenceEncoder(LaserConfig(20, 1, embed_dim=8, hidden_size=4)).eval()
@@ -118,14 +102,12 @@ class LaserSentenceEncoder(SentenceNetwork):
     """
 
     name, Config, marker = "laser", LaserConfig, "layers.0.ahead.weight_hh_l0"
-    options = MappingProxyType(
-        {
-            "hidden_size": "encoder_hidden_size",
-            "num_layers": "encoder_layers",
-            "prepend_bos": "encoder_prepend_bos",
-            "append_eos": "encoder_append_eos",
-        }
-    )
+    options: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "encoder_hidden_size",
+        "num_layers": "encoder_layers",
+        "prepend_bos": "encoder_prepend_bos",
+        "append_eos": "encoder_append_eos",
+    }
     dtypes = ("float32", "bfloat16", "float16")  # int8 does not cover LSTMs
 
     def __init__(self, config: LaserConfig):
@@ -140,7 +122,7 @@ class LaserSentenceEncoder(SentenceNetwork):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as embeddings [B, 2H]."""
         tokens = with_eos(tokens, self.config.padding_idx) if self.config.append_eos else tokens
-        tokens = with_bos(tokens) if self.config.prepend_bos else tokens
+        tokens = F.pad(tokens, (1, 0), value=BOS_IDX) if self.config.prepend_bos else tokens
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
         position = torch.arange(tokens.shape[1], device=tokens.device)
         from_end = is_token.sum(dim=1, keepdim=True) - 1 - position  # [B, T]
@@ -152,9 +134,5 @@ class LaserSentenceEncoder(SentenceNetwork):
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Encode [B, S] and [C, T] as one batch of the longer width: an LSTM takes a step for every position."""
-        width = max(source.shape[1], target.shape[1])
-        tokens = torch.cat(
-            [F.pad(side, (0, width - side.shape[1]), value=self.config.padding_idx) for side in (source, target)]
-        )
-        u, v = self(tokens).split((len(source), len(target)))
+        u, v = self(stacked((source, target), self.config.padding_idx)).split((len(source), len(target)))
         return u, v

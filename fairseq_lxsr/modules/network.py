@@ -4,10 +4,11 @@ import contextlib
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -67,6 +68,12 @@ class SentenceNetwork(nn.Module):
     def embed_padded(self, tokens: Tensor) -> Tensor:
         """Embed ids [B, T], `padding_idx` at the end of shorter sentences, as [B, E]; training can use it."""
         return self(tokens)
+
+
+def stacked(batches: Sequence[Tensor], padding_idx: int) -> Tensor:
+    """Concatenate batches of ids, each [B, T], as one batch of the width of the longest."""
+    width = max(tokens.shape[1] for tokens in batches)
+    return torch.cat([F.pad(tokens, (0, width - tokens.shape[1]), value=padding_idx) for tokens in batches])
 
 
 @functools.cache

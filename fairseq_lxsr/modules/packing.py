@@ -14,36 +14,22 @@ Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 @dataclass(frozen=True)
 class FlatPieces:
-    """Sentences as ids of pieces; sentence i is ids[starts[i] : starts[i] + lengths[i]].
+    """Sentences as ids of pieces; sentence i is ids[starts[i] : starts[i] + lengths[i]]."""
 
-    Args:
-        ids: [P] ids of all sentences.
-        starts: [N] index of the first piece of each sentence.
-        lengths: [N] number of pieces of each sentence.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+    ids: np.ndarray  # [P] of all sentences
+    starts: np.ndarray  # [N] index of the first piece of each sentence
+    lengths: np.ndarray  # [N] number of pieces of each sentence
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of one width, each with several sentences one after the other.
+    """Rows of one width, each with several sentences one after the other."""
 
-    Args:
-        width: W, pieces of a row.
-        count: number of rows.
-        sentences: [n] numbers of the sentences; those of a row are adjacent.
-        row: [n] row of each sentence, ascending.
-        place: [n] position in the row at which each sentence begins.
-    """
-
-    width: int
-    count: int
-    sentences: np.ndarray
-    row: np.ndarray
-    place: np.ndarray
+    width: int  # W, pieces of a row
+    count: int  # number of rows
+    sentences: np.ndarray  # [n] numbers of the sentences; those of a row are adjacent
+    row: np.ndarray  # [n] row of each sentence, ascending
+    place: np.ndarray  # [n] position in the row at which each sentence begins
 
     def batches(self, rows: int, sentences: int) -> Iterator["PackedRows"]:
         """Split into parts of at most `rows` rows and `sentences` sentences; a single row may hold more sentences."""
@@ -57,25 +43,10 @@ class PackedRows:
             start, first = stop, here.stop
 
 
-def batches_by_length(lengths: np.ndarray, pieces: int, sentences: int) -> Iterator[np.ndarray]:
-    """Yield numbers of sentences of similar length, longest first, without the empty ones of `lengths` [N].
-
-    A batch has at most `sentences` of them and `pieces` with its padding; a longer sentence is a batch of its own.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    order = order[: int((lengths > 0).sum())]
-    start = 0
-    while start < len(order):
-        size = max(1, min(sentences, pieces // int(lengths[order[start]])))
-        yield order[start : start + size]
-        start += size
-
-
 def pack(lengths: np.ndarray) -> list[PackedRows]:
     """Pack by best-fit-decreasing bin packing over the lengths [N] that occur, not over the sentences.
 
-    Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence;
-    shorter sentences fill the row. The widest rows come first, and the same lengths always give the same rows.
+    Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence.
     """
     order = np.argsort(-lengths, kind="stable")  # longest first
     left = np.bincount(lengths[lengths > 0], minlength=1)  # [longest + 1] sentences of each length not yet in a row
@@ -104,16 +75,13 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
 def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
     """Fill a row, always with the longest sentence that still fits, as pairs (length, number of sentences)."""
     pattern: list[tuple[int, int]] = []
-    room = width
-    while room:
-        fitting = left[: room + 1].nonzero()[0]
-        fitting = fitting[fitting < (pattern[-1][0] if pattern else len(left))]
-        if not len(fitting):
-            break
+    end = width + 1  # of the lengths that still fit
+    while len(fitting := left[:end].nonzero()[0]):
         length = int(fitting[-1])
-        number = min(int(left[length]), room // length)
+        number = min(int(left[length]), width // length)
         pattern.append((length, number))
-        room -= number * length
+        width -= number * length
+        end = min(width + 1, length)
     return pattern
 
 
@@ -131,8 +99,11 @@ def row_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
 
 
 def padded_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
-    """Make batches of sentences of similar length, padded to the longest."""
-    for here in batches_by_length(pieces.lengths, BATCH_PIECES, batch_size):
+    """Make batches of sentences of similar length, longest first, padded to the longest; empty ones are left out."""
+    order = np.argsort(-pieces.lengths, kind="stable")[: np.count_nonzero(pieces.lengths)]
+    while len(order):
+        size = max(1, min(batch_size, BATCH_PIECES // int(pieces.lengths[order[0]])))
+        here, order = order[:size], order[size:]
         lengths = pieces.lengths[here, None]
         is_token = np.arange(lengths.max()) < lengths
         place = np.where(is_token, pieces.starts[here, None] + np.arange(is_token.shape[1]), 0)

@@ -64,13 +64,11 @@ class TransformerConfig(EncoderSize):
     def __post_init__(self):
         super().__post_init__()
         if self.embed_dim % self.num_heads:
-            raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected a multiple of the heads"
-            )
-        if self.order_coefficients and self.pooling != "mean":
-            raise InputError(
-                f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected 0, or mean"
-            )
+            sizes = f"embed_dim {self.embed_dim}, num_heads {self.num_heads}"
+            raise InputError(f"{sizes}; expected a multiple of the heads")
+        count, pooling = self.order_coefficients, self.pooling
+        if count and pooling != "mean":
+            raise InputError(f"order_coefficients {count}, pooling {pooling}; expected 0, or mean")
 
     @property
     def output_dim(self) -> int:

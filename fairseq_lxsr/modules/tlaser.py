@@ -1,13 +1,9 @@
-"""T-LASER's sentence encoder: pre-LayerNorm transformer layers; the embedding is the last state of a learnt tag.
-
-The tag stands before the sentence.
-
-Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
-"""
+"""T-LASER's sentence encoder: pre-LayerNorm transformer layers; the embedding is the last state of a learnt tag."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +14,7 @@ from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import with_eos
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS, PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
-from fairseq_lxsr.modules.transformer import attention_kernel
+from fairseq_lxsr.modules.transformer import attention_kernel, scaled_embedding
 from fairseq_lxsr.options import limited
 
 
@@ -47,10 +43,8 @@ class TLaserConfig(EncoderSize):
     def __post_init__(self):
         super().__post_init__()
         if self.embed_dim % self.num_heads or self.embed_dim % 2:
-            raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even width that is a "
-                "multiple of the heads"
-            )
+            sizes = f"embed_dim {self.embed_dim}, num_heads {self.num_heads}"
+            raise InputError(f"{sizes}; expected an even width that is a multiple of the heads")
 
     @property
     def output_dim(self) -> int:
@@ -66,14 +60,6 @@ def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
     frequencies = torch.exp(torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1)))
     angles = torch.arange(count)[:, None] * frequencies
     return torch.cat((angles.sin(), angles.cos()), dim=1)
-
-
-def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
-    """Token embeddings of standard deviation D^-0.5, which the caller multiplies by D^0.5."""
-    embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
-    nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
-    nn.init.zeros_(embedding.weight[padding_idx])
-    return embedding
 
 
 class Attention(nn.Module):
@@ -130,8 +116,8 @@ class PreNormLayer(nn.Module):
 class TLaserSentenceEncoder(SentenceNetwork):
     """T-LASER's encoder, from token ids to sentence embeddings: transformer layers, the last state of a learnt tag.
 
-    For documents of up to hundreds of pieces and for comparison with T-LASER; it is some eight times as large as
-    `TransformerSentenceEncoder`, which is for sentences.
+    The tag stands before the sentence. For documents of up to hundreds of pieces and for comparison with T-LASER; it is
+    some eight times as large as `TransformerSentenceEncoder`, which is for sentences.
 
     Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
 
@@ -143,15 +129,13 @@ class TLaserSentenceEncoder(SentenceNetwork):
     """
 
     name, Config, marker = "tlaser", TLaserConfig, "tag"
-    options = MappingProxyType(
-        {
-            "ffn_embed_dim": "encoder_ffn_embed_dim",
-            "num_heads": "encoder_attention_heads",
-            "num_layers": "encoder_layers",
-            "max_positions": "max_positions",
-            "append_eos": "encoder_append_eos",
-        }
-    )
+    options: ClassVar[Mapping[str, str]] = {
+        "ffn_embed_dim": "encoder_ffn_embed_dim",
+        "num_heads": "encoder_attention_heads",
+        "num_layers": "encoder_layers",
+        "max_positions": "max_positions",
+        "append_eos": "encoder_append_eos",
+    }
     positions: Tensor
 
     def __init__(self, config: TLaserConfig):

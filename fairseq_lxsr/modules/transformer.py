@@ -1,11 +1,7 @@
-"""The sentence encoder: embeddings, N transformer layers, pooling.
+"""The sentence encoder: embeddings, N transformer layers, pooling; no language tag, no BOS and no EOS."""
 
-It has post-LayerNorm layers (Mao et al. 2021, section 3.1) or layers that add to plain embeddings through gates. One
-encoder serves all languages; there is no language tag, no BOS and no EOS.
-"""
-
-from collections.abc import Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.modules.cpu import on_cpu
 from fairseq_lxsr.modules.dropout import Dropout
-from fairseq_lxsr.modules.network import SentenceNetwork
+from fairseq_lxsr.modules.network import SentenceNetwork, stacked
 from fairseq_lxsr.modules.packing import Batches, FlatPieces, row_batches
 from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
@@ -39,6 +35,15 @@ def attention_kernel(x: Tensor, training: bool):
     return plain_attention if training and on_cpu(x) else F.scaled_dot_product_attention
 
 
+def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
+    """Token embeddings of standard deviation D^-0.5, which T-LASER and gated layers multiply by D^0.5."""
+    embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
+    # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times slower
+    nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
+    nn.init.zeros_(embedding.weight[padding_idx])
+    return embedding
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value come from one matrix product."""
 
@@ -55,10 +60,7 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Attend from all positions of x [B, T, D] to all positions; returns [B, T, D].
-
-        `attends` [B, 1, T or 1, T] is True where a position (first T) attends to another (last T).
-        """
+        """Attend from positions of x [B, T, D] to those where `attends` [B, 1, T or 1, T] is True: [B, T, D]."""
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
@@ -99,9 +101,7 @@ class TransformerLayer(LayerParts):
 class GatedLayer(LayerParts):
     """LayerNorm before each part, whose result is multiplied by a gate; gates are zero initially.
 
-    An encoder therefore starts as the mean of its embeddings, which is hard to beat on little text, and learns how much
-    each layer adds. Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et
-    al. 2021).
+    Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et al. 2021).
     """
 
     def __init__(self, config: TransformerConfig):
@@ -131,26 +131,17 @@ class TransformerSentenceEncoder(SentenceNetwork):
     """
 
     name, Config = "transformer", TransformerConfig
-    options = MappingProxyType(
-        {
-            "ffn_embed_dim": "encoder_ffn_embed_dim",
-            "num_heads": "encoder_attention_heads",
-            "num_layers": "encoder_layers",
-            "max_positions": "max_positions",
-            "pooling": "pooling",
-            "gated": "gated",
-            "order_coefficients": "order_coefficients",
-            "layer_norm_eps": "layer_norm_eps",
-        }
-    )
+    options: ClassVar[Mapping[str, str]] = {
+        "ffn_embed_dim": "encoder_ffn_embed_dim",
+        "num_heads": "encoder_attention_heads",
+        "num_layers": "encoder_layers",
+        **{name: name for name in ("max_positions", "pooling", "gated", "order_coefficients", "layer_norm_eps")},
+    }
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embed_dim, config.padding_idx)
-        # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times slower
-        nn.init.normal_(self.embed_tokens.weight, std=config.embed_dim**-0.5)
-        nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
+        self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
         if config.num_layers or not config.gated:
             self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
             # gated layers add them to normalized states, whose standard deviation is 1
@@ -165,10 +156,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def reset_as_released(self) -> None:
-        """Draw the initial weights again as the released code of Mao et al. 2021 does (modeling/bertModel.py).
+        """Draw the initial weights again by torch's defaults, as the released code of Mao et al. 2021 does.
 
-        torch's defaults, by `nn.Embedding` (lines 47 and 65) and `nn.Linear`: embeddings N(0, 1), matrices and their
-        biases uniform in +-fan_in^-0.5. All layers start alike, as copies of one (line 224).
+        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start alike, as copies of one.
         """
         for module in self.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
@@ -182,14 +172,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return ("order", "layers.", "embed_positions.") if self.config.gated else ("order",)
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Encode one or more batches of sentences, each padded to a length of its own.
+        """Encode batches of ids [B, T], each padded with `padding_idx` to a length of its own, up to `max_positions`.
 
-        Args:
-            batches: each [B, T] ids, `padding_idx` at unused positions, T at most `max_positions`.
-
-        Returns:
-            for each batch, sentence embeddings [B, E], pooled from the last states of real pieces, and states
-                [B, T, D].
+        Returns for each batch sentence embeddings [B, E], pooled from the last states of real pieces, and these states
+        [B, T, D].
         """
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
@@ -202,9 +188,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states are computed."""
         if not self._is_bag and not self._has_much_padding(batches):
             return [pooled for pooled, _ in self(*batches)]
-        width = max(tokens.shape[1] for tokens in batches)
-        padding = self.config.padding_idx
-        tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=padding) for part in batches])  # [R, T]
+        tokens = stacked(batches, self.config.padding_idx)  # [R, T]
         pooled = self._embed_bags(tokens) if self._is_bag else self._embed_by_length(tokens)
         return list(pooled.split([len(part) for part in batches]))
 
@@ -232,13 +216,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         if on_cpu(tokens) and table.dtype == torch.float32:
             return self._weigh(WeightedBags.apply(table, tokens, weights, padding)) * self.config.embed_dim**0.5
-        sums = F.embedding_bag(
-            tokens.repeat(len(weights), 1),
-            table,
-            mode="sum",
-            per_sample_weights=weights.flatten(0, 1),
-            padding_idx=padding,
-        )
+        ids, factors = tokens.repeat(len(weights), 1), weights.flatten(0, 1)
+        sums = F.embedding_bag(ids, table, mode="sum", per_sample_weights=factors, padding_idx=padding)
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
@@ -265,10 +244,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(coefficients).to(x.dtype), x
 
     def _states(self, embedded: Tensor, attends: Tensor, positions: Tensor | slice) -> Tensor:
-        """Last states [B, T, D] of token embeddings [B, T, D]; attends: see `SelfAttention`.
-
-        `positions` are those of the pieces, one slice for all rows or [B, T].
-        """
+        """Last states [B, T, D] of token embeddings [B, T, D]; positions: a slice for all rows or [B, T]."""
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))
             for layer in self.layers:
@@ -292,17 +268,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
     ) -> Tensor:
-        """Encode sentences that share rows; the embeddings are those of `forward`, with little padding.
+        """Encode sentences that share rows [R, W], with the embeddings of `forward`, [S, E] float32.
 
-        Args:
-            tokens: [R, W] ids.
-            positions: [R, W] position of each piece in its sentence.
-            sentence: [R, W] number of the sentence of each piece; padding has a number that no sentence has.
-            pieces: [P] indices into the flattened rows, of the pieces of the first sentence, then of the second, ...
-            starts: [S] index into `pieces` at which each sentence begins.
-
-        Returns:
-            [S, E] float32.
+        `sentence` has the number of the sentence of each piece; padding has a number that no sentence has. `pieces` [P]
+        are indices into the flattened rows, of one sentence after the other; `starts` [S] is where each begins in them.
         """
         attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
         x = self._states(self.embed_tokens(tokens), attends, positions)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import cycle
+from itertools import cycle, repeat
 from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,7 @@ def named(model: str) -> str:
 
 
 def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], digits: int = 1) -> str:
-    """Format a table that the keyboard can reach and scroll.
-
-    The first cell of a row names it, None gives an empty cell, and floats have `digits` digits after the point.
-    """
+    """Format a table that the keyboard can reach; the first cell of a row names it, and None gives an empty cell."""
     texts = {column for row in rows for column, cell in enumerate(row) if column and isinstance(cell, str)}
     names = "".join(
         f'<th scope="col"{_class("text", not column or column in texts)}>{escape(name)}</th>'
@@ -58,10 +56,7 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]
 
 
 def drawing(chart: Chart) -> str:
-    """Format a chart with its description and a table that can be opened.
-
-    The script of the page draws the chart from JSON and labels it.
-    """
+    """Format a chart, which the script of the page draws from JSON, with its description and its table."""
     figure = chart.figure.to_json().replace("<", "\\u003c")  # the JSON must not end the script element
     caption = f"{chart.title}: as a table"
     return (
@@ -88,6 +83,7 @@ def _class(name: str, wanted: bool) -> str:
 COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
 # of all criterions: the whole, then its parts
 LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negative")
+ACCURACY = "Share of sentences that find their translation in their batch"
 LAYOUT = {
     "template": "plotly_white",
     "margin": {"l": 65, "r": 15, "t": 10, "b": 45},
@@ -110,19 +106,13 @@ def _figure(x: dict[str, Any], y: dict[str, Any], **layout: Any) -> go.Figure:
     return go.Figure(layout=LAYOUT | {"xaxis": x, "yaxis": y} | layout)
 
 
-def loss_chart(logs: Sequence[Curves]) -> Chart:
-    """Draw the loss and its terms over updates, dashed on validation text."""
-    return _curves("Loss", logs, LOSSES, is_loss=True)
+def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
+    """Draw the loss and its terms over updates, or how often a sentence finds its translation in its batch.
 
-
-def accuracy_chart(logs: Sequence[Curves]) -> Chart:
-    """Draw how often a sentence finds its translation in its batch."""
-    title = "Share of sentences that find their translation in their batch"
-    return _curves(title, logs, ("accuracy",), is_loss=False)
-
-
-def _curves(title: str, logs: Sequence[Curves], names: Sequence[str], is_loss: bool) -> Chart:
+    Curves on validation text are dashed.
+    """
     scale = {"type": "log", "title": "loss (logarithmic scale)"} if is_loss else {"type": "linear", "title": "share"}
+    title, names = ("Loss", LOSSES) if is_loss else (ACCURACY, ("accuracy",))
     figure = _figure({"title": "updates"}, scale)
     rows: list[tuple[Cell, ...]] = []
     left_out = 0
@@ -182,10 +172,10 @@ def length_chart(sample: Sample) -> Chart:
             customdata=direction.counts,
             hovertemplate="%{x} words: %{y:.1f} percent of %{customdata} queries<extra>%{fullData.name}</extra>",
         )
-        measured = list(zip(direction.buckets, direction.counts, direction.accuracy, strict=True))
-        rows += [(name, bucket, count, accuracy) for bucket, count, accuracy in measured]
-        worst, best = min(measured, key=lambda row: row[2]), max(measured, key=lambda row: row[2])
-        spoken.append(f"{name}: from {worst[2]:.1f} percent ({worst[0]} words) to {best[2]:.1f} ({best[0]} words)")
+        rows += zip(repeat(name), direction.buckets, direction.counts, direction.accuracy, strict=False)
+        measured = list(zip(direction.accuracy, direction.buckets, strict=True))
+        worst, best = min(measured, key=itemgetter(0)), max(measured, key=itemgetter(0))
+        spoken.append(f"{name}: from {worst[0]:.1f} percent ({worst[1]} words) to {best[0]:.1f} ({best[1]} words)")
     title = "Queries whose nearest neighbour is the translation, by words"
     return Chart(title, figure, "; ".join(spoken) + ".", ("direction", "words", "queries", "percent"), rows)
 
@@ -194,14 +184,10 @@ def heatmap_chart(sample: Sample) -> Chart:
     """Draw the cosines of some sentences and translations; the diagonal should be largest."""
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
-    hover = [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]
+    hover = {"text": [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]}
+    hover["hovertemplate"] = "%{z:.2f}<br>%{text}<extra></extra>"
     figure = _figure({"showticklabels": False}, {"showticklabels": False, "autorange": "reversed"}, height=480)
-    figure.add_heatmap(
-        z=np.round(cosines, 3).tolist(),
-        text=hover,
-        colorscale="Viridis",
-        hovertemplate="%{z:.2f}<br>%{text}<extra></extra>",
-    )
+    figure.add_heatmap(z=np.round(cosines, 3).tolist(), colorscale="Viridis", **hover)
     own = cosines.diagonal()
     others = np.where(np.eye(len(cosines), dtype=bool), -np.inf, cosines).max(axis=1)
     ahead = int((own > others).sum())

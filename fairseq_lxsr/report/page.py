@@ -14,17 +14,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.report.charts import (
-    accuracy_chart,
-    drawing,
-    heatmap_chart,
-    html_table,
-    length_chart,
-    loss_chart,
-    map_chart,
-    named,
-    threshold_chart,
-)
+from fairseq_lxsr.report import charts
+from fairseq_lxsr.report.charts import drawing, html_table, named
 from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
@@ -62,11 +53,7 @@ for (const place of document.querySelectorAll(".chart")) {
 def write_report(
     output: str | Path, title: str, logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]
 ) -> None:
-    """Write the page; sections without content are omitted.
-
-    Raises:
-        InputError: where there is no content at all.
-    """
+    """Write the page; sections without content are omitted, and no content at all is an `InputError`."""
     if not (logs or scores or samples):
         raise InputError("nothing to report: no training log, no scores, no model with text to look at")
     parts = [f"<h1>{escape(title)}</h1>", *_training(logs), *_scores(scores)]
@@ -87,10 +74,7 @@ def write_report(
 
 
 def content_policy(*scripts: str) -> str:
-    """Return the page's content security policy: these scripts, its own styles and images, and no other host.
-
-    Source: Content Security Policy Level 3, W3C.
-    """
+    """Allow these scripts, the page's own styles and images, and no other host (Content Security Policy 3, W3C)."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = {
         "default-src": "'none'",
@@ -104,17 +88,15 @@ def content_policy(*scripts: str) -> str:
 
 
 def _training(logs: Sequence[Curves]) -> list[str]:
-    charts = [chart for chart in (loss_chart(logs), accuracy_chart(logs)) if chart.rows]
-    return ["<h2>Training</h2>", *map(drawing, charts)] if charts else []
+    drawings = [drawing(chart) for is_loss in (True, False) if (chart := charts.training_chart(logs, is_loss)).rows]
+    return ["<h2>Training</h2>", *drawings] if drawings else []
 
 
 def _scores(scores: Sequence[Score]) -> list[str]:
     parts = ["<h2>Scores</h2>"] if scores else []
     for protocol in dict.fromkeys(score.protocol for score in scores):
         own = [score for score in scores if score.protocol == protocol]
-        rows: dict[str, dict[str, float]] = {}
-        for score in own:
-            rows[_row_name(score, own)] = score.values
+        rows = {_row_name(score, own): score.values for score in own}
         models = sorted({named(str(score.settings["model"])) for score in own if "model" in score.settings})
         caption = f"{protocol}, measured with the model {models[0]}" if len(models) == 1 else f"{protocol}, measured"
         parts += [f"<h3>{escape(protocol)}</h3>", _values_tables(caption, "task", rows)]
@@ -122,7 +104,7 @@ def _scores(scores: Sequence[Score]) -> list[str]:
         parts.append('<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>")
         curves = {_row_name(score, own): score.curve for score in own if score.curve.keys() >= THRESHOLD_CURVE}
         drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
-        parts += [drawing(threshold_chart(drawn))] if drawn else []
+        parts += [drawing(charts.threshold_chart(drawn))] if drawn else []
         parts += _published(protocol)
     return parts
 
@@ -168,7 +150,7 @@ def _sample(sample: Sample) -> list[str]:
     what = f"{first} and {second}, {sample.pairs:,} pairs" + (f", model {named(sample.model)}" if sample.model else "")
     return [
         f"<h2>A closer look: {escape(what)}</h2>",
-        *(drawing(chart(sample)) for chart in (length_chart, heatmap_chart, map_chart)),
+        *(drawing(chart(sample)) for chart in (charts.length_chart, charts.heatmap_chart, charts.map_chart)),
         f"<h3>Errors to read: {escape(first)} → {escape(second)}</h3>",
         _errors(sample),
     ]

@@ -62,36 +62,30 @@ def look_at(
     languages: tuple[str, str],
     model: str = "",
 ) -> Sample:
-    """Measure aligned sentences and their embeddings [N, D]; `model` is the fingerprint of the model.
-
-    Raises:
-        InputError: for fewer than 10 pairs.
-    """
+    """Measure aligned sentences and their embeddings [N, D]; `model` is the fingerprint of the model."""
     if len(source) < MIN_PAIRS:
         raise InputError(f"{len(source)} sentence pairs; a report expects at least {MIN_PAIRS}: give more text")
+    from sklearn.manifold import TSNE
+
     left, right = normalise_rows(source_embeddings), normalise_rows(target_embeddings)
-    forward = _direction(f"{languages[0]}->{languages[1]}", source, target, left, right)
-    backward = _direction(f"{languages[1]}->{languages[0]}", target, source, right, left)
+    forward = _direction("->".join(languages), source, target, left, right)
+    backward = _direction("->".join(reversed(languages)), target, source, right, left)
     few, more = _spread(len(source), HEATMAP_PAIRS), _spread(len(source), MAP_PAIRS)
+    heatmap_sentences, map_sentences = (([source[i] for i in rows], [target[i] for i in rows]) for rows in (few, more))
+    both = np.concatenate([left[more], right[more]])
+    # van der Maaten and Hinton 2008
+    project = TSNE(metric="cosine", init="random", perplexity=min(20, (len(both) - 1) / 3), random_state=1)
     return Sample(
         languages,
         len(source),
         [forward, backward],
         _errors(source, target, left, right),
         left[few] @ right[few].T,
-        ([source[i] for i in few], [target[i] for i in few]),
-        flatten(np.concatenate([left[more], right[more]])),
-        ([source[i] for i in more], [target[i] for i in more]),
+        heatmap_sentences,
+        project.fit_transform(both),
+        map_sentences,
         model,
     )
-
-
-def flatten(embeddings: FloatArray) -> FloatArray:
-    """Project embeddings to [N, 2] by t-SNE (van der Maaten and Hinton 2008) on cosine distances."""
-    from sklearn.manifold import TSNE
-
-    perplexity = min(20, (len(embeddings) - 1) / 3)
-    return TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=1).fit_transform(embeddings)
 
 
 def _spread(count: int, wanted: int) -> list[int]:
@@ -104,13 +98,9 @@ def _direction(name: str, queries, candidates, query_rows: FloatArray, candidate
     hits = same[found[:, 0]] == same
     words = np.array([len(query.split()) for query in queries])
     bucket = np.searchsorted(LENGTHS, words, side="right") - 1
-    used = [b for b in range(len(LENGTHS)) if (bucket == b).any()]
-    return Direction(
-        name,
-        [BUCKETS[b] for b in used],
-        [int((bucket == b).sum()) for b in used],
-        [float(100 * hits[bucket == b].mean()) for b in used],
-    )
+    used, counts = np.unique(bucket, return_counts=True)
+    accuracy = [float(100 * hits[bucket == b].mean()) for b in used]
+    return Direction(name, [BUCKETS[b] for b in used], counts.tolist(), accuracy)
 
 
 def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
