@@ -26,20 +26,10 @@ from forks import commands
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 COMPATIBILITY = GOLDEN / "compatibility"  # checkpoints and model folders of an older version
-TRAIN_OPTIONS = {
-    "--user-dir": "fairseq_lxsr",
-    "--task": "xling_sent",
-    "--arch": "lxsr_tiny",
-    "--criterion": "xling_sent_loss",
-    "--optimizer": "adam",
-    "--lr": "0.005",
-    "--lr-scheduler": "inverse_sqrt",
-    "--warmup-updates": "20",
-    "--batch-size": "32",
-    "--log-format": "simple",
-    "--log-interval": "1000",
-    "--seed": "1",
-}
+TRAIN_OPTIONS = {"--user-dir": "fairseq_lxsr", "--task": "xling_sent", "--arch": "lxsr_tiny"}
+TRAIN_OPTIONS |= {"--criterion": "xling_sent_loss", "--optimizer": "adam", "--lr": "0.005", "--batch-size": "32"}
+TRAIN_OPTIONS |= {"--lr-scheduler": "inverse_sqrt", "--warmup-updates": "20", "--seed": "1"}
+TRAIN_OPTIONS |= {"--log-format": "simple", "--log-interval": "1000"}
 
 
 @pytest.fixture(autouse=True)
@@ -150,23 +140,22 @@ def main_here(module: ModuleType, *arguments, check: bool = True, folder: Path =
 
 
 def train(data: Path, save_dir: Path, *flags, check: bool = True, module: str = "fairseq_cli.train", **options):
-    """fairseq-train on the CPU; options in Python's spelling replace those of TRAIN_OPTIONS."""
+    """fairseq-train on the CPU; options in Python's spelling replace those of TRAIN_OPTIONS, None leaves one out."""
+    return run(module, *train_words(data, save_dir, *flags, **options), check=check)
+
+
+def train_words(data: Path, save_dir: Path, *flags, **options) -> list[str]:
     named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-    words = [word for item in named.items() for word in item]
-    return run(module, data, "--cpu", "--save-dir", save_dir, *words, *flags, check=check)
+    words = [word for item in named.items() if item[1] is not None for word in item]
+    return list(map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags)))
 
 
 def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.CompletedProcess:
-    """As `train` without check, in this process; for runs that are refused, or end without validation.
-
-    An option None is left out.
-    """
+    """As `train` without check, in this process; for runs that are refused, or end without validation."""
     import fairseq_cli.train
 
     import_plugin()
-    named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-    words = [word for item in named.items() if item[1] is not None for word in item]
-    command = ["fairseq-train", *map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags))]
+    command = ["fairseq-train", *train_words(data, save_dir, *flags, **options)]
 
     def begin():
         with logging_to(sys.stdout):

@@ -38,20 +38,9 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {-15, 143}, signal.SIGINT: {-2, 130}}
 IMPORTED = (embeddings, evaluation, search, SentenceEncoder)
 TIMED = ("train.log", "rounds.jsonl", "*.pt")  # files that hold the time or the seconds of a run
-CONTEXT = {
-    "arch": "context_transformer_tiny",
-    "vocab_size": 200,
-    "valid_documents": 50,
-    "shards": 2,
-    "epochs": 1,
-    "rounds": 1,
-    "draw": 2000,
-    "best": 1000,
-    "pairs": 5000,
-    "batch_size": 256,
-    "max_positions": 40,
-    "workers": 1,
-}
+CONTEXT = {"arch": "context_transformer_tiny", "vocab_size": 200, "valid_documents": 50, "max_positions": 40}
+CONTEXT |= {"shards": 2, "epochs": 1, "rounds": 1, "draw": 2000, "best": 1000, "pairs": 5000}
+CONTEXT |= {"batch_size": 256, "workers": 1}
 
 
 class Attacked(NamedTuple):
@@ -126,10 +115,7 @@ def differing(folder: Path, other: Path) -> list[str]:
 
 
 def survives(command: Attacked, folder: Path, kills: int, seed: int) -> dict[str, object]:
-    """Kill a command, which writes to FOLDER/work, and let it go on until it was killed so often.
-
-    Returns: figures for people.
-    """
+    """Kill a command, which writes to FOLDER/work, and let it go on until it was killed so often: figures of it."""
     draws, errors = random.Random(seed), folder / "errors"
     whole, work = folder / "whole", folder / "work"
     began = time.perf_counter()

@@ -27,16 +27,6 @@ class Operations(TorchDispatchMode):
         return result
 
 
-SYNCHRONISE = {
-    "aten::_local_scalar_dense",
-    "aten::nonzero",
-    "aten::masked_select",
-    "aten::item",
-    "aten::equal",
-    "aten::_unique2",
-    "aten::unique_consecutive",
-    "aten::is_nonzero",
-    "aten::repeat_interleave",
-    "aten::_pack_padded_sequence",
-    INDEX_BY_MASK,
-}
+SYNCHRONISE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::item", "aten::equal"}
+SYNCHRONISE |= {"aten::_unique2", "aten::unique_consecutive", "aten::is_nonzero", "aten::repeat_interleave"}
+SYNCHRONISE |= {"aten::_pack_padded_sequence", INDEX_BY_MASK}

@@ -17,9 +17,8 @@ def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, 
     text = folder / "text"
     text.write_text("\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8")
     how = {"byte_fallback": True, "vocab_size": 340} if byte_fallback else {"vocab_size": 80}
-    sentencepiece.SentencePieceTrainer.Train(
-        input=str(text), model_prefix=str(folder / "sp"), model_type=pieces, minloglevel=2, **how
-    )
+    how |= {"input": str(text), "model_prefix": str(folder / "sp"), "model_type": pieces, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.Train(**how)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sp.model"))
     kept = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
     (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept[::-1]), encoding="utf-8")

@@ -32,13 +32,9 @@ def write_pieces(folder: Path, vocab_size: int = 100) -> Path:
     """A data folder without text: dict.txt, sentencepiece.model and text.json."""
     folder.mkdir(parents=True, exist_ok=True)
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter([side.lower() for pair in toy.sentences(300) for side in pair]),
-        model_writer=model,
-        vocab_size=vocab_size,
-        model_type="bpe",
-        minloglevel=2,
-    )
+    lines = iter([side.lower() for pair in toy.sentences(300) for side in pair])
+    how = {"vocab_size": vocab_size, "model_type": "bpe", "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=lines, model_writer=model, **how)
     (folder / SENTENCEPIECE_FILE).write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     pieces = [piece for piece in map(processor.IdToPiece, range(vocab_size)) if piece not in SPECIAL]

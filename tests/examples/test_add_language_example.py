@@ -60,9 +60,8 @@ def work(tmp_path_factory, extend):
 
 
 def tokenizer(folder):
-    return Tokenizer(
-        folder / SENTENCEPIECE_FILE, TextOptions(lowercase=True), read_dictionary(folder / DICTIONARY_FILE)
-    )
+    symbols = read_dictionary(folder / DICTIONARY_FILE)
+    return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(lowercase=True), symbols)
 
 
 def test_old_pieces_keep_their_numbers_and_old_text_its_pieces(work):

@@ -134,10 +134,8 @@ def documents(tmp_path) -> dict[str, list[str]]:
     english = [source for source, _ in toy.sentences(9)]
     texts = {"a.en": english[:5], "b.en": [english[5], "", *english[6:8], f"{english[8]}\u2028Yes."]}
     for name, lines in texts.items():
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        (tmp_path / name.replace("en", "back")).write_text(
-            "".join(f"{line}\n" for line in lines[::-1]), encoding="utf-8"
-        )
+        for path, some in ((tmp_path / name, lines), (tmp_path / name.replace("en", "back"), lines[::-1])):
+            path.write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
     (tmp_path / "gold").write_text("[0]:[4]\n")
     return texts
 
@@ -201,9 +199,8 @@ def test_mean_margin_counts_each_mined_pair_once():
     assert len(mined) == 12
     margins = mined.scores[np.argsort(mined.source)]
     np.testing.assert_allclose(found[0], [margins[:5].mean(), 0], rtol=1e-5)
-    np.testing.assert_allclose(
-        found[1:, 1] * [4 + 7, 3 + 7], [2 * margins[5:9].sum(), 2 * margins[9:].sum()], rtol=1e-5
-    )
+    expected = [2 * margins[5:9].sum(), 2 * margins[9:].sum()]
+    np.testing.assert_allclose(found[1:, 1] * [4 + 7, 3 + 7], expected, rtol=1e-5)
 
 
 @pytest.fixture

@@ -17,20 +17,8 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import restore_last_checkpoint
 from fairseq_lxsr.files.lines import Lines
 
-OPTIONS = {
-    "arch": "context_transformer_tiny",
-    "vocab_size": 200,
-    "valid_documents": 5,
-    "shards": 2,
-    "epochs": 6,
-    "rounds": 2,
-    "draw": 100,
-    "best": 50,
-    "pairs": 200,
-    "batch_size": 32,
-    "learning_rate": 0.005,
-    "workers": 1,
-}
+OPTIONS = {"arch": "context_transformer_tiny", "vocab_size": 200, "valid_documents": 5, "shards": 2, "epochs": 6}
+OPTIONS |= {"rounds": 2, "draw": 100, "best": 50, "pairs": 200, "batch_size": 32, "learning_rate": 0.005, "workers": 1}
 
 
 def write_config(path, files, **options):

@@ -165,7 +165,10 @@ def run(block: Block, place: Workplace) -> None:
     assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{block.text}\n{output}"
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+of_every_page = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@of_every_page
 def test_blocks_run_in_their_order(page, workplace, request):
     place = request.getfixturevalue("extended") if page.parent.name == "extend" else workplace
     for block in blocks(page):
@@ -176,22 +179,18 @@ def test_blocks_run_in_their_order(page, workplace, request):
             place.done.add(block.text)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_are_fenced_and_say_what_they_are(page):
+@of_every_page
+def test_blocks_are_fenced_and_links_lead_to_files(page):
     for block in blocks(page):
         assert block.reason or block.language in RUN + SHOWN, f"{block.where}: {block.language or 'no language'}"
     outside = FENCE.sub("", page.read_text(encoding="utf-8"))
     assert "```" not in outside
     assert not re.search(r"\n\n    \S", outside), "an indented block is not run: fence it"
     assert "\n<!-- not run:" not in outside, "only a fenced block can be left out"
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", outside):
+        generated = "docs" in page.parts and "api/" in target
+        assert generated or (page.parent / target).exists(), target
 
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
-
-
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", FENCE.sub("", page.read_text(encoding="utf-8"))):
-        generated = "docs" in page.parts and "api/" in target
-        assert generated or (page.parent / target).exists(), target

@@ -41,15 +41,8 @@ PAIRS = [
 PERMUTATIONS = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0], [1, 2, 3, 0], [0, 2, 3, 1], [3, 0, 1, 2]]
 LASER = {"embed_dim": 6, "hidden_size": 5, "num_layers": 2}
 LASER_DECODER = {"embed_dim": 7, "hidden_size": 8, "out_embed_dim": 8, "lang_embedding_size": 4}
-TLASER = {
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": 4,
-    "encoder_layers": 2,
-    "decoder_attention_heads": 4,
-    "decoder_layers": 1,
-    "lang_embedding_size": 4,
-}
+TLASER = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 4, "encoder_layers": 2}
+TLASER |= {"decoder_attention_heads": 4, "decoder_layers": 1, "lang_embedding_size": 4}
 # of new_vastai_0801_bigt2t_noshr_5lan_2xtitan_tfm.bash; fewer negatives
 CONSTRAINT = {"beta": 0.25, "margin": 0.5, "Ns": len(PERMUTATIONS) // 2}
 LAMBDA, SMOOTHING = 0.5, 0.1
