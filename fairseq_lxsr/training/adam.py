@@ -32,12 +32,7 @@ class TorchAdamConfig(FairseqDataclass):
 
 @register_optimizer("torch_adam", dataclass=TorchAdamConfig)
 class TorchAdam(FairseqOptimizer):
-    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov and Hutter 2019).
-
-    Args:
-        cfg: the options.
-        params: weights to train.
-    """
+    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov and Hutter 2019)."""
 
     def __init__(self, cfg: TorchAdamConfig, params: Any):
         super().__init__(cfg)

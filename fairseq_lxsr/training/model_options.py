@@ -51,6 +51,12 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
     }
 
 
+def sizes(embed_dim: int, ffn_embed_dim: int, attention_heads: int, layers: int) -> dict[str, Any]:
+    """Name the four sizes that each preset of a transformer has."""
+    names = ("encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "encoder_layers")
+    return dict(zip(names, (embed_dim, ffn_embed_dim, attention_heads, layers), strict=True))
+
+
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
     """Make `--arch NAME` stand for option values of `model`; options on the command line take precedence."""
     for arch, preset in presets.items():

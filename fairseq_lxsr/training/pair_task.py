@@ -13,7 +13,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import nn
 
-from fairseq_lxsr.encoder.checkpoint import SPLIT_PROBABILITY, read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import LANGUAGES, SPLIT_PROBABILITY, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS
@@ -189,6 +189,15 @@ class PairTask(LxsrTask):
             for number, (name, size) in enumerate(corpus.sources.items()):
                 drawn = f", {counts[number]:,} drawn in an epoch" if temperature != 1 else ""
                 logger.info(f"{corpus.name}: source {name}, {size:,} pairs{drawn}")
+
+    @property
+    def languages(self) -> list[str]:
+        """Target languages of a model that translates, in the order of their embeddings; kept in checkpoints."""
+        return self.state.state_dict[LANGUAGES]
+
+    @languages.setter
+    def languages(self, languages: list[str]) -> None:
+        self.state.merge_state_dict({LANGUAGES: languages})
 
     @property
     def longest(self) -> int:

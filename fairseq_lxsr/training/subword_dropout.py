@@ -15,13 +15,9 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 class SubwordDropout:
-    """Splits pieces with some probability, and then their parts again.
+    """Splits pieces with some probability, one for all or [V] of each, and then their parts again.
 
-    Args:
-        symbols: the dictionary in the order of its ids.
-        first_piece: number of special symbols at its beginning.
-        probability: of splitting a piece that can be split, or [V] that of each piece.
-        seed: seed of all draws.
+    The dictionary has `symbols` in the order of its ids, and pieces from `first_piece` on.
     """
 
     def __init__(self, symbols: Sequence[str], first_piece: int, probability: float | FloatArray, seed: int = 1):

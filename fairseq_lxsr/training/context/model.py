@@ -1,7 +1,7 @@
 """fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -16,24 +16,16 @@ from fairseq_lxsr.modules.pooling import POOLINGS
 from fairseq_lxsr.modules.sizes import LAYERS, WIDTH
 from fairseq_lxsr.options import option
 from fairseq_lxsr.training.criterion import SummedCriterion, log_means
-from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, sizes, transformer_sizes
 
 # Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
-CONTEXT_BASE = {
-    "encoder_embed_dim": 512,
-    "encoder_ffn_embed_dim": 2048,
-    "encoder_attention_heads": 8,
-    "encoder_layers": 3,
-}
-CONTEXT_SMALL = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4}
-CONTEXT_TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 1}
-CONTEXT_PRESETS: dict[str, dict[str, Any]] = {
-    "context_transformer_base": CONTEXT_BASE,
-    "context_transformer_small": CONTEXT_BASE | CONTEXT_SMALL,
+CONTEXT_PRESETS = {
+    "context_transformer_base": sizes(512, 2048, 8, layers=3),
+    "context_transformer_small": sizes(256, 512, 4, layers=3),
     # no layers, for little text; examples/context compares the poolings
-    "context_transformer_static": CONTEXT_BASE | CONTEXT_SMALL | {"encoder_layers": 0},
-    "context_transformer_static_mean": CONTEXT_BASE | CONTEXT_SMALL | {"encoder_layers": 0, "pooling": "mean"},
-    "context_transformer_tiny": CONTEXT_BASE | CONTEXT_TINY,
+    "context_transformer_static": sizes(256, 512, 4, layers=0),
+    "context_transformer_static_mean": sizes(256, 512, 4, layers=0) | {"pooling": "mean"},
+    "context_transformer_tiny": sizes(32, 64, 2, layers=1),
 }
 
 

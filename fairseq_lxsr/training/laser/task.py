@@ -7,7 +7,6 @@ from typing import Any, Optional
 
 from fairseq.tasks import register_task
 
-from fairseq_lxsr.encoder.checkpoint import LANGUAGES
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.options import option, positive
@@ -45,18 +44,13 @@ class XlingTranslationTask(PairTask):
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
         # fairseq-generate replaces them by those of its checkpoint, so that a language keeps its index
-        self.state.merge_state_dict({LANGUAGES: sorted({target for _, target in self.pairs})})
+        self.languages = sorted({target for _, target in self.pairs})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
         if self.cfg.lang_pairs is not None:
             return language_pairs(folder, self.cfg.lang_pairs)
         there = language_pairs(folder, None)
         return sorted({direction for pair in there for direction in (pair, pair[::-1])})
-
-    @property
-    def languages(self) -> list[str]:
-        """Target languages in the order of their embeddings."""
-        return self.state.state_dict[LANGUAGES]
 
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict[str, Any]

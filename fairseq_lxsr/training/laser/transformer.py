@@ -20,27 +20,20 @@ from fairseq_lxsr.training.laser.translation import (
     SentenceEncoderOfTranslation,
     SentenceTranslationModel,
 )
-from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.training.model_options import (
+    INIT_WEIGHTS,
+    TransformerOptions,
+    register_presets,
+    sizes,
+    transformer_sizes,
+)
 
 # Li and Mak 2020
-TLASER_BASE = {
-    "encoder_embed_dim": 1024,
-    "encoder_ffn_embed_dim": 4096,
-    "encoder_attention_heads": 16,
-    "encoder_layers": 6,
-    "decoder_lang_embed_dim": 32,
-}
-TLASER_SMALL = {
-    "encoder_embed_dim": 256,
-    "encoder_ffn_embed_dim": 512,
-    "encoder_attention_heads": 4,
-    "encoder_layers": 3,
-}
-TLASER_TINY = {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2, "encoder_layers": 2}
+DECODER = {"decoder_lang_embed_dim": 32}
 TLASER_PRESETS = {
-    "tlaser_base": TLASER_BASE,
-    "tlaser_small": TLASER_BASE | TLASER_SMALL,
-    "tlaser_tiny": TLASER_BASE | TLASER_TINY,
+    "tlaser_base": sizes(1024, 4096, 16, layers=6) | DECODER,
+    "tlaser_small": sizes(256, 512, 4, layers=3) | DECODER,
+    "tlaser_tiny": sizes(32, 64, 2, layers=2) | DECODER,
 }
 LANGUAGE_AT = ("input", "memory")
 BERT_STD = 0.02  # of initial weights

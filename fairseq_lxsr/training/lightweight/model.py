@@ -1,4 +1,4 @@
-"""Named sizes of the lightweight model, the values of `--arch`."""
+"""fairseq model `lxsr`, the lightweight model, and its named sizes, the values of `--arch`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 from fairseq_lxsr.modules.sizes import EPSILON, LAYER_NORM_EPS
 from fairseq_lxsr.options import at_least, option
 from fairseq_lxsr.training.lightweight.terms import Batch, Encoded, Term
-from fairseq_lxsr.training.model_options import INIT_WEIGHTS, TransformerOptions, register_presets, transformer_sizes
+from fairseq_lxsr.training.model_options import (
+    INIT_WEIGHTS,
+    TransformerOptions,
+    register_presets,
+    sizes,
+    transformer_sizes,
+)
 
 # Mao et al. 2021: two layers of width 512; the other presets vary it. `static` has no layers.
-LXSR_BASE: dict[str, Any] = {
-    "encoder_embed_dim": 512,
-    "encoder_ffn_embed_dim": 1024,
-    "encoder_attention_heads": 8,
-    "encoder_layers": 2,
-}
 LXSR_PRESETS = {
-    "lxsr_base": LXSR_BASE,
-    "lxsr_static": LXSR_BASE | {"encoder_layers": 0},
-    "lxsr_1layer": LXSR_BASE | {"encoder_layers": 1},
-    "lxsr_3layers": LXSR_BASE | {"encoder_layers": 3},
-    "lxsr_4layers": LXSR_BASE | {"encoder_layers": 4},
-    "lxsr_6layers": LXSR_BASE | {"encoder_layers": 6},
-    "lxsr_small": LXSR_BASE | {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "encoder_attention_heads": 4},
+    "lxsr_base": sizes(512, 1024, 8, layers=2),
+    "lxsr_static": sizes(512, 1024, 8, layers=0),
+    "lxsr_1layer": sizes(512, 1024, 8, layers=1),
+    "lxsr_3layers": sizes(512, 1024, 8, layers=3),
+    "lxsr_4layers": sizes(512, 1024, 8, layers=4),
+    "lxsr_6layers": sizes(512, 1024, 8, layers=6),
+    "lxsr_small": sizes(256, 512, 4, layers=2),
     # no layers, plain embeddings and the order of words: for little text and time (docs/results.md)
-    "lxsr_best": LXSR_BASE | {"encoder_layers": 0, "gated": True, "order_coefficients": 1, "dropout": 0.0},
-    "lxsr_tiny": LXSR_BASE | {"encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2},
+    "lxsr_best": sizes(512, 1024, 8, layers=0) | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
+    "lxsr_tiny": sizes(32, 64, 2, layers=2),
 }
 
 ENCODER = "encoder."  # prefix of the encoder's weights; all others belong to the heads
@@ -70,11 +70,8 @@ class LxsrModel(BaseFairseqModel):
     It has only weights that its losses use, because several GPUs wait for the gradient of every weight. A model with
     another encoder is a sub-class.
 
-    Args:
-        encoder: a network that also encodes several batches at once: `embed(*tokens)` returns [B, E] for each,
-            `forward(*tokens)` the states [B, T, D] beside them.
-        terms: terms of the loss.
-        cpu_precision: precision of the matrix products on a CPU.
+    The encoder is a network that also encodes several batches at once: `embed(*tokens)` returns [B, E] for each,
+    `forward(*tokens)` the states [B, T, D] beside them.
     """
 
     def __init__(self, encoder: Any, terms: Sequence[Term] = (), cpu_precision: str = "float32"):
