@@ -95,7 +95,7 @@ def test_every_room_stands_on_a_floor():
 
 
 def test_the_house_stays_small():
-    """Of the rooms on the floors, imports of one by another, and lines; the package itself, with its version, is no room."""
+    """Rooms, imports of one by another, files and lines; the package itself, which has the version, is not a room."""
     rooms = {room_of(path) for path in SOURCES} - {"__init__"}
     arrows = {
         (room_of(path), room_of(imported))
