@@ -33,3 +33,15 @@ def dataset(*corpora, parts=None, **options):
 
 def batches_of(data, **limits):
     return [batch.tolist() for batch in data.batch_by_size(data.ordered_indices(), **limits)]
+
+
+class Words:
+    """As much of a fairseq dictionary as models ask for."""
+
+    def __init__(self, size=MASK):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    pad, eos, unk = (lambda self: PAD), (lambda self: EOS), (lambda self: 3)

@@ -1,6 +1,7 @@
 """Data folders that are damaged: one line that names the file, whatever the damage is."""
 
 import random
+import re
 import shutil
 import struct
 
@@ -30,13 +31,9 @@ def files(prefix):
     return [prefix.with_name(f"{prefix.name}.{ending}") for ending in ("idx", "bin")]
 
 
-def test_whole_files_are_read(prefix):
-    sentences = read_sentences(prefix, SYMBOLS)
-    assert [sentence.tolist() for sentence in sentences] == [[5, 2], [2], [6, 7, 8, 2], [299, 9, 2], [2]]
-
-
 def test_samples_read_at_once_are_those_read_one_by_one(prefix):
     sentences = read_sentences(prefix, SYMBOLS)
+    assert [sentence.tolist() for sentence in sentences] == [[5, 2], [2], [6, 7, 8, 2], [299, 9, 2], [2]]
     pairs = [PairCorpus(name, sentences, sentences) for name in ("en-fr", "en-de")]
     data = SentencePairDataset(pairs, padding_idx=1, eos_idx=2, max_positions=2)
     for indices in ([0, 1, 2, 3, 4], [4, 2], [7, 16], [1], [3, 8], []):  # 10 and more occur again
@@ -89,9 +86,7 @@ def test_damage_is_named(prefix, ending, damage, expected):
         path.write_bytes(content)
     with pytest.raises(InputError) as error:
         read_sentences(prefix, SYMBOLS)
-    assert str(error.value).startswith(f"{path}: ")
-    assert expected in str(error.value)
-    assert "\n" not in str(error.value)
+    assert re.fullmatch(f"{re.escape(f'{path}: ')}.*{re.escape(expected)}.*", str(error.value))  # one line
 
 
 def test_whatever_is_damaged_is_refused_or_read_whole(prefix, tmp_path):

@@ -13,7 +13,7 @@ from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
 
-def test_eos_is_stripped_and_long_sentences_cut():
+def test_eos_is_stripped_long_sentences_cut_and_empty_ones_skipped():
     text = corpus("en-fr", 20)
     data = dataset(text, max_positions=5)
     for index in range(20):
@@ -24,6 +24,9 @@ def test_eos_is_stripped_and_long_sentences_cut():
     lengths = np.array([[len(side[row]) - 1 for side in (text.source, text.target)] for row in range(20)])
     assert data.num_cut == (lengths > 5).any(axis=1).sum() > 0
     assert dataset(text, max_positions=int(lengths.max())).num_cut == 0
+    data = dataset(corpus("en-fr", 20, empty=[3, 7]))
+    assert data.num_empty == 2
+    assert sorted(data.ordered_indices()) == [index for index in range(20) if index not in (3, 7)]
 
 
 def test_the_two_sides_of_a_pair_are_split_by_draws_of_their_own():
@@ -33,12 +36,6 @@ def test_the_two_sides_of_a_pair_are_split_by_draws_of_their_own():
     data = dataset(text, parts=[], subword_dropout=SubwordDropout(symbols, 4, 0.5))
     batch = data.collater([data[0]])["net_input"]
     assert batch["source"].tolist() != batch["target"].tolist()
-
-
-def test_empty_sides_are_skipped_and_counted():
-    data = dataset(corpus("en-fr", 20, empty=[3, 7]))
-    assert data.num_empty == 2
-    assert sorted(data.ordered_indices()) == [index for index in range(20) if index not in (3, 7)]
 
 
 def test_batches_are_exact_similar_in_length_and_of_one_language_pair():
@@ -64,8 +61,7 @@ def test_order_is_new_every_epoch_and_a_function_of_seed_and_epoch():
 
 
 def test_shuffled_batches_hold_any_lengths_and_the_same_pairs():
-    options = {"by_length": False}
-    data, again = (dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1), **options) for _ in range(2))
+    data, again = (dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1), by_length=False) for _ in range(2))
     batches = batches_of(data, max_sentences=16)
     assert sorted(itertools.chain(*batches)) == list(range(160))
     assert all(len({index < 100 for index in batch}) == 1 for batch in batches)
@@ -74,32 +70,27 @@ def test_shuffled_batches_hold_any_lengths_and_the_same_pairs():
     assert batches == batches_of(again, max_sentences=16)
     again.set_epoch(2)
     assert batches != batches_of(again, max_sentences=16)
+    limited = batches_of(data, max_sentences=16, max_tokens=60)
+    assert sorted(itertools.chain(*limited)) == list(range(160))
+    assert all(data.lengths[batch].max() * len(batch) <= 60 for batch in limited)
 
 
-def test_shuffled_batches_keep_to_the_limit_of_tokens():
-    data = dataset(corpus("en-fr", 100), by_length=False)
-    batches = batches_of(data, max_sentences=16, max_tokens=60)
-    assert sorted(itertools.chain(*batches)) == list(range(100))
-    assert all(data.lengths[batch].max() * len(batch) <= 60 for batch in batches)
-
-
-def test_shuffled_validation_keeps_the_order_of_the_text():
-    data = dataset(corpus("x-y", 50), shuffle=False, by_length=False)
-    assert list(itertools.chain(*batches_of(data, max_sentences=8))) == list(range(50))
+def test_validation_order_never_changes_and_is_that_of_the_text_where_lengths_do_not_matter():
+    data, as_is = (dataset(corpus("x-y", 50), shuffle=False, by_length=by_length) for by_length in (True, False))
+    first = batches_of(data, max_sentences=8)
+    data.set_epoch(5)
+    assert first == batches_of(data, max_sentences=8)
+    assert list(itertools.chain(*batches_of(as_is, max_sentences=8))) == list(range(50))
 
 
 @pytest.mark.parametrize("by_length", [True, False])
 def test_the_last_batch_is_dropped_unless_it_is_full(by_length):
     data = dataset(corpus("en-fr", 100), corpus("en-de", 64, seed=1), by_length=by_length, drop_last=True)
     assert list(map(len, batches_of(data, max_sentences=16))) == [16] * 10
-    limited = batches_of(data, max_sentences=16, max_tokens=60)
-    assert (
-        len(limited)
-        == len(batches_of(dataset(*data.corpora, by_length=by_length), max_sentences=16, max_tokens=60)) - 2
-    )
-    with pytest.raises(
-        InputError, match="--drop-last: 164 pairs of training text make no full batch of --batch-size 200"
-    ):
+    limits, whole = {"max_sentences": 16, "max_tokens": 60}, dataset(*data.corpora, by_length=by_length)
+    assert len(batches_of(data, **limits)) == len(batches_of(whole, **limits)) - 2
+    message = "--drop-last: 164 pairs of training text make no full batch of --batch-size 200"
+    with pytest.raises(InputError, match=message):
         batches_of(data, max_sentences=200)
     with pytest.raises(InputError, match="--drop-last without --batch-size"):
         batches_of(data, max_tokens=60)
@@ -117,18 +108,13 @@ def test_of_many_rounds_of_a_small_corpus_only_the_last_batch_is_dropped():
     assert kept != found
 
 
-def test_validation_order_never_changes():
-    data = dataset(corpus("x-y", 50), shuffle=False)
-    first = batches_of(data, max_sentences=8)
-    data.set_epoch(5)
-    assert first == batches_of(data, max_sentences=8)
-
-
 def test_temperature_draws_more_of_the_smaller_pair():
     data = dataset(corpus("en-fr", 81), corpus("en-de", 1), temperature=2.0)
     indices = data.ordered_indices()
-    assert (indices % 82 == 81).sum() == 8
-    assert len(indices) == 82
+    assert ((indices % 82 == 81).sum(), len(indices)) == (8, 82)
+    data = dataset(corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()])
+    batch = data.collater([data[index] for index in (3, 405, 406, 405 + 420, 405 + 5 * 420)])
+    assert batch["pair_number"].tolist() == [3, 405, 406, 405, 405]  # equal for a pair that is drawn again
 
 
 def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
@@ -149,23 +135,13 @@ def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
     assert data.size(again[-1]) == data.size(405)
 
 
-def test_the_numbers_of_gathered_pairs_are_equal_for_a_pair_that_is_drawn_again():
-    data = dataset(corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()])
-    batch = data.collater([data[index] for index in (3, 405, 406, 405 + 420, 405 + 5 * 420)])
-    assert batch["pair_number"].tolist() == [3, 405, 406, 405, 405]
-
-
 NAMED = {"law": 340, "none": 0, "speech": 60}
 
 
 @pytest.mark.parametrize("by_length", [True, False])
 def test_source_temperature_draws_more_of_the_smaller_source(by_length):
-    data = dataset(
-        corpus("en-fr", 400, sources=NAMED, empty=[3, 399]),
-        corpus("en-de", 100, seed=1),
-        source_temperature=np.inf,
-        by_length=by_length,
-    )
+    text = corpus("en-fr", 400, sources=NAMED, empty=[3, 399]), corpus("en-de", 100, seed=1)
+    data = dataset(*text, source_temperature=np.inf, by_length=by_length)
     drawn = data.ordered_indices()
     pair = drawn % 500
     assert np.bincount(np.digitize(pair, [340, 400])).tolist() == [199, 199, 100]  # 398 pairs are not empty
@@ -216,6 +192,8 @@ def test_collated_batch(masking):
             assert (masked != PAD).all()
     changed = sum((batch["net_input"][side] != batch[f"{side}_tokens"]).sum().item() for side in ("source", "target"))
     assert {"one": changed == 4, "tokens": changed >= 1, "none": changed == 0}[masking]
+    with pytest.raises(ValueError, match="'words'"):
+        Masking("words", VOCABULARY)
 
 
 def test_masking_does_not_depend_on_the_batch():
@@ -226,11 +204,6 @@ def test_masking_does_not_depend_on_the_batch():
         for side in ("source", "target"):
             width = alone["net_input"][side].shape[1]
             assert torch.equal(together["net_input"][side][row, :width], alone["net_input"][side][0])
-
-
-def test_unknown_masking_is_refused():
-    with pytest.raises(ValueError, match="'words'"):
-        Masking("words", VOCABULARY)
 
 
 def test_subword_dropout_gives_other_pieces_every_epoch_and_never_too_many():

@@ -4,29 +4,25 @@ import pytest
 from fairseq_lxsr.training.dataset import cut_into_batches, rounds, samples_per_corpus, sort_by_length
 
 
-def test_temperature_one_keeps_the_sizes():
-    assert samples_per_corpus([900, 90, 10], 1).tolist() == [900, 90, 10]
-
-
-def test_temperature_evens_out():
-    # sizes 81 and 1 at temperature 2: shares 9 : 1 of 82
-    assert samples_per_corpus([81, 1], 2).tolist() == [74, 8]
-    assert samples_per_corpus([500, 0, 500], 5).tolist() == [500, 0, 500]
-
-
-def test_a_temperature_near_zero_leaves_the_largest():
-    assert samples_per_corpus([10, 10, 10], 0.001).tolist() == [10, 10, 10]
-    assert samples_per_corpus([10, 9, 0], 0.001).tolist() == [19, 0, 0]
+@pytest.mark.parametrize(
+    ("sizes", "temperature", "total", "expected"),
+    [
+        ([900, 90, 10], 1, None, [900, 90, 10]),
+        ([81, 1], 2, None, [74, 8]),  # shares 9 : 1 of 82
+        ([500, 0, 500], 5, None, [500, 0, 500]),
+        ([10, 10, 10], 0.001, None, [10, 10, 10]),
+        ([10, 9, 0], 0.001, None, [19, 0, 0]),
+        ([81, 1], 2, 820, [738, 82]),
+        ([0, 0], 2, 0, [0, 0]),
+    ],
+)
+def test_temperature_evens_out(sizes, temperature, total, expected):
+    assert samples_per_corpus(sizes, temperature, total=total).tolist() == expected
 
 
 def test_impossible_temperature_is_refused():
     with pytest.raises(ValueError, match="temperature is 0"):
         samples_per_corpus([1, 2], 0)
-
-
-def test_temperature_divides_another_total():
-    assert samples_per_corpus([81, 1], 2, total=820).tolist() == [738, 82]
-    assert samples_per_corpus([0, 0], 2, total=0).tolist() == [0, 0]
 
 
 def test_rounds_of_one_source_use_everything_before_they_repeat():
@@ -63,22 +59,17 @@ def test_order_is_by_longer_side_then_source_and_keeps_ties():
     assert sort_by_length(np.array([3, 4, 0, 2, 1]), source, target).tolist() == [4, 3, 0, 1, 2]
 
 
-def test_batches_have_an_exact_number_of_pairs():
-    batches = cut_into_batches(np.arange(10), np.ones(10, dtype=int), 3, None)
-    assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-
-
-def test_token_limit_counts_padding():
-    # 3 x 2, then 2 x 4 (a third would make 3 x 4 > 8), then 1 x 9: longer than the limit, alone
-    batches = cut_into_batches(np.arange(6), np.array([1, 2, 2, 3, 4, 9]), None, 8)
-    assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4], [5]]
-
-
-def test_both_limits_hold():
-    batches = cut_into_batches(np.arange(5), np.array([1, 1, 1, 4, 4]), 2, 8)
-    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4]]
-
-
-def test_nothing_gives_no_batches():
-    assert cut_into_batches(np.arange(0), np.arange(0), 3, None) == []
-    assert cut_into_batches(np.arange(0), np.arange(0), None, 100) == []
+@pytest.mark.parametrize(
+    ("lengths", "pairs", "tokens", "expected"),
+    [
+        ([1] * 10, 3, None, [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]),
+        # 3 x 2, then 2 x 4 (a third would make 3 x 4 > 8), then 1 x 9: longer than the limit, alone
+        ([1, 2, 2, 3, 4, 9], None, 8, [[0, 1, 2], [3, 4], [5]]),
+        ([1, 1, 1, 4, 4], 2, 8, [[0, 1], [2, 3], [4]]),
+        ([], 3, None, []),
+        ([], None, 100, []),
+    ],
+)
+def test_batches_have_an_exact_number_of_pairs_or_padded_tokens(lengths, pairs, tokens, expected):
+    batches = cut_into_batches(np.arange(len(lengths)), np.array(lengths, dtype=int), pairs, tokens)
+    assert [batch.tolist() for batch in batches] == expected

@@ -2,22 +2,13 @@
 
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 from conftest import ROOT, lxsr_here, refused, train_here
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
-
-HOLD = """
-import sys, time
 from fairseq_lxsr.files.locks import locked
-with locked(sys.argv[1], "x"):
-    print("held", flush=True)
-    time.sleep(60)
-"""
 
 
 def contents(folder):
@@ -33,11 +24,10 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path, toy_work, limit):
     before = contents(tmp_path)
     again = train_here(toy_work / "data-bin", tmp_path, *flags, **limit)
     assert again.returncode == 0
-    said = [line for line in again.stdout.splitlines() if "is reached" in line]
+    [said] = [line for line in again.stdout.splitlines() if "is reached" in line]
     option = f"--{name.replace('_', '-')} {value}"
-    assert said == [
-        f"{tmp_path / 'checkpoint_last.pt'}: finished, {option} is reached; nothing to do, give more to go on from it"
-    ]
+    finished = f"{tmp_path / 'checkpoint_last.pt'}: finished, {option} is reached"
+    assert said == f"{finished}; nothing to do, give more to go on from it"
     assert contents(tmp_path) == before
     more = train_here(toy_work / "data-bin", tmp_path, *flags, **{name: str(int(value) + 1)})
     assert "is reached" not in more.stdout
@@ -76,19 +66,13 @@ def test_a_new_run_goes_on_from_the_checkpoint_of_another(tmp_path, toy_work):
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path, toy_work):
-    lock = tmp_path / "save" / ".lock"
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, lock], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout.readline() == "held\n"
-        done = train_here(toy_work / "data-bin", tmp_path / "save", max_update="1")
-        refused(done, f"{tmp_path / 'save'}: another run works in it (process {holder.pid} on ")
-        assert not contents(tmp_path / "save")
-        flags = ("--disable-validation", "--no-save")  # which writes nothing there
-        assert not train_here(toy_work / "data-bin", tmp_path / "save", *flags, max_update="1").returncode
-    finally:
-        holder.kill()
-        holder.communicate()  # closes its pipe
-    assert not train_here(toy_work / "data-bin", tmp_path / "save", flags[0], max_update="1").returncode
+    data, save, flags = toy_work / "data-bin", tmp_path / "save", ("--disable-validation", "--no-save")
+    with locked(save / ".lock", "x"):
+        done = train_here(data, save, max_update="1")
+        refused(done, f"{save}: another run works in it (process {os.getpid()} on ")
+        assert not contents(save)
+        assert not train_here(data, save, *flags, max_update="1").returncode  # which writes nothing there
+    assert not train_here(data, save, flags[0], max_update="1").returncode
 
 
 def test_another_optimizer_on_a_checkpoint_is_refused(tmp_path, toy_work):

@@ -32,20 +32,14 @@ def test_contexts_end_where_their_document_does():
         assert list(range(10 + first, 10 + last)) == expected
         if positive[sentence]["label"]:
             assert positive[sentence]["pieces"].tolist() == expected
-
-
-def test_a_wider_context():
     data = ReplacedSentences([numbered("en", 7)], context=2, **OPTIONS)
-    for index in range(7):
-        if data.labels[index]:
-            expected = [10 + other for other in range(max(0, index - 2), min(7, index + 3))]
-            assert data[index]["pieces"].tolist() == expected
+    for index in np.flatnonzero(data.labels):
+        expected = [10 + other for other in range(max(0, index - 2), min(7, index + 3))]
+        assert data[index]["pieces"].tolist() == expected
 
 
 def test_half_are_replaced_by_another_sentence_of_the_same_language():
-    corpora = [numbered("en", 500, 500), numbered("fr", 300, first=2000)]
-    corpora[1] = corpus("fr", [[2000 + number] for number in range(300)])
-    data = ReplacedSentences(corpora, **OPTIONS)
+    data = ReplacedSentences([numbered("en", 500, 500), numbered("fr", 300, first=2000)], **OPTIONS)
     assert len(data) == 1300
     assert data.labels.mean() == pytest.approx(0.5, abs=0.05)
     seen = set()
@@ -92,15 +86,9 @@ def test_lengths_are_those_of_the_samples_and_long_ones_are_cut():
     rng = np.random.default_rng(0)
     documents = [[rng.integers(4, 30, rng.integers(0, 9)).tolist() for _ in range(6)] for _ in range(5)]
     corpora = [corpus("en", *documents[:3]), corpus("fr", *documents[3:])]
-    for data in (
-        ReplacedSentences(corpora, max_positions=12, **OPTIONS),
-        InsertedSentences(
-            corpora,
-            CoherentPairs(np.array([[0, 3], [0, 17]]), np.array([[1, 0], [1, 11]]), np.array([0.5, 0.25])),
-            max_positions=12,
-            **OPTIONS,
-        ),
-    ):
+    mined = CoherentPairs(np.array([[0, 3], [0, 17]]), np.array([[1, 0], [1, 11]]), np.array([0.5, 0.25]))
+    options = {"max_positions": 12} | OPTIONS
+    for data in (ReplacedSentences(corpora, **options), InsertedSentences(corpora, mined, **options)):
         assert data.lengths.tolist() == [len(data[index]["pieces"]) for index in range(len(data))]
         assert data.lengths.max() == 12
         assert sorted(data.ordered_indices()) == np.flatnonzero(data.lengths).tolist()
@@ -110,12 +98,7 @@ def test_both_sentences_of_a_mined_pair_stand_in_the_context_of_the_other():
     corpora = [numbered("en", 3, 3), corpus("fr", [[50], [51], [52]])]
     mined = CoherentPairs(np.array([[0, 1], [0, 3]]), np.array([[1, 2], [1, 0]]), np.array([0.75, 0.5]))
     data = InsertedSentences(corpora, mined, **OPTIONS)
-    assert [data[index]["pieces"].tolist() for index in range(4)] == [
-        [10, 52, 12],
-        [50, 14],
-        [51, 11],
-        [13, 51],
-    ]
+    assert [data[index]["pieces"].tolist() for index in range(4)] == [[10, 52, 12], [50, 14], [51, 11], [13, 51]]
     assert data.labels.tolist() == [0.75, 0.5, 0.75, 0.5]
 
 

@@ -3,13 +3,13 @@
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from fairseq.data import ListDataset
+from fairseq.logging import metrics
 from operations import SYNCHRONISE, Operations
+from pair_batches import EOS, PAD, Words, corpus
 
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
@@ -17,20 +17,12 @@ from fairseq_lxsr.training.laser import lstm as laser
 from fairseq_lxsr.training.laser import transformer as tlaser
 from fairseq_lxsr.training.laser.criterion import XlingTranslationLoss, XlingTranslationLossConfig
 from fairseq_lxsr.training.laser.dataset import TranslationDataset
-from fairseq_lxsr.training.pairs import PairCorpus
 
-PAD, EOS, VOCAB = 1, 2, 40
 KINDS = ["laser", "tlaser"]
 
 
-class Words:
-    pad, eos = (lambda self: PAD), (lambda self: EOS)
-
-    def __len__(self):
-        return VOCAB
-
-
 TASK = SimpleNamespace(source_dictionary=Words(), target_dictionary=Words(), languages=["en", "fr"])
+VOCAB = len(TASK.source_dictionary)
 
 
 def make_model(kind, dropout=0.0):
@@ -49,12 +41,8 @@ def make_criterion(**options):
 
 
 def make_batch(pairs=6, rows=None):
-    rng = np.random.default_rng(0)
-    sides = []
-    for longest in (7, 9):
-        lengths = rng.integers(2, longest + 1, pairs)
-        sides.append(ListDataset([torch.tensor([*rng.integers(4, VOCAB, n), EOS]) for n in lengths], lengths + 1))
-    data = TranslationDataset([PairCorpus("en-fr", *sides)], [1], padding_idx=PAD, eos_idx=EOS, max_positions=50)
+    text = [corpus("en-fr", pairs, longest=9)]
+    data = TranslationDataset(text, [1], padding_idx=PAD, eos_idx=EOS, max_positions=50)
     return data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
 
 
@@ -92,6 +80,8 @@ def test_defaults_are_those_of_the_paper():
     found = (cfg.constraint_weight, cfg.negative_weight, cfg.constraint_margin, cfg.negatives)
     assert found == (0.25, 0.5, 0.5, 20)
     assert cfg.label_smoothing == 0.1
+    with pytest.raises(InputError, match="--negatives 5 without --constraint"):
+        make_criterion(negatives=5)
 
 
 def test_gradient_reaches_the_encoder_through_source_and_target():
@@ -154,14 +144,7 @@ def test_a_batch_of_one_pair_has_no_negatives():
     assert loss.isfinite()
 
 
-def test_options_of_a_constraint_that_is_not_there_are_refused():
-    with pytest.raises(InputError, match="--negatives 5 without --constraint"):
-        make_criterion(negatives=5)
-
-
 def test_metrics_are_means_over_batches_of_different_size():
-    from fairseq.logging import metrics
-
     logged = [
         {"loss": 6.0, "nll_loss": 4.0, "pair": 3.0, "sample_size": 2, "nsentences": 1, "ntokens": 2},
         {"loss": 2.0, "nll_loss": 4.0, "pair": 1.0, "sample_size": 6, "nsentences": 3, "ntokens": 6},
@@ -171,13 +154,8 @@ def test_metrics_are_means_over_batches_of_different_size():
     values = aggregate.get_smoothed_values()
     assert (values["loss"], values["nll_loss"], values["pair"]) == (1.0, 1.0, 1.0)
     assert values["ppl"] == pytest.approx(math.e)
-
-
-@pytest.mark.parametrize("constraint", ["none", "norm"])
-def test_the_metrics_are_those_of_validation(constraint):
-    from fairseq.logging import metrics
-
-    criterion = make_criterion(constraint=constraint)
-    with metrics.aggregate(new_root=True) as aggregate:
-        criterion.reduce_metrics([criterion(make_model("laser").eval(), make_batch())[2]])
-    assert sorted(criterion.metrics) == sorted(aggregate.get_smoothed_values())
+    for constraint in ("none", "norm"):  # and those that validation has
+        criterion = make_criterion(constraint=constraint)
+        with metrics.aggregate(new_root=True) as aggregate:
+            criterion.reduce_metrics([criterion(make_model("laser").eval(), make_batch())[2]])
+        assert sorted(criterion.metrics) == sorted(aggregate.get_smoothed_values())

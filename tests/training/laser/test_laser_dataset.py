@@ -2,20 +2,10 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import ListDataset
+from pair_batches import EOS, PAD, corpus
 
 from fairseq_lxsr.training.laser.dataset import TranslationDataset
 from fairseq_lxsr.training.pairs import PairCorpus
-
-PAD, EOS = 1, 2
-
-
-def corpus(name, pairs, seed=0):
-    rng = np.random.default_rng(seed)
-    sides = []
-    for _ in range(2):
-        lengths = rng.integers(1, 9, pairs)
-        sides.append(ListDataset([torch.tensor([*rng.integers(4, 30, n), EOS]) for n in lengths], lengths + 1))
-    return PairCorpus(name, *sides)
 
 
 def dataset(*corpora, languages=(0, 1), **options):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import ListDataset
+from pair_batches import EOS, PAD, Words
 from torch import Tensor, nn
 
 from fairseq_lxsr import losses
@@ -25,7 +26,7 @@ from fairseq_lxsr.training.laser.dataset import TranslationDataset
 from fairseq_lxsr.training.pairs import PairCorpus
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "released" / "laser.json").read_text(encoding="utf-8"))
-BOS, PAD, EOS, VOCAB = 0, 1, 2, GOLDEN["vocab_size"]
+BOS, VOCAB = 0, GOLDEN["vocab_size"]
 TOLERANCE = 1e-5
 MODELS = {
     "claser": (laser.LaserModelConfig, laser.LaserModel, "claser_6_released"),
@@ -47,14 +48,8 @@ SMOOTHING = GOLDEN["smoothing"] * (VOCAB - 1) / VOCAB
 SAME = {"dropout": 0.0, "cpu_precision": "float32", "negatives": len(GOLDEN["permutations"]) // 2}
 
 
-class Words:
-    pad, eos = (lambda self: PAD), (lambda self: EOS)
-
-    def __len__(self):
-        return VOCAB
-
-
-TASK = SimpleNamespace(source_dictionary=Words(), target_dictionary=Words(), languages=GOLDEN["languages"])
+WORDS = Words(VOCAB)
+TASK = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS, languages=GOLDEN["languages"])
 
 
 def released_options(kind: str) -> dict:
@@ -77,16 +72,13 @@ Views = dict[str, list[Tensor]]  # name of theirs: parts of ours that make it
 def views_of_laser(ours: dict[str, Tensor]) -> Views:
     hidden, language = (SIZES["claser"][name] for name in ("decoder_hidden_size", "decoder_lang_embed_dim"))
     cell, first = ours["decoder.lstm.weight_ih_l0"], "decoder.first_states"
+    inputs, of_language, last_output = cell.tensor_split((-hidden - language, -hidden), dim=1)
     found = {
         "encoder.embed_tokens.weight": [ours["encoder.network.embed_tokens.weight"]],
         "decoder.embed_tokens.weight": [ours["decoder.embed_tokens.weight"]],
         "decoder.embed_langs.weight": [ours["decoder.embed_languages.weight"]],
         # theirs: piece, sentence, last output, language; ours: piece, sentence, language, last output
-        "decoder.layers.0.weight_ih": [
-            cell[:, : -hidden - language],
-            cell[:, -hidden:],
-            cell[:, -hidden - language : -hidden],
-        ],
+        "decoder.layers.0.weight_ih": [inputs, last_output, of_language],
     }
     for part in ("weight", "bias"):
         found[f"decoder.encoder_hidden_proj.{part}"] = [ours[f"{first}.{part}"][:hidden]]
@@ -163,12 +155,10 @@ def compute(kind: str, monkeypatch, **changed) -> dict[str, np.ndarray]:
     pair, negative = criterion.constraint(embeddings["source"], embeddings["target"])
     total, pieces, _ = criterion(model, batch)
     total.backward()
-    gradients = {
-        name: torch.zeros_like(value) if value.grad is None else value.grad for name, value in model.named_parameters()
-    }
-    norms = [
-        torch.cat([part.flatten() for part in parts]).norm() for _, parts in sorted(VIEWS[kind](gradients).items())
-    ]
+    named = model.named_parameters()
+    gradients = {name: torch.zeros_like(value) if value.grad is None else value.grad for name, value in named}
+    views = sorted(VIEWS[kind](gradients).items())
+    norms = [torch.cat([part.flatten() for part in parts]).norm() for _, parts in views]
     found = {
         "prev_output_tokens": batch["net_input"]["prev_output_tokens"],
         "target": batch["target"],
