@@ -326,8 +326,8 @@ TIES = ("first", "last")  # epoch kept of several that are equally good
 
 BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap
 
-# options of fairseq-train in earlier versions, and the only value that training has now: commands, recipes and checkpoints may still
-# name it, any other value is refused
+# options of fairseq-train in earlier versions, and the only value that training has now: commands, recipes and
+# checkpoints may still name it, any other value is refused
 REMOVED: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled
 from fairseq_lxsr.files.lines import read_lines
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
 
 OUTPUT_HELP = "folder to write; an older one of this command is replaced whole"
-_FILE = {"allowed": FILE_NAME, "metavar": "FILE"}
-_FOLDER = {"allowed": FILE_NAME, "metavar": "FOLDER"}
+_FILE: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FILE"}
+_FOLDER: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FOLDER"}
 
 
 @dataclass(frozen=True)

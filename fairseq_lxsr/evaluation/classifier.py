@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_hash
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_model
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 CHUNK_BYTES = 2**24  # size of the batches that are gathered at once, for every seed
@@ -236,13 +236,8 @@ def transfer_scores(
         for tested, test in tests.items():
             predicted = model.predict(test.features)  # [S, N]
             sizes = f"{len(train.labels)}-{len(dev.labels)}-{len(test.labels)}"
-            settings = {
-                "classes": len(classes),
-                "sizes": sizes,
-                **config.settings,
-                "text": text_hash([train.text, dev.text, test.text]),
-                "model": fingerprint,
-            }
+            settings = {"classes": len(classes), "sizes": sizes, **config.settings}
+            settings |= text_and_model(fingerprint, [train.text, dev.text, test.text])
             scores.append(_score(protocol, f"{trained}->{tested}", predicted, gold[tested], settings))
     return scores
 

@@ -106,19 +106,13 @@ class Score:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict for JSON."""
-        return {
-            "protocol": self.protocol,
-            "task": self.task,
-            "values": self.values,
-            "settings": self.settings,
-            "version": self.version,
-            "signature": self.signature,
-            "outcomes": {
-                name: {"hits": out.hits, "of": out.of, **({"correlation": True} if out.correlation else {})}
-                for name, out in self.outcomes.items()
-            },
-            **({"curve": self.curve} if self.curve else {}),
+        outcomes = {
+            name: {"hits": out.hits, "of": out.of, **({"correlation": True} if out.correlation else {})}
+            for name, out in self.outcomes.items()
         }
+        names = ("protocol", "task", "values", "settings", "version", "signature")
+        curve = {"curve": self.curve} if self.curve else {}
+        return {name: getattr(self, name) for name in names} | {"outcomes": outcomes} | curve
 
 
 def from_hits(protocol: str, task: str, hits: dict[str, Outcomes], settings: dict[str, Any]) -> Score:
@@ -137,6 +131,11 @@ def text_hash(*texts: Sequence[str]) -> str:
     for text in texts:
         digest.update(("\n".join(text) + "\0").encode())
     return digest.hexdigest()[:8]
+
+
+def text_and_model(model: str, *texts: Sequence[str]) -> dict[str, str]:
+    """Return the last settings of a signature: the hash of the text, and the fingerprint of the model."""
+    return {"text": text_hash(*texts), "model": model}
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:

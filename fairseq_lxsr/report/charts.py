@@ -184,7 +184,7 @@ def heatmap_chart(sample: Sample) -> Chart:
     """Draw the cosines of some sentences and translations; the diagonal should be largest."""
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
-    hover = {"text": [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]}
+    hover: dict[str, Any] = {"text": [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]}
     hover["hovertemplate"] = "%{z:.2f}<br>%{text}<extra></extra>"
     figure = _figure({"showticklabels": False}, {"showticklabels": False, "autorange": "reversed"}, height=480)
     figure.add_heatmap(z=np.round(cosines, 3).tolist(), colorscale="Viridis", **hover)

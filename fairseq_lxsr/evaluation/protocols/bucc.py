@@ -21,10 +21,10 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.named_sets import find_file
-from fairseq_lxsr.evaluation.protocols.mteb_bitext import nearest, weighted_scores
+from fairseq_lxsr.evaluation.protocols.mteb_bitext import weighted_scores
 from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
-from fairseq_lxsr.evaluation.score import LARGEST_NUMBER, Outcomes, Score, as_units, from_hits, text_hash
-from fairseq_lxsr.evaluation.texts import read_columns, rows_of
+from fairseq_lxsr.evaluation.score import LARGEST_NUMBER, Outcomes, Score, as_units, from_hits, text_and_model
+from fairseq_lxsr.evaluation.texts import rank, read_columns, rows_of
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import BUCC_FORMS, BUCC_PARTS, FILE_NAME, MARGINS, RETRIEVALS, at_least, option
 from fairseq_lxsr.text.languages import split_pair
@@ -89,9 +89,8 @@ def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold
 
 def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
     """Return whether each mined pair is a gold pair, bool [P]."""
-    return np.array(
-        [pair in gold for pair in zip(mined.source.tolist(), mined.target.tolist(), strict=True)], dtype=bool
-    )
+    pairs = zip(mined.source.tolist(), mined.target.tolist(), strict=True)
+    return np.array([pair in gold for pair in pairs], dtype=bool)
 
 
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
@@ -180,15 +179,9 @@ class BuccMining:
     def settings(self, part: MiningSet) -> dict[str, Any]:
         """Return what the signature of a score on a part says of its mining."""
         k, margin, retrieval = self.how
-        return {
-            "metric": f"margin-{margin}",
-            "norm": "l2",
-            "k": k,
-            "retrieval": retrieval,
-            **({"unify": "yes"} if self.unify else {}),
-            "sentences": f"{len(part.source)}x{len(part.target)}",
-            "gold": len(part.gold),
-        }
+        how = {"metric": f"margin-{margin}", "norm": "l2", "k": k, "retrieval": retrieval}
+        sizes = {"sentences": f"{len(part.source)}x{len(part.target)}", "gold": len(part.gold)}
+        return how | ({"unify": "yes"} if self.unify else {}) | sizes
 
 
 DEFAULT_MINING = BuccMining()
@@ -215,8 +208,7 @@ def score_mined(
         learned["train F1"] = of_train["F1"].value
     else:
         outcomes = {f"oracle {name}": out for name, out in outcomes.items()}
-    settings["text"] = text_hash(*(lines for one in (train, part) if one for lines in one.signed))
-    settings["model"] = encoder.fingerprint
+    settings |= text_and_model(encoder.fingerprint, *(lines for one in (train, part) if one for lines in one.signed))
     values = {name: out.value for name, out in outcomes.items()} | learned | {"threshold": threshold}
     return Score("bucc", part.task, values, settings, outcomes, curve=threshold_curve(mined, part.gold)), kept
 
@@ -231,27 +223,13 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
     everything = form == "mteb-v1"
     candidates = part.target if everything else rows_of(part.target, target_rows)
     gold = np.array(target_rows) if everything else np.arange(len(target_rows))
-    found = nearest(embed(encoder, rows_of(part.source, source_rows)), embed(encoder, candidates))
+    found = rank(embed(encoder, rows_of(part.source, source_rows)), embed(encoder, candidates), 1, "nn")[:, 0]
     scores = weighted_scores(gold, found)
     hits = {name if name == "accuracy" else f"weighted {name}": outcomes for name, outcomes in scores.items()}
-    settings = {
-        "metric": "nn-cosine",
-        "norm": "l2",
-        "sentences": f"{len(gold)}x{len(candidates)}",
-        "gold": len(gold),
-        "form": form,
-        "part": part.part,
-        "text": text_hash(*part.signed),
-        "model": encoder.fingerprint,
-    }
+    sizes = {"sentences": f"{len(gold)}x{len(candidates)}", "gold": len(gold)}
+    settings = {"metric": "nn-cosine", "norm": "l2", **sizes, "form": form, "part": part.part}
+    settings |= text_and_model(encoder.fingerprint, *part.signed)
     return from_hits("bucc", part.task, hits, settings)
-
-
-def write_mined_ids(path: str, part: MiningSet, mined: MinedPairs) -> None:
-    """Write the mined pairs with the ids of their sentences, best first."""
-    with atomic_write(path) as stream:
-        for score, i, j in zip(mined.scores.tolist(), mined.source.tolist(), mined.target.tolist(), strict=True):
-            stream.write(f"{score:.6f}\t{part.source_ids[i]}\t{part.target_ids[j]}\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,11 +282,13 @@ class Bucc(BuccMining, Protocol):
         return parts
 
     def score(self, sets: Sequence[MiningSet], encoder: Encoder) -> Score:
-        """Measure the last part of one language pair."""
-        *train, measured = sets
+        """Measure the last part of one language pair; mined pairs are written best first."""
+        *train, part = sets
         if self.form.startswith("mteb"):
-            return score_as_mteb(measured, encoder, self.form)
-        score, mined = score_mined(measured, encoder, self, *train)
+            return score_as_mteb(part, encoder, self.form)
+        score, mined = score_mined(part, encoder, self, *train)
         if self.pairs_output:
-            write_mined_ids(self.pairs_output, measured, mined)
+            pairs = zip(mined.scores.tolist(), mined.source.tolist(), mined.target.tolist(), strict=True)
+            with atomic_write(self.pairs_output) as stream:
+                stream.writelines(f"{s:.6f}\t{part.source_ids[i]}\t{part.target_ids[j]}\n" for s, i, j in pairs)
         return score

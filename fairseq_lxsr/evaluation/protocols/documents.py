@@ -16,7 +16,7 @@ from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeature
 from fairseq_lxsr.evaluation.named_sets import TEXT_SUFFIXES, first_file
 from fairseq_lxsr.evaluation.protocols.protocol import TransferProtocol, comma_separated
 from fairseq_lxsr.evaluation.score import Score, text_hash
-from fairseq_lxsr.evaluation.texts import read_columns
+from fairseq_lxsr.evaluation.texts import read_columns, rows_of
 from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME, option
 
 PART_FILES = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
@@ -80,9 +80,7 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
 
 def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
     rows = chosen.nonzero()[0]
-    lines = [whole.text.lines[row] for row in rows.tolist()]
-    text = Text(lines, whole.text.language, whole.text.file, rows, len(whole.labels))
-    return Labelled(text, [whole.labels[row] for row in rows])
+    return Labelled(rows_of(whole.text, rows), [whole.labels[row] for row in rows])
 
 
 def without_copyright(found: Labelled) -> Labelled:

@@ -14,7 +14,7 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, Plan
-from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import check_aligned, rows_of
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import FILE_NAME, option
@@ -112,14 +112,9 @@ def score_minimal_pairs(foreign: Text, english: Text, encoder: Encoder) -> tuple
             changed = Text(found.sentences, english.language, f"{english.file}.{name}")
             texts = rows_of(foreign, found.rows), rows_of(english, found.rows), changed
             hits[name] = nearer(*(embed(encoder, text) for text in texts))
-    settings = {
-        "metric": "cosine",
-        "norm": "l2",
-        "ties": "half",
-        "pairs": ",".join(f"{len(found.rows)} {name}" for name, found in pairs.items()),
-        "text": text_hash(foreign.lines, english.lines),
-        "model": encoder.fingerprint,
-    }
+    counts = ",".join(f"{len(found.rows)} {name}" for name, found in pairs.items())
+    settings = {"metric": "cosine", "norm": "l2", "ties": "half", "pairs": counts}
+    settings |= text_and_model(encoder.fingerprint, foreign.lines, english.lines)
     return from_hits("minimal-pairs", f"{foreign.language or 'foreign'}->en", hits, settings), pairs
 
 

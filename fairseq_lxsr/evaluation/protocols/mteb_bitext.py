@@ -6,15 +6,15 @@ abstasks/text/bitext_mining.py). A target that several sources choose loses prec
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol
-from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
-from fairseq_lxsr.evaluation.texts import check_aligned, check_pair, directions
-from fairseq_lxsr.vectors import nearest_neighbours
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
+from fairseq_lxsr.evaluation.texts import check_aligned, directions, rank
+from fairseq_lxsr.vectors.rows import IntArray
 
 
 def weighted_scores(gold: IntArray, found: IntArray) -> dict[str, Outcomes]:
@@ -34,12 +34,6 @@ def weighted_scores(gold: IntArray, found: IntArray) -> dict[str, Outcomes]:
     }
 
 
-def nearest(queries: FloatArray, candidates: FloatArray) -> IntArray:
-    """Find the nearest candidate by cosine of every query [Q]; of equal ones the first."""
-    check_pair(queries, candidates)
-    return nearest_neighbours(queries, candidates, 1, show_progress=True)[1][:, 0]
-
-
 @dataclass(frozen=True, kw_only=True)
 class MtebBitext(AlignedProtocol):
     """Aligned text from the source to the target; a repeated sentence is another class, as in mteb."""
@@ -48,15 +42,8 @@ class MtebBitext(AlignedProtocol):
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
         check_aligned(source, target)
-        found = nearest(embed(encoder, source), embed(encoder, target))
-        settings = {
-            "metric": "nn-cosine",
-            "average": "weighted",
-            "case": "mixed",
-            "identical": "error",
-            "pairs": len(source),
-            "text": text_hash(source.lines, target.lines),
-            "model": encoder.fingerprint,
-        }
+        found = rank(embed(encoder, source), embed(encoder, target), 1, "nn")[:, 0]
+        settings: dict[str, Any] = {"metric": "nn-cosine", "average": "weighted", "case": "mixed", "identical": "error"}
+        settings |= {"pairs": len(source)} | text_and_model(encoder.fingerprint, source.lines, target.lines)
         hits = weighted_scores(np.arange(len(found)), found)
         return [from_hits("mteb-bitext", directions(source, target)[0], hits, settings)]

@@ -10,7 +10,7 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol
-from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import TextReranker, check_aligned, check_pair, directions, identities
 from fairseq_lxsr.search.options import RerankOption
 from fairseq_lxsr.search.reranker import Reranker, find_reranker
@@ -53,15 +53,9 @@ def search_scores(
 ) -> list[Score]:
     """Measure both directions of a pair; a reranker scores the nearest by cosine again."""
     check_aligned(source, target)
-    settings = {
-        "metric": reranker.name if reranker else SEARCH_METRICS[protocol],
-        "norm": "l2",
-        "case": "mixed",
-        "identical": "hit",
-        "pairs": len(source),
-        "text": text_hash(source.lines, target.lines),
-        "model": encoder.fingerprint,
-    }
+    metric = reranker.name if reranker else SEARCH_METRICS[protocol]
+    settings = {"metric": metric, "norm": "l2", "case": "mixed", "identical": "hit", "pairs": len(source)}
+    settings |= text_and_model(encoder.fingerprint, source.lines, target.lines)
     sides = (source, embed(encoder, source)), (target, embed(encoder, target))
     scores = []
     for task, (queries, left), (candidates, right) in zip(directions(source, target), sides, sides[::-1], strict=True):

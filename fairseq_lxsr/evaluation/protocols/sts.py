@@ -16,7 +16,7 @@ from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.named_sets import find_file
 from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
-from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
+from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import check_pair
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, at_least, option
@@ -120,13 +120,9 @@ def correlations(first: FloatArray, second: FloatArray, scores: NDArray[np.float
 def score_rated(rated: Rated, encoder: Encoder) -> Score:
     """Measure the correlations on rated pairs."""
     outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
-    settings = {
-        "metric": "cosine",
-        "ties": "mean-rank",
-        "pairs": len(rated.scores),
-        "text": text_hash(rated.first.lines, rated.second.lines, list(map(str, rated.scores))),
-        "model": encoder.fingerprint,
-    }
+    texts = rated.first.lines, rated.second.lines, list(map(str, rated.scores))
+    settings = {"metric": "cosine", "ties": "mean-rank", "pairs": len(rated.scores)}
+    settings |= text_and_model(encoder.fingerprint, *texts)
     first, second = rated.first.language or "first", rated.second.language or "second"
     return from_hits("sts", f"{first}-{second}", outcomes, settings)
 

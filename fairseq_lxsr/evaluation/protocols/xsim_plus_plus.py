@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.named_sets import datasets
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, Plan
 from fairseq_lxsr.evaluation.protocols.similarity_search import SEARCH_METRICS, XSIM_NEIGHBOURS
-from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_hash
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import check_aligned, check_pair, directions, read_text
 from fairseq_lxsr.files.lines import reading
 from fairseq_lxsr.files.open import open_binary
@@ -104,16 +105,9 @@ def score_among_changed(source: Text, target: Text, augmented: Augmented, encode
     check_pair(queries, everything)
     _, found = margin_neighbours(queries, everything, XSIM_NEIGHBOURS, show_progress=True)
     made = [f"{sentence}\t{kind}\t{origin}" for sentence, (kind, origin) in augmented.made.items()]
-    settings = {
-        "metric": SEARCH_METRICS["xsim"],
-        "norm": "l2",
-        "case": "mixed",
-        "identical": "hit",
-        "pairs": len(source),
-        "augmented": len(augmented.text),
-        "text": text_hash(source.lines, target.lines, augmented.text.lines, made),
-        "model": encoder.fingerprint,
-    }
+    settings: dict[str, Any] = {"metric": SEARCH_METRICS["xsim"], "norm": "l2", "case": "mixed", "identical": "hit"}
+    settings |= {"pairs": len(source), "augmented": len(augmented.text)}
+    settings |= text_and_model(encoder.fingerprint, source.lines, target.lines, augmented.text.lines, made)
     hits = types_of_errors(found[:, 0], target.lines, augmented)
     return from_hits("xsim++", directions(source, target)[0], hits, settings)
 

@@ -9,7 +9,7 @@ import numpy as np
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, comma_separated
-from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_hash
+from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import TextReranker, directions, found_at, rank
 from fairseq_lxsr.files.lines import is_blank, read_parallel
 from fairseq_lxsr.options import RANKING_METRICS, at_least, option
@@ -118,21 +118,14 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
                 f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that is averaged with MaxSim"
             )
         sides = [(text.lines, embed(encoder, text)) for text in (texts.source, texts.target)]
+        tasks = directions(texts.source, texts.target)
+        sizes = {"queries": texts.queries, "candidates": len(texts.target), "seed": texts.seed}
+        measured = sizes | text_and_model(encoder.fingerprint, texts.source.lines, texts.target.lines)
         scores = []
         for metric in metrics:
-            settings = {
-                "metric": reranker.name if reranker else RANKING_METRICS[metric],
-                "norm": "l2",
-                "case": "lower",
-                "queries": texts.queries,
-                "candidates": len(texts.target),
-                "seed": texts.seed,
-                "text": text_hash(texts.source.lines, texts.target.lines),
-                "model": encoder.fingerprint,
-            }
-            for task, (lines, queries), (others, candidates) in zip(
-                directions(texts.source, texts.target), sides, sides[::-1], strict=True
-            ):
+            name = reranker.name if reranker else RANKING_METRICS[metric]
+            settings = {"metric": name, "norm": "l2", "case": "lower", **measured}
+            for task, (lines, queries), (others, candidates) in zip(tasks, sides, sides[::-1], strict=True):
                 again = TextReranker(reranker, lines[: texts.queries], others) if reranker else None
                 hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, again)
                 scores.append(from_hits("xsr", task, hits, settings))
