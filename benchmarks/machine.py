@@ -10,7 +10,10 @@ import torch
 
 from benchmarks import ROOT
 
-PACKAGES = ("torch", "numpy", "fairseq", "sentencepiece", "faiss-cpu", "sentence-transformers", "onnxruntime")
+PACKAGES = (
+    *("torch", "numpy", "fairseq", "sentencepiece", "faiss-cpu", "onnxruntime"),
+    *("sentence-transformers", "model2vec", "tokenizers"),
+)
 
 
 def cpu_name() -> str:

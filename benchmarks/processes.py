@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,22 +28,10 @@ class Cost(NamedTuple):
     anonymous: int
 
 
-def measured(command: Sequence[object], folder: Path | None = None, variables: Mapping[str, str] | None = None) -> Cost:
-    """Run a command.
-
-    Args:
-        command: program and arguments.
-        folder: that it runs in.
-        variables: of its environment, beside those of this process.
-
-    Raises:
-        SystemExit: where it fails, with the end of what it said.
-    """
+def measured(command: Sequence[object]) -> Cost:
+    """Run a program with its arguments; where it fails, end with the last of what it said."""
     with tempfile.TemporaryFile("w+", errors="replace") as said:
-        environment = os.environ | (variables or {})
-        process = subprocess.Popen(
-            list(map(str, command)), cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(list(map(str, command)), stdout=said, stderr=subprocess.STDOUT)
         process.returncode, cost = watch(process.pid)
         if process.returncode:
             said.seek(0)

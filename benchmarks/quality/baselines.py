@@ -11,46 +11,37 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.models import StaticEmbedding
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from tokenizers import Tokenizer as FastTokenizer
 from transformers import TrainerCallback
 
-from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.torch_network import save_folder
-from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
+from benchmarks.models import random_encoder, read_fast_tokenizer
 from fairseq_lxsr.export.st_folder import export_sentence_transformers
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
 
 TRIAL = 30  # seconds that measure the speed, so that the learning rate can fall to zero at the end of the time
 
 
 class StopAfter(TrainerCallback):
-    """Ends training after some seconds; counts the steps."""
+    """Ends training after some seconds; notes when each step ended."""
 
     def __init__(self, seconds: float):
-        self.seconds, self.steps = seconds, 0
+        self.seconds = seconds
+        self.ends: list[float] = []
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.start = time.perf_counter()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.steps = state.global_step
-        control.should_training_stop = time.perf_counter() - self.start > self.seconds
+        self.ends.append(time.perf_counter())
+        if self.ends[-1] - self.start > self.seconds:  # else as the trainer says, whose steps may be done
+            control.should_training_stop = True
 
 
 def make_static(data_bin: Path, dim: int) -> SentenceTransformer:
-    tokenizer = _tokenizer(data_bin)
-    fast: FastTokenizer = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
-    return SentenceTransformer(modules=[StaticEmbedding(fast, embedding_dim=dim)])
+    return SentenceTransformer(modules=[StaticEmbedding(read_fast_tokenizer(data_bin), embedding_dim=dim)])
 
 
 def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTransformer:
     """The encoder of ours with random weights, as a BERT."""
-    dictionary = next(data_bin.glob("dict.*.txt"))
-    size = TransformerConfig(vocab_size=len(read_dictionary(dictionary)), padding_idx=1, **config)
-    text = TextOptions.load(data_bin / TEXT_FILE)
-    save_folder(folder / "start", TransformerSentenceEncoder(size), dictionary, data_bin / SENTENCEPIECE_FILE, text, {})
-    export_sentence_transformers(SentenceEncoder.from_pretrained(folder / "start"), folder / "st")
+    export_sentence_transformers(random_encoder(folder / "start", data_bin, **config), folder / "st")
     return SentenceTransformer(str(folder / "st"))
 
 
@@ -72,8 +63,8 @@ class Training:
 
     def run(
         self, model: SentenceTransformer, data: Dataset, folder: Path, seconds: float, steps: int, seed: int
-    ) -> int:
-        """Train for so many seconds or steps. Returns: the number of steps."""
+    ) -> list[float]:
+        """Train for so many seconds or steps. Returns: the time at which each step ended."""
         torch.manual_seed(seed)
         stop = StopAfter(seconds)
         arguments = SentenceTransformerTrainingArguments(
@@ -83,7 +74,7 @@ class Training:
             learning_rate=self.learning_rate,
             warmup_steps=steps // 10,
             bf16=self.bf16,
-            use_cpu=not torch.cuda.is_available(),
+            use_cpu=model.device.type == "cpu",
             seed=seed,
             save_strategy="no",
             logging_strategy="no",
@@ -92,7 +83,7 @@ class Training:
         )
         loss = MultipleNegativesRankingLoss(model, **self.loss)
         SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[stop]).train()
-        return stop.steps
+        return stop.ends
 
 
 def train(
@@ -107,11 +98,11 @@ def train(
     """Train for so many minutes, or so many steps. Returns: the number of steps."""
     data = Dataset.from_dict(dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True)))
     if steps:
-        return training.run(model, data, folder, math.inf, steps, seed)
+        return len(training.run(model, data, folder, math.inf, steps, seed))
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    steps = int(training.run(model, data, folder, TRIAL, 10**6, seed) / TRIAL * 60 * minutes)
+    steps = int(len(training.run(model, data, folder, TRIAL, 10**6, seed)) / TRIAL * 60 * minutes)
     model.load_state_dict(start)
-    return training.run(model, data, folder, 60 * minutes, max(10, steps), seed)
+    return len(training.run(model, data, folder, 60 * minutes, max(10, steps), seed))
 
 
 def encoder(model: SentenceTransformer):
@@ -119,8 +110,3 @@ def encoder(model: SentenceTransformer):
         return model.encode(list(sentences), batch_size=256, show_progress_bar=False).astype(np.float32)
 
     return encode
-
-
-def _tokenizer(data_bin: Path) -> Tokenizer:
-    symbols = read_dictionary(next(data_bin.glob("dict.*.txt")))
-    return Tokenizer(data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), symbols)

@@ -49,11 +49,7 @@ POSITIONS = "encoder.embed_positions.weight"
 
 
 def read_released(folder: Path, name: str) -> str:
-    """Read one of the files that are run.
-
-    Raises:
-        SystemExit: for another version of it.
-    """
+    """Read one of the files that are run; end where it is another version of it."""
     text = (folder / name).read_bytes()
     found = hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()
     if found != BLOBS[name]:

@@ -114,17 +114,9 @@ def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
                     lines = [pair[side] for pair, _ in pairs[start_at : start_at + 10_000]]
                     stream.writelines(" ".join(pieces) + "\n" for pieces in tokenizer.pieces(lines))
     prefixes = [part for split in splits for part in (f"--{split}pref", work / split)]
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", PAIR[0], "--target-lang", PAIR[1]]
-    dictionary: list[str | Path] = [
-        "--srcdict",
-        subwords / "dict.txt",
-        "--joined-dictionary",
-        "--destdir",
-        work / "bin",
-        "--workers",
-        "1",
-    ]
-    measured([*command, *prefixes, *dictionary])
+    options = ("--srcdict", subwords / "dict.txt", "--joined-dictionary", "--destdir", work / "bin", "--workers", 1)
+    languages = ("--source-lang", PAIR[0], "--target-lang", PAIR[1])
+    measured([sys.executable, "-m", "fairseq_cli.preprocess", *languages, *prefixes, *options])
     end = time.perf_counter()
     return {"clean": cleaned - start, "binarise": end - cleaned, "kept": len(kept)}
 
@@ -155,11 +147,8 @@ def main() -> None:
         for run in range(args.repeats):
             mine = ours(work / f"ours{run}", work / "text", args.pairs, args)
             theirs = plain(work / f"plain{run}", work / "text", work / f"ours{run}" / "subwords", args.held_out)
-            kept = sum(
-                1
-                for split in ("train", "valid", "test")
-                for _ in read_lines(work / f"ours{run}/corpus/en-fr/{split}.en")
-            )
+            files = (work / f"ours{run}/corpus/en-fr/{split}.en" for split in ("train", "valid", "test"))
+            kept = sum(1 for file in files for _ in read_lines(file))
             results["comparison"].append({"ours": mine, "plain": theirs, "kept by ours": kept})
             print(f"plain script: {theirs}", file=sys.stderr)
         for count in args.largest:

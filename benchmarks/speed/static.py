@@ -11,34 +11,29 @@ MultipleNegativesRankingLoss. Contestants take turns.
 """
 
 import argparse
-import multiprocessing
+import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import ROOT
-from benchmarks.machine import machine
-from benchmarks.script import command_line, write_results
+from benchmarks.machine import commit, machine, versions
+from benchmarks.models import random_encoder, read_fast_tokenizer
+from benchmarks.script import alone, command_line, write_results
 from benchmarks.speed.train import train as train_ours
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import TEXT_FILE, TextOptions
 
-PACKAGES = ("numpy", "torch", "sentencepiece", "sentence-transformers", "model2vec", "tokenizers")
 OURS, ST, M2V = "ours", "sentence-transformers", "model2vec"
 WITH_NEGATIVES = "ours, with hard negatives"
 BATCH = 1024  # pairs of a batch in training, and sentences of one in theirs, which are slower with their defaults
@@ -63,40 +58,20 @@ def one_core(wanted: bool):
         os.environ.update(before)
 
 
-def alone(function: Callable, *arguments: Any) -> Any:
-    """Call a function in a process of its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
-
-
-def read_tokenizer(data: Path) -> Tokenizer:
-    symbols = read_dictionary(sorted(data.glob("dict.*.txt"))[0])
-    return Tokenizer(data / SENTENCEPIECE_FILE, TextOptions.load(data / TEXT_FILE), symbols)
-
-
 def their_tokenizer(data: Path) -> Any:
     """Theirs over the same pieces, with the normalization that it has itself: faster than what gives equal ids."""
     from tokenizers import normalizers
 
-    from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
-
-    tokenizer = read_tokenizer(data)
-    fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
-    lower = [normalizers.Lowercase()] if tokenizer.options.lowercase else []
+    fast = read_fast_tokenizer(data)
+    lower = [normalizers.Lowercase()] if TextOptions.load(data / TEXT_FILE).lowercase else []
     fast.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
     return fast
 
 
 def our_encoder(data: Path, width: int) -> SentenceEncoder:
-    dictionary = sorted(data.glob("dict.*.txt"))[0]
     size: dict[str, Any] = {"embed_dim": width, "ffn_embed_dim": width, "num_heads": 1, "num_layers": 0}
-    config = TransformerConfig(len(read_dictionary(dictionary)), 1, **size, gated=True, order_coefficients=1)
     with tempfile.TemporaryDirectory() as folder:
-        text = TextOptions.load(data / TEXT_FILE)
-        save_folder(
-            f"{folder}/model", TransformerSentenceEncoder(config), dictionary, data / SENTENCEPIECE_FILE, text, {}
-        )
-        return SentenceEncoder.from_pretrained(f"{folder}/model", "cpu")
+        return random_encoder(Path(folder, "model"), data, "cpu", **size, gated=True, order_coefficients=1)
 
 
 def encoders(data: Path, width: int) -> dict[str, Callable[[list[str]], np.ndarray]]:
@@ -133,42 +108,16 @@ def time_encoding(data: Path, width: int, sentences: list[str], repeats: int) ->
 
 def train_theirs(data: Path, width: int, files: tuple[Path, Path], updates: int) -> dict[str, float]:
     from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-    from transformers import TrainerCallback
 
-    class Clock(TrainerCallback):
-        times: list[float] = []  # noqa: RUF012
-
-        def on_step_end(self, args, state, control, **kwargs):
-            self.times.append(time.perf_counter())
+    from benchmarks.quality.baselines import Training
 
     pairs = dict(zip(("anchor", "positive"), (list(read_lines(path)) for path in files), strict=True))
     model = SentenceTransformer(modules=[StaticEmbedding(their_tokenizer(data), embedding_dim=width)], device="cpu")
     with tempfile.TemporaryDirectory() as folder:
-        arguments = SentenceTransformerTrainingArguments(
-            output_dir=folder,
-            max_steps=updates,
-            per_device_train_batch_size=BATCH,
-            learning_rate=0.02,
-            use_cpu=True,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        )
-        loss, clock = MultipleNegativesRankingLoss(model), Clock()
-        trainer = SentenceTransformerTrainer(
-            model=model, args=arguments, train_dataset=Dataset.from_dict(pairs), loss=loss, callbacks=[clock]
-        )
-        trainer.train()
-    times = clock.times[WARM_UP - 1 :]
-    return {"pairs per second": BATCH * (len(times) - 1) / (times[-1] - times[0])}
+        ends = Training(BATCH, 0.02).run(model, Dataset.from_dict(pairs), Path(folder), math.inf, updates, seed=1)
+    return {"pairs per second": BATCH * (updates - WARM_UP) / (ends[-1] - ends[WARM_UP - 1])}
 
 
 def train_both(args: argparse.Namespace, width: int) -> dict[str, list[float]]:
@@ -215,11 +164,10 @@ def main() -> None:
     lines = [line for path in (args.source, args.target) for line in read_lines(path) if line.strip()]
     sentences = [lines[i] for i in np.random.default_rng(0).permutation(len(lines))[: args.sentences]]
     words = sum(len(sentence.split()) for sentence in sentences) / len(sentences)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     results: dict[str, Any] = {
         "machine": machine(),
-        "versions": {name: version(name) for name in PACKAGES},
-        "commit": commit,
+        "versions": versions(),
+        "commit": commit(),
         "sentences": len(sentences),
         "words per sentence": round(words, 1),
         "encoding seconds": {},

@@ -1,0 +1,39 @@
+"""Models that are not trained, with the pieces of a data folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.torch_network import save_folder
+from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
+from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
+from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as FastTokenizer
+
+
+def read_fast_tokenizer(data_bin: Path) -> "FastTokenizer":
+    """The tokenizer of a data folder, as sentence-transformers and model2vec take it."""
+    symbols = read_dictionary(_dictionary(data_bin))
+    tokenizer = Tokenizer(data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), symbols)
+    return fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
+
+
+def random_encoder(folder: Path, data_bin: Path, device: str | None = None, **sizes: Any) -> SentenceEncoder:
+    """Write a model folder with random weights.
+
+    Args:
+        folder: to write.
+        data_bin: data folder of `lxsr prepare`.
+        device: as `SentenceEncoder.from_pretrained` takes it.
+        sizes: fields of `TransformerConfig`.
+    """
+    dictionary = _dictionary(data_bin)
+    network = TransformerSentenceEncoder(TransformerConfig(len(read_dictionary(dictionary)), 1, **sizes))
+    save_folder(folder, network, dictionary, data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), {})
+    return SentenceEncoder.from_pretrained(folder, device)
+
+
+def _dictionary(data_bin: Path) -> Path:
+    return min(data_bin.glob("dict.*.txt"))  # those of all languages are the same
