@@ -64,13 +64,13 @@ class SentenceEncoder:
 
         Args:
             folder: the model folder, the name of a model in this package, or the address of an archive with its
-                checksum, see `pretrained.find_model`.
+                checksum, see `encoder.find.find_model`.
             device: as in `SentenceEncoder`.
             untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
 
         Raises:
             InputError: naming the file that is missing, changed or of another kind, for layers without torch, for a
-                device that is not there, and as `pretrained.find_model`.
+                device that is not there, and as `encoder.find.find_model`.
         """
         check_device(device)
         folder = find_model(folder)

@@ -99,7 +99,7 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
     """Load a model folder of ours, or what `SentenceTransformer.save` wrote of it, without `trust_remote_code`.
 
     Args:
-        folder: model folder of `lxsr export folder`, its name or address as in `pretrained.find_model`, or a folder
+        folder: model folder of `lxsr export folder`, its name or address as in `encoder.find.find_model`, or a folder
             with the module in a sub-folder.
         device: as in `SentenceTransformer`.
     """

@@ -36,7 +36,7 @@ class SentenceNetwork(nn.Module):
             width of an embedding) and `max_positions` (None for any length); every field declares its range.
         options: maps a field of `Config` to the option of fairseq-train that states it in a checkpoint.
         marker: a weight that no other network has; it identifies the network of a checkpoint of version 0.1.
-        dtypes: precisions that it computes in, from `choices.DTYPES`.
+        dtypes: precisions that it computes in, from `options.DTYPES`.
     """
 
     name: ClassVar[str]

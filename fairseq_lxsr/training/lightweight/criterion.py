@@ -16,7 +16,7 @@ COUNTS = ("ntokens", "nsentences", "sample_size")  # all other logged values are
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Empty: a term declares its options in `terms/`; they belong to the task, which makes the batches."""
+    """Empty: a term declares its options in `terms`; they belong to the task, which makes the batches."""
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
