@@ -25,13 +25,8 @@ pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no lin
 hypothesis = pytest.importorskip("hypothesis")
 from odd_files import odd_bytes, odd_json  # noqa: E402 (needs hypothesis)
 
-bounded = hypothesis.settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
+OPTIONS = {"max_examples": 60, "deadline": None, "derandomize": True, "database": None}
+bounded = hypothesis.settings(**OPTIONS, suppress_health_check=list(hypothesis.HealthCheck))
 LINES = [f"line {i}" for i in range(25)]
 LAYOUT, SETTINGS = Layout("npy", "float32", 3), {"model": "m", "shard": None}
 SCORES = [
@@ -44,6 +39,11 @@ LOG = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "
 2026-11-21 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 8.8 | accuracy 0.97 | num_updates 60
 """
 refused = partial(contextlib.suppress, InputError)
+
+
+def odd(test):
+    """Run it with many draws of `data`."""
+    return bounded(hypothesis.given(data=hypothesis.strategies.data())(test))
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,7 @@ def encode(window: list[str], counts: Counter) -> np.ndarray:
     return np.array([1 + int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [1, 2, -1]
 
 
-@bounded
-@hypothesis.given(data=hypothesis.strategies.data())
+@odd
 def test_scores(folder, data):
     path = folder / "s.jsonl"
     documents = [score.as_dict() for score in SCORES]
@@ -79,22 +78,17 @@ def test_scores(folder, data):
         append_scores(path, SCORES)
 
 
-def test_training_logs(folder):
-    @bounded
-    @hypothesis.given(data=hypothesis.strategies.data())
-    def check(data):
-        line = data.draw(odd_json({"loss": "14.1", "num_updates": "50", "valid_num_updates": 7.0}))
-        path = folder / "train.log"
-        path.write_bytes(data.draw(odd_bytes(LOG.encode())) + b"\nINFO | " + line + b"\n")
-        with refused():
-            curves = read_log(path)
-            page.write_report(folder / "r.html", "title", [curves] if curves else [], SCORES, [])
-
-    check()
+@odd
+def test_training_logs(folder, data):
+    line = data.draw(odd_json({"loss": "14.1", "num_updates": "50", "valid_num_updates": 7.0}))
+    path = folder / "train.log"
+    path.write_bytes(data.draw(odd_bytes(LOG.encode())) + b"\nINFO | " + line + b"\n")
+    with refused():
+        curves = read_log(path)
+        page.write_report(folder / "r.html", "title", [curves] if curves else [], SCORES, [])
 
 
-@bounded
-@hypothesis.given(data=hypothesis.strategies.data())
+@odd
 def test_what_an_interrupted_run_left(folder, data):
     """Rows, record and description of `lxsr embed`, each spoilt."""
     output = folder / "x.npy"
@@ -127,8 +121,7 @@ def spoil(path: Path, data) -> None:
     path.write_bytes(data.draw(odd_json(json.loads(content)) if is_json else odd_bytes(content)))
 
 
-@bounded
-@hypothesis.given(data=hypothesis.strategies.data())
+@odd
 def test_arrays_of_a_work_folder(folder, data):
     rows = Rows((25, 3), np.float32, {"k": 4, "source": {"text": "x", "model": "m"}})
     array = folder / "rows.npy"
@@ -139,8 +132,7 @@ def test_arrays_of_a_work_folder(folder, data):
     assert resumable_array(array, rows, lambda start, stop: 1, block=10).shape == (25, 3)
 
 
-@bounded
-@hypothesis.given(data=hypothesis.strategies.data())
+@odd
 def test_stored_embeddings(folder, data):
     kind = data.draw(hypothesis.strategies.sampled_from(["npy", "raw"]))
     stored = folder / "stored"
@@ -186,9 +178,8 @@ def index(folder):
     return CorpusIndex.build(folder / "index", LINES, partial(encode, counts=Counter()), "model").folder
 
 
-@bounded
-@hypothesis.given(data=hypothesis.strategies.data())
 @pytest.mark.parametrize("rehashed", [True, False])
+@odd
 def test_an_index(folder, index, data, rehashed):
     """Its files spoilt, also where index.json says that they are right."""
     spoilt = folder / "spoilt"
@@ -208,8 +199,7 @@ def test_an_index(folder, index, data, rehashed):
         found.search(LINES[:3], partial(encode, counts=Counter()), 2)
 
 
-@bounded
-@hypothesis.given(data=hypothesis.strategies.data())
+@odd
 def test_word_vectors(folder, data):
     words = ("3 2\n" if data.draw(hypothesis.strategies.booleans()) else "") + "line 1 2\n0 3 4\nä -1e9 0.5\n"
     path = folder / "w.vec"

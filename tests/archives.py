@@ -1,0 +1,35 @@
+"""Archives in memory, with members of any kind."""
+
+import io
+import stat
+import tarfile
+import zipfile
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, **fields) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+def tar_of(*members: tuple[str | tarfile.TarInfo, bytes], **options) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz", **options) as packed:
+        for name, content in members:
+            info = member(name) if isinstance(name, str) else name
+            info.size = info.size or len(content)
+            packed.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def zip_of(*members: tuple[str, bytes], kind: int = stat.S_IFREG) -> bytes:
+    """`kind`: of files, in Unix's numbers."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = (kind | 0o644) << 16, zipfile.ZIP_DEFLATED
+            packed.writestr(info, content)
+    return stream.getvalue()
