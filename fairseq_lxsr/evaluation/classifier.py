@@ -1,11 +1,10 @@
-"""Small classifiers on frozen embeddings; the classifiers of all seeds are trained together.
+"""Small classifiers on frozen embeddings, those of all seeds trained together, and transfer between languages.
 
 Notation: S models trained together (seeds x strengths of L2), N examples, F features, C classes, B examples of a batch.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,44 +14,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.labelled import ClassifierConfig, LabelledFeatures
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_model
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 CHUNK_BYTES = 2**24  # size of the batches that are gathered at once, for every seed
 PREDICT_ROWS = 4096
 STEPS_OF_DROPOUT = 2**16  # dropout compares 16 random bits with the rate
-
-
-@dataclass(frozen=True)
-class ClassifierConfig:
-    """Options of training a classifier."""
-
-    hidden: tuple[int, ...] = (10, 8)  # widths of the hidden layers (tanh); () gives a linear classifier
-    dropout: float = 0.2  # of the hidden layers
-    input_dropout: float = 0.2  # of the embeddings
-    epochs: int = 500  # the one of largest accuracy on dev is kept
-    batch_size: int = 12
-    learning_rate: float = 1e-3
-    # candidates, chosen on dev; each multiplies the sum of squared weights, without biases
-    l2: tuple[float, ...] = (0.0,)
-    normalise: bool = False  # scale embeddings to length one
-    seeds: int = 5  # 1 to `seeds`; a seed decides initial weights, order of examples and dropout
-    ties: str = "first"  # which of the best epochs is kept; LASER's code: last (source/sent_classif.py, line 248)
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Options for a signature."""
-        return {
-            "classifier": "-".join(map(str, ("mlp", *self.hidden))) if self.hidden else "linear",
-            "dropout": f"{self.input_dropout:g}-{self.dropout:g}",
-            "epochs": self.epochs,
-            "batch": self.batch_size,
-            "lr": f"{self.learning_rate:g}",
-            "l2": "-".join(f"{value:g}" for value in self.l2),
-            "norm": "l2" if self.normalise else "none",
-            "seeds": self.seeds,
-            **({} if self.ties == "first" else {"ties": self.ties}),
-        }
 
 
 class Classifiers:
@@ -194,16 +162,6 @@ def check_training_set(features: NDArray, labels: NDArray, dev_features: NDArray
         )
     if len(np.unique(labels)) < 2:
         raise InputError("the training set has one class only; expected two or more: check the labels")
-
-
-@dataclass(frozen=True)
-class LabelledFeatures:
-    """Features [N, F] and N labels of one part; `name` is the file, for messages, and `text` a hash, for signatures."""
-
-    features: FloatArray
-    labels: Sequence[str]
-    name: str = ""
-    text: str = ""
 
 
 def transfer_scores(

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import classifier
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, Classifiers, train_classifiers
+from fairseq_lxsr.evaluation.classifier import Classifiers, train_classifiers
+from fairseq_lxsr.evaluation.labelled import ClassifierConfig
 
 CONFIG = ClassifierConfig(hidden=(10, 8), dropout=0, input_dropout=0, epochs=6, batch_size=12, seeds=3)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, transfer_scores
+from fairseq_lxsr.evaluation.labelled import ClassifierConfig, LabelledFeatures
 from fairseq_lxsr.evaluation.named_sets import TEXT_SUFFIXES, first_file
 from fairseq_lxsr.evaluation.protocols.protocol import TransferProtocol, comma_separated
 from fairseq_lxsr.evaluation.score import Score, text_hash
@@ -126,6 +126,8 @@ class Titles(TransferProtocol):
             for language, parts in texts.items()
         }
         config = config or self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
+        from fairseq_lxsr.evaluation.classifier import transfer_scores  # torch takes a second
+
         scores = transfer_scores(self.name, features, self.train_langs or self.langs, config, encoder.fingerprint)
         signed = {"copyright": "stripped"} if self.strip_copyright else {}
         return [replace(score, settings=signed | score.settings) for score in scores]

@@ -14,7 +14,7 @@ from fairseq_lxsr.text.languages import split_pairs
 
 if TYPE_CHECKING:
     from fairseq_lxsr.embeddings import Encoder, Text
-    from fairseq_lxsr.evaluation.classifier import ClassifierConfig
+    from fairseq_lxsr.evaluation.labelled import ClassifierConfig
     from fairseq_lxsr.evaluation.score import Score
 
 AlignedFiles = tuple[str, str, str, str]  # two languages, two paths

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.classifier import ClassifierConfig, LabelledFeatures, transfer_scores
+from fairseq_lxsr.evaluation.labelled import ClassifierConfig, LabelledFeatures
 from fairseq_lxsr.evaluation.named_sets import first_file
 from fairseq_lxsr.evaluation.protocols.protocol import TransferProtocol
 from fairseq_lxsr.evaluation.score import Score, text_hash
@@ -135,6 +135,8 @@ class Xnli(TransferProtocol):
             for language, parts in texts.items()
         }
         config = config or self.changed(NLI_CLASSIFIERS[self.preset])
+        from fairseq_lxsr.evaluation.classifier import transfer_scores  # torch takes a second
+
         scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)
         for score in scores:
             score.settings["norm"] = "l2-sentence" if normalise else "none"
