@@ -3,20 +3,8 @@ import re
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.clean import (
-    MESSAGE_FILTERS,
-    alphabets,
-    comparable,
-    count_words,
-    first_failing_filter,
-    foreign_letter,
-    identical,
-    lengths_differ,
-    make_filters,
-    mostly_not_letters,
-    numbers_differ,
-    strip_message,
-)
+from fairseq_lxsr.preparation import clean
+from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.language_id import STOP_WORDS, by_stop_words, language_check
 
 
@@ -36,28 +24,23 @@ from fairseq_lxsr.preparation.language_id import STOP_WORDS, by_stop_words, lang
     ],
 )
 def test_message_to_words(message, words):
-    assert strip_message(message) == words
+    assert clean.strip_message(message) == words
 
 
-def test_words_of_scripts_without_blanks_are_counted_by_characters():
-    assert count_words("two words") == 2
-    assert count_words("日本語 abc") == 3  # two characters a word
-    assert count_words("これは日本語です") == 4
-    assert count_words("ไม่มีอะไรจะพูด") == 3  # five signs a word
-    assert count_words("မင်္ဂလာပါ") == 2
-    assert count_words("") == 0
-
-
-@pytest.mark.parametrize(("pair", "expected"), [(("a b c", "a b c d e f g h i"), False), (("a b c", "a " * 10), True)])
-def test_length_ratio(pair, expected):
-    assert lengths_differ(pair) is expected
-
-
-def test_letters():
-    assert mostly_not_letters(("0x1f 0x2e --", "some words here"))
-    assert not mostly_not_letters(("some words here", "quelques mots ici"))
-    assert mostly_not_letters(("", "words"))
-    assert not mostly_not_letters(("लड़की आती है", "ไม่มีอะไรจะพูด"))  # vowel signs belong to letters
+def test_words_of_scripts_without_blanks_are_counted_by_characters_and_what_is_no_letter():
+    assert clean.count_words("two words") == 2
+    assert clean.count_words("日本語 abc") == 3  # two characters a word
+    assert clean.count_words("これは日本語です") == 4
+    assert clean.count_words("ไม่มีอะไรจะพูด") == 3  # five signs a word
+    assert clean.count_words("မင်္ဂလာပါ") == 2
+    assert clean.count_words("") == 0
+    assert not clean.lengths_differ(("a b c", "a b c d e f g h i"))
+    assert clean.lengths_differ(("a b c", "a " * 10))
+    for pair, expected in (
+        *((("0x1f 0x2e --", "some words here"), True), (("some words here", "quelques mots ici"), False)),
+        *((("", "words"), True), (("लड़की आती है", "ไม่มีอะไรจะพูด"), False)),  # vowel signs belong to letters
+    ):
+        assert clean.mostly_not_letters(pair) is expected
 
 
 @pytest.mark.parametrize(
@@ -77,47 +60,31 @@ def test_letters():
     ],
 )
 def test_numbers(pair, expected):
-    assert numbers_differ(pair) is expected
+    assert clean.numbers_differ(pair) is expected
 
 
 def test_identical_but_for_case_punctuation_and_digits():
-    assert identical(("Firefox 3!", "firefox 4"))
-    assert not identical(("Hand", "Main"))
-    assert comparable("  Ｆull-width, É２ ") == "full width é0"
-    assert comparable("लड़की आती है!") != comparable("लड़का आता है")
-    assert comparable("...") != comparable("!!!")
-    assert comparable("Page 5") == comparable("page 7!") != comparable("page 12")
-    assert comparable("e-mail") == comparable("E mail") != comparable("email")
+    assert clean.identical(("Firefox 3!", "firefox 4"))
+    assert not clean.identical(("Hand", "Main"))
+    assert clean.comparable("  Ｆull-width, É２ ") == "full width é0"
+    assert clean.comparable("लड़की आती है!") != clean.comparable("लड़का आता है")
+    assert clean.comparable("...") != clean.comparable("!!!")
+    assert clean.comparable("Page 5") == clean.comparable("page 7!") != clean.comparable("page 12")
+    assert clean.comparable("e-mail") == clean.comparable("E mail") != clean.comparable("email")
 
 
 def test_alphabets_of_many_languages_hold_their_own_text():
-    own = {
-        "fr": "Où est-ce qu'il naît, 2 œufs ?",
-        "ru": "Ёлка, съешь!",
-        "el": "Καλημέρα κόσμε",
-        "zh": "他说：你好。",
-        "ja": "カタカナと漢字",
-    }
-    assert len(alphabets()) > 60
+    own = {"fr": "Où est-ce qu'il naît, 2 œufs ?", "ru": "Ёлка, съешь!", "el": "Καλημέρα κόσμε"}
+    own |= {"zh": "他说：你好。", "ja": "カタカナと漢字"}
+    assert len(clean.alphabets()) > 60
     for language, text in own.items():
-        assert foreign_letter(language)(text) is None, language
-    for language in alphabets():
-        assert foreign_letter(language)("12 + 3 = 15 … ½ (²) %") is None
-        assert re.compile(f"[{alphabets()[language]}]")
-
-
-@pytest.mark.parametrize(
-    ("languages", "text", "foreign"),
-    [
-        (("en", "fr"), "Привет", "П"),
-        (("en", "ru"), "Привет all", None),
-        (("en", "fr"), "ein Wort 中", "中"),
-        (("en", "de"), "Łódź", "Ł"),
-    ],
-)
-def test_letters_of_neither_language(languages, text, foreign):
-    found = foreign_letter(*languages)(text)
-    assert (found and found[0]) == foreign
+        assert clean.foreign_letter(language)(text) is None, language
+    for language in clean.alphabets():
+        assert clean.foreign_letter(language)("12 + 3 = 15 … ½ (²) %") is None
+        assert re.compile(f"[{clean.alphabets()[language]}]")
+    assert clean.foreign_letter("en", "ru")("Привет all") is None
+    for languages, text, foreign in (("en-fr", "Привет", "П"), ("en-fr", "ein Wort 中", "中"), ("en-de", "Łódź", "Ł")):
+        assert clean.foreign_letter(*languages.split("-"))(text)[0] == foreign
 
 
 def test_a_language_that_a_filter_does_not_know_is_refused():
@@ -145,7 +112,7 @@ def test_language_identification_by_other_means():
 
 
 def test_filters_in_order_with_options():
-    filters = make_filters(MESSAGE_FILTERS, ("en", "fr"))
+    filters = make_filters(clean.MESSAGE_FILTERS, ("en", "fr"))
     objections = {
         ("one two three", "un deux trois"): None,
         ("one", "un"): "length",
@@ -153,10 +120,10 @@ def test_filters_in_order_with_options():
         ("one two three", "un " * 20): "ratio",
         ("1 2 3 4", "5 6 7 8"): "letters",
     }
-    assert {pair: first_failing_filter(pair, filters) for pair in objections} == objections
+    assert {pair: clean.first_failing_filter(pair, filters) for pair in objections} == objections
     milder = make_filters({"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr"))
-    assert first_failing_filter(("one", "un"), milder) is None
-    assert first_failing_filter(("le chat et la souris", "un chat"), milder) == "language"
+    assert clean.first_failing_filter(("one", "un"), milder) is None
+    assert clean.first_failing_filter(("le chat et la souris", "un chat"), milder) == "language"
 
 
 @pytest.mark.parametrize(

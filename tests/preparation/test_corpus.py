@@ -33,26 +33,21 @@ def make(folder, pairs, tmp_path, cleaning=Cleaning(), **options):  # noqa: B008
 
 
 def splits(folder):
-    return {
-        name: list(zip(read(folder, name, "en"), read(folder, name, "fr"), strict=True))
-        for name in ("train", "valid", "test")
-    }
+    names = ("train", "valid", "test")
+    return {name: list(zip(read(folder, name, "en"), read(folder, name, "fr"), strict=True)) for name in names}
 
 
 def test_no_sentence_of_either_side_is_in_two_splits(tmp_path):
     # alternative translations and repeated sentences, as real corpora have them
-    pairs = (
-        PAIRS + [(en.upper(), f"{fr} bis") for en, fr in PAIRS[:100]] + [(f"{en} too", fr) for en, fr in PAIRS[50:150]]
-    )
+    pairs = [*PAIRS, *((en.upper(), f"{fr} bis") for en, fr in PAIRS[:100])]
+    pairs += [(f"{en} too", fr) for en, fr in PAIRS[50:150]]
     report = make(tmp_path / "corpus", pairs, tmp_path, valid_size=40, test_size=60)
     found = splits(tmp_path / "corpus")
     assert {name: len(kept) for name, kept in found.items()} == report["pairs"]
     assert (report["pairs"]["valid"], report["pairs"]["test"]) == (40, 60)
     for side in (0, 1):
-        seen = [{comparable(pair[side]) for pair in found[name]} for name in ("train", "valid", "test")]
-        assert not seen[0] & seen[1]
-        assert not seen[0] & seen[2]
-        assert not seen[1] & seen[2]
+        seen = [{comparable(pair[side]) for pair in kept} for kept in found.values()]
+        assert len(set.union(*seen)) == sum(map(len, seen))
     assert sum(report["pairs"].values()) + sum(report["dropped"].values()) == len(pairs)
     assert report["dropped"]["held out in another pair"] > 0
 
@@ -108,13 +103,8 @@ def test_own_files_in_every_form_give_the_same_corpus(tmp_path, form):
 
 
 def test_what_is_dropped_is_counted_and_kept_with_the_reason(tmp_path):
-    bad = [
-        ("", "vide"),
-        ("empty", " "),
-        PAIRS[3],
-        (PAIRS[4][0].upper(), PAIRS[4][1] + "!"),
-        ("same words", "Same words"),
-    ]
+    bad = [("", "vide"), ("empty", " "), PAIRS[3], (PAIRS[4][0].upper(), PAIRS[4][1] + "!")]
+    bad += [("same words", "Same words")]
     cleaning = Cleaning({"identical": {}}, keep_dropped=True)
     report = make(tmp_path / "corpus", PAIRS + bad, tmp_path, cleaning)
     assert report["dropped"] == {"empty side": 2, "identical": 1, "repeated": 2}
@@ -132,6 +122,9 @@ def test_evaluation_text_is_excluded(tmp_path):
     assert report["dropped"] == {"excluded": expected}
     text = [comparable(side) for kept in splits(tmp_path / "corpus").values() for pair in kept for side in pair]
     assert known.isdisjoint(text)
+    (tmp_path / "eval.txt").write_text(f"{PAIRS[5][0]}\t{PAIRS[6][0]}\nwith a\ttab\n")
+    report = make(tmp_path / "tabs", [*PAIRS, ("with a tab", "avec tab")], tmp_path, cleaning)
+    assert report["dropped"] == {"excluded": 3}
 
 
 @pytest.mark.parametrize("part", [10**6, 7])
@@ -168,6 +161,9 @@ def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_pat
     assert again(PAIRS[:-1], seed=2)
     manifest = json.loads((tmp_path / "corpus" / "stage.json").read_text())
     assert set(manifest) == {"key", "version", "options", "inputs", "report", "files"}
+    for damage in ("", "[]", "{}"):
+        (tmp_path / "corpus" / "stage.json").write_text(damage)
+        assert not again(PAIRS[:-1], seed=2)
 
 
 @pytest.mark.parametrize("sizes", [(10, 200), (299, 1), (150, 151), (151, 0)])
@@ -176,9 +172,6 @@ def test_too_little_text_says_what_is_needed(tmp_path, sizes):
     with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}"):
         make(tmp_path / "corpus", PAIRS, tmp_path, valid_size=valid, test_size=test)
     assert not (tmp_path / "corpus").exists()
-
-
-def test_nothing_left_after_filtering(tmp_path):
     with pytest.raises(InputError, match="0 usable sentence pairs"):
         make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning({"length": {"longest": 0, "shortest": 0}}))
 
@@ -255,6 +248,15 @@ def test_the_sources_of_training_pairs_stay_known(tmp_path, workers):
     assert not (tmp_path / "plain" / "sources.json").exists()
 
 
+def test_several_texts_are_one_source(tmp_path):
+    write_sources_of(tmp_path)
+    law, speech, again = (str(tmp_path / f"{name}.en-fr") for name in SOURCES)
+    source = find_source({"all": [law, speech], "again": (again,)}, "en", "fr")
+    assert source.name == f"all={law}+{speech}, again={again}"
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=20, test_size=30)
+    assert report["sources"] == {"all": report["pairs"]["train"], "again": 0}
+
+
 def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, capsys):
     sizes = {"valid_size": 20, "test_size": 30}
     for _ in range(2):
@@ -266,15 +268,6 @@ def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, ca
     assert "unchanged" not in out
     found = lines_by_source(tmp_path / "corpus")
     assert f"; sources of train: laws {len(found['laws'])}, x {len(found['x'])}" in out
-
-
-def test_several_texts_are_one_source(tmp_path):
-    write_sources_of(tmp_path)
-    law, speech, again = (str(tmp_path / f"{name}.en-fr") for name in SOURCES)
-    source = find_source({"all": [law, speech], "again": (again,)}, "en", "fr")
-    assert source.name == f"all={law}+{speech}, again={again}"
-    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=20, test_size=30)
-    assert report["sources"] == {"all": report["pairs"]["train"], "again": 0}
 
 
 def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
@@ -309,21 +302,6 @@ def test_a_stage_that_a_kill_left_under_its_hidden_name_is_kept(tmp_path, capsys
     (tmp_path / "corpus").rename(tmp_path / ".corpus.machine.7.x.old")
     assert run_stage(tmp_path / "corpus", {}, [], build_text) == {"lines": 1}
     assert capsys.readouterr().out == f"{tmp_path / 'corpus'}: unchanged, kept\n"
-
-
-def test_a_damaged_manifest_only_costs_time(tmp_path, capsys):
-    make(tmp_path / "corpus", PAIRS, tmp_path)
-    for damage in ("", "[]", "{}"):
-        (tmp_path / "corpus" / "stage.json").write_text(damage)
-        make(tmp_path / "corpus", PAIRS, tmp_path)
-    assert "unchanged" not in capsys.readouterr().out
-
-
-def test_lines_of_evaluation_text_may_hold_tabs(tmp_path):
-    (tmp_path / "eval.txt").write_text(f"{PAIRS[5][0]}\t{PAIRS[6][0]}\nwith a\ttab\n")
-    cleaning = Cleaning(exclude=(str(tmp_path / "eval.txt"),))
-    report = make(tmp_path / "corpus", [*PAIRS, ("with a tab", "avec tab")], tmp_path, cleaning)
-    assert report["dropped"] == {"excluded": 3}
 
 
 def test_only_text_can_be_excluded(tmp_path):
