@@ -196,6 +196,10 @@ def verb_helps(_: str) -> str:
 
 
 def _help(parser: argparse.ArgumentParser, level: int) -> str:
+    from fairseq_lxsr.cli.evaluate import ProtocolParser
+
+    if isinstance(parser, ProtocolParser):
+        parser.add_all_options()  # which a user's command line does as it is parsed
     more = _choices(parser) if parser.prog != "lxsr" else {}
     page = f"{'#' * level} `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"
     return "\n".join([page, *(_help(choice, level + 1) for choice in more.values())])
