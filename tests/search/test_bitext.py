@@ -14,9 +14,9 @@ from fairseq_lxsr.search import Mining, Side, mine_files
 from fairseq_lxsr.search.bitext import write_pairs
 from fairseq_lxsr.vectors import MinedPairs, mine, nearest_neighbours
 
-WORK = {f"{name}.npy{end}" for name in ("source", "target", "forward", "backward") for end in ("", ".json")} | {
-    ".lxsr-work"
-}
+ARRAYS = ("source", "target", "forward", "backward")
+WORK = {".lxsr-work", *(f"{name}.npy{end}" for name in ARRAYS for end in ("", ".json"))}
+SOURCE, TARGET = [f"s {i}" for i in range(80)], [f"t {i}" for i in range(20, 80)]
 RNG = np.random.default_rng(0)
 VECTORS = RNG.standard_normal((90, 12)).astype(np.float32)
 
@@ -49,45 +49,36 @@ def replaced(side, encode, fingerprint="model", width=12):
 
 
 @pytest.fixture
-def sides(tmp_path):
+def files(tmp_path):
     """80 source lines, two repeated and one empty among them, and 60 of the target."""
-    source = [f"s {i}" for i in range(80)]
-    target = [f"t {i}" for i in range(20, 80)]
-    (tmp_path / "a.txt").write_text(
-        "\n".join([source[0], source[0], "", *source[1:], source[5], "\u200b"]) + "\n", encoding="utf-8"
-    )
-    (tmp_path / "b.txt").write_text("\n".join(target) + "\n")
+    lines = [SOURCE[0], SOURCE[0], "", *SOURCE[1:], SOURCE[5], "\u200b"]
+    (tmp_path / "a.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("\n".join(TARGET) + "\n")
 
     def encode(lines, rows):
         assert len(lines) == len(rows)
         return np.stack([vector(line) for line in lines])
 
-    return (source, target), tuple(Side(tmp_path / name, Encodes(encode)) for name in ("a.txt", "b.txt"))
+    return tuple(Side(tmp_path / name, Encodes(encode)) for name in ("a.txt", "b.txt"))
 
 
-def test_pairs_are_those_of_mine(sides, tmp_path):
-    (source, target), files = sides
+def test_pairs_are_those_of_mine(files, tmp_path):
     mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
-    expected = mine(*(np.stack([vector(line) for line in lines]) for lines in (source, target))).above(1.0)
+    expected = mine(*(np.stack([vector(line) for line in lines]) for lines in (SOURCE, TARGET))).above(1.0)
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    assert [(a, b) for _, a, b in rows] == [
-        (source[i], target[j]) for i, j in zip(expected.source, expected.target, strict=True)
-    ]
+    pairs = zip(expected.source, expected.target, strict=True)
+    assert [(a, b) for _, a, b in rows] == [(SOURCE[i], TARGET[j]) for i, j in pairs]
     np.testing.assert_allclose([float(score) for score, *_ in rows], expected.scores, atol=1e-5)
     assert sum(a[2:] == b[2:] for _, a, b in rows) > 0.9 * len(rows) > 40
-
-
-def test_a_sentence_is_one_cell(tmp_path):
-    pairs = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
-    write_pairs(tmp_path / "out.tsv", pairs, ["a\rb\u2028c"], ["d\te\x85 f"])
+    one = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
+    write_pairs(tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"])  # a sentence is one cell
     assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 
 @pytest.mark.parametrize("crash_at", range(1, 8))
-def test_the_same_bytes_after_an_interruption_anywhere(sides, tmp_path, monkeypatch, crash_at):
+def test_the_same_bytes_after_an_interruption_anywhere(files, tmp_path, monkeypatch, crash_at):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 30)
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 50)
-    _, files = sides
     mine_files(*files, tmp_path / "whole.tsv", tmp_path / "whole")
     calls = 0
 
@@ -111,10 +102,9 @@ def test_the_same_bytes_after_an_interruption_anywhere(sides, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_the_same_bytes_after_a_kill_before_any_change_of_files(sides, tmp_path, monkeypatch, keep):
+def test_the_same_bytes_after_a_kill_before_any_change_of_files(files, tmp_path, monkeypatch, keep):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 50)
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 60)
-    _, files = sides
     assert len(mine_files(*files, tmp_path / "whole.tsv", None)) > 40
     out = tmp_path / "out"
     output, work = out / "out.tsv", out / "work" if keep else None
@@ -128,10 +118,8 @@ def test_the_same_bytes_after_a_kill_before_any_change_of_files(sides, tmp_path,
     assert kills > 30
 
 
-def test_work_is_used_again_for_another_threshold(sides, tmp_path):
-    _, files = sides
+def test_work_is_used_again_for_another_threshold(files, tmp_path):
     everything = mine_files(*files, tmp_path / "out.tsv", tmp_path / "work")
-
     asleep = [replaced(side, lambda *_: pytest.fail("encoded again")) for side in files]
     best = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(top=3))
     assert best.source.tolist() == everything.source[:3].tolist()
@@ -142,9 +130,8 @@ def test_work_is_used_again_for_another_threshold(sides, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["int8", "binary"])
-def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(sides, tmp_path, kind):
+def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(files, tmp_path, kind):
     """In a work folder of the exact search, too, whose neighbours are not taken for those of the other."""
-    _, files = sides
     exact, found = (
         mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.2, kind=name))
         for name in ("flat", kind)
@@ -159,15 +146,13 @@ def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(sides,
     "options",
     [{"k": 1000}, {"k": 0}, {"margin": "none"}, {"retrieval": "none"}, {"kind": "ivf"}, {"precision": "none"}],
 )
-def test_a_refused_option_leaves_nothing(sides, tmp_path, options):
-    _, files = sides
+def test_a_refused_option_leaves_nothing(files, tmp_path, options):
     with pytest.raises(InputError, match=f"{next(iter(options))} .*expected"):
         mine_files(*files, tmp_path / "out" / "out.tsv", None, Mining(**options))
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_any_work(sides, tmp_path, monkeypatch):
-    _, files = sides
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(files, tmp_path, monkeypatch):
     asleep = [replaced(side, lambda *_: pytest.fail("encoded")) for side in files]
     monkeypatch.setattr("fairseq_lxsr.files.open.importlib.import_module", lambda name: __import__("no_such_module"))
     (tmp_path / "folder").mkdir()
@@ -177,8 +162,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(sides, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "folder"]
 
 
-def test_stored_embeddings_of_two_widths_are_refused_before_any_work(sides, tmp_path):
-    _, files = sides
+def test_stored_embeddings_of_two_widths_are_refused_before_any_work(files, tmp_path):
     for folder, names in (("stored", "ab"), ("en", "a"), ("fr", "b")):
         (tmp_path / folder).mkdir()
         for name in names:
@@ -186,16 +170,14 @@ def test_stored_embeddings_of_two_widths_are_refused_before_any_work(sides, tmp_
             np.save(tmp_path / folder / f"{name}.txt.npy", rows)
     stored, english, french = (StoredEmbeddings(tmp_path / name) for name in ("stored", "en", "fr"))
     for encoder in (stored, ByLanguage({"en": english, "fr": french})):
-        source, target = (
-            Side(side.path, encoder, language) for side, language in zip(files, ("en", "fr"), strict=True)
-        )
+        sides = (Side(side.path, encoder, language) for side, language in zip(files, ("en", "fr"), strict=True))
         with pytest.raises(InputError, match=r"a\.txt are 12 wide and those of .*b\.txt 5; expected the same model"):
-            mine_files(source, target, tmp_path / "out" / "out.tsv")
+            mine_files(*sides, tmp_path / "out" / "out.tsv")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_mended_embedding_is_computed_anew_and_nothing_else(sides, tmp_path):
-    _, (good, other) = sides
+def test_a_mended_embedding_is_computed_anew_and_nothing_else(files, tmp_path):
+    good, other = files
     encoded = []
 
     def spoilt(lines, rows):
@@ -213,8 +195,8 @@ def test_a_mended_embedding_is_computed_anew_and_nothing_else(sides, tmp_path):
     assert encoded == [("other", 60), ("spoilt", 80)]
 
 
-def test_two_at_once(sides, tmp_path):
-    _, (one, other) = sides
+def test_two_at_once(files, tmp_path):
+    one, other = files
 
     def encode(lines, rows):
         if len(lines) > 1:
@@ -226,14 +208,15 @@ def test_two_at_once(sides, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "out.tsv"]
 
 
-def test_bad_input(sides, tmp_path):
-    _, (good, other) = sides
+def test_bad_input(files, tmp_path):
+    good, other = files
     (tmp_path / "empty.txt").write_text("\n\n")
+
+    def zeros(lines, rows):
+        return np.zeros((len(lines), 12))
+
     for bad, message in (
-        (
-            replaced(good, lambda lines, _: np.zeros((len(lines), 12))),
-            r"line 1: the embedding of 's 0' is a zero vector",
-        ),
+        (replaced(good, zeros), r"line 1: the embedding of 's 0' is a zero vector"),
         (replaced(good, lambda lines, _: np.ones((len(lines), 3)), width=3), r"3 wide and those of .* 12"),
         (Side(tmp_path / "empty.txt", good.encoder), r"empty\.txt: no text"),
     ):

@@ -50,6 +50,16 @@ def test_odd_text_and_odd_queries(tmp_path):
         index.search("número 5", encode)
 
 
+def test_an_index_of_an_earlier_version_that_a_kill_left_under_its_hidden_name_is_found(folder):
+    with pytest.raises(InputError, match="the embedding of 'x' is a zero vector"):
+        CorpusIndex.load(folder).search(["x"], nothing)
+    config = json.loads((folder / "index.json").read_text())
+    del config["stamps"]
+    (folder / "index.json").write_text(json.dumps(config))
+    folder.rename(folder.with_name(".index.machine.7.x.old"))
+    assert len(CorpusIndex.load(folder)) == len(SENTENCES)
+
+
 def broken(sentences):
     raise RuntimeError("power cut")
 
@@ -71,16 +81,6 @@ def test_nothing_half_built_is_left(tmp_path, sentences, encode, error, message)
     with pytest.raises(error, match=message):
         CorpusIndex.build(tmp_path / "index", sentences, encode, "model")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_query_without_direction_is_refused(folder):
-    with pytest.raises(InputError, match="the embedding of 'x' is a zero vector"):
-        CorpusIndex.load(folder).search(["x"], nothing)
-
-
-def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(folder):
-    folder.rename(folder.with_name(".index.machine.7.x.old"))
-    assert len(CorpusIndex.load(folder)) == len(SENTENCES)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,3 @@ def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(InputError, match=r"index\.faiss: missing or changed"):
         CorpusIndex.load(built)
-
-
-def test_an_index_of_an_earlier_version(folder):
-    config = json.loads((folder / "index.json").read_text())
-    del config["stamps"]
-    (folder / "index.json").write_text(json.dumps(config))
-    assert len(CorpusIndex.load(folder)) == len(SENTENCES)

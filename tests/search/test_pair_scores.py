@@ -66,7 +66,9 @@ def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_pa
     assert np.isfinite(scores).all()
 
 
-def test_an_index_of_another_model(tmp_path):
+def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
+    with pytest.raises(InputError, match="k is 4; expected 1 to 2"):
+        next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))
     index = CorpusIndex.build(tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another")
     with pytest.raises(InputError, match="made with model another and this is numbers"):
         next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), (index, index)))
@@ -75,12 +77,8 @@ def test_an_index_of_another_model(tmp_path):
 @pytest.mark.parametrize("among", [False, True])
 def test_empty_sides_score_nothing(among):
     encode, pairs = PairEncoder(Numbers()), [*PAIRS[:5], ("empty", "t 1", ""), ("s 1", "empty", "")]
-    how = (
-        score_pairs_among_themselves(lambda: pairs, encode, PairScoring("ratio", 2))
-        if among
-        else score_pairs(pairs, encode)
-    )
-    _, scores = collect(how)
+    themselves = score_pairs_among_themselves(lambda: pairs, encode, PairScoring("ratio", 2))
+    _, scores = collect(themselves if among else score_pairs(pairs, encode))
     assert (scores[5:] == 0).all()
     assert (scores[:5] > 0).all()
     assert encode.lost == 2
@@ -96,8 +94,3 @@ def test_sides_of_two_widths_are_refused(among):
     message = "queries are 8 wide and candidates 5" if among else "sources are 8 wide and those of the targets 5"
     with pytest.raises(InputError, match=message):
         next(score_pairs_among_themselves(lambda: PAIRS, encode) if among else score_pairs(PAIRS, encode))
-
-
-def test_too_few_neighbours():
-    with pytest.raises(InputError, match="k is 4; expected 1 to 2"):
-        next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))

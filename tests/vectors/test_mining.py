@@ -68,17 +68,12 @@ def test_by_hand(retrieval, pairs):
     assert (np.diff(mined.scores) <= 0).all()
 
 
-def test_greedy_pairs_prefer_the_first_of_equal_scores():
+def test_greedy_pairs_prefer_the_first_of_equal_scores_and_a_threshold_keeps_them_all():
     pairs = MinedPairs(np.float32([0.9, 0.9, 0.8, 0.7]), np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2]))
     kept = one_to_one(pairs)
     assert (kept.source.tolist(), kept.target.tolist()) == ([0, 1], [1, 2])
-
-
-def test_threshold_and_count():
     pairs = MinedPairs(np.float32([1.2, 1.1, 1.1, 0.9]), np.arange(4), np.arange(4))
-    assert len(pairs.above(1.1)) == 3
-    assert pairs.first(2).source.tolist() == [0, 1]
-    assert len(pairs.above(2)) == 0
+    assert (len(pairs.above(1.1)), len(pairs.above(2)), pairs.first(2).source.tolist()) == (3, 0, [0, 1])
 
 
 def test_duplicates_are_taken_once_each():

@@ -22,6 +22,11 @@ def brute_force(queries, candidates, k, penalty=0.0):
     return np.take_along_axis(scores, found, axis=1), found
 
 
+def assert_same_neighbours(found, expected):
+    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Many blocks of odd sizes even for small sets."""
@@ -37,10 +42,7 @@ def small_blocks(monkeypatch):
 def test_equal_to_brute_force(queries, candidates, width, k, precision):
     rng = np.random.default_rng(queries)
     a, b = rng.standard_normal((queries, width)), rng.standard_normal((candidates, width)) * 7
-    expected_scores, expected = brute_force(a, b, k)
-    scores, found = nearest_neighbours(a, b, k, precision=precision)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+    assert_same_neighbours(nearest_neighbours(a, b, k, precision=precision), brute_force(a, b, k))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -50,10 +52,7 @@ def test_equal_to_faiss_on_many_candidates(precision):
     queries = normalise_rows(candidates[:300] + 0.1 * rng.standard_normal((300, 32)))
     index = faiss.IndexFlatIP(32)
     index.add(candidates)
-    expected_scores, expected = index.search(queries, 10)
-    scores, found = nearest_neighbours(queries, candidates, 10, precision=precision)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+    assert_same_neighbours(nearest_neighbours(queries, candidates, 10, precision=precision), index.search(queries, 10))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -77,9 +76,8 @@ def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
     queries = np.ones((20, 16)) + 1e-3 * rng.standard_normal((20, 16))
     penalty = (1e-3 * rng.random(5000)).astype(np.float32) if penalised else None
     exact = nearest_neighbours(queries, candidates, 4, penalty=penalty)
-    np.testing.assert_array_equal(
-        nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16"), exact
-    )
+    rounded = nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16")
+    np.testing.assert_array_equal(rounded, exact)
     units = rows.unit_rows(queries, 0, 20, "queries")
     _, found, certain = bfloat16.search_bfloat16(units, rows.CandidateRows(candidates, penalty, memory_mb=100), 4)
     assert not certain.all()  # the fallback was needed
@@ -92,10 +90,9 @@ def test_penalty(precision):
     rng = np.random.default_rng(4)
     a, b = rng.standard_normal((30, 6)), rng.standard_normal((100, 6))
     penalty = rng.random(100).astype(np.float32)
-    expected_scores, expected = brute_force(a, b, 5, penalty)
-    scores, found = nearest_neighbours(a, b, 5, penalty=penalty, precision=precision)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+    assert_same_neighbours(
+        nearest_neighbours(a, b, 5, penalty=penalty, precision=precision), brute_force(a, b, 5, penalty)
+    )
 
 
 def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
@@ -105,11 +102,9 @@ def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
     np.save(tmp_path / "candidates.npy", candidates)
     mapped = np.load(tmp_path / "candidates.npy", mmap_mode="r")
     queries = mapped[:100]
-    expected_scores, expected = brute_force(queries, candidates, 7)
     for memory_mb in (0, 1, 1000):
-        scores, found = nearest_neighbours(queries, mapped, 7, memory_mb=memory_mb)
-        np.testing.assert_array_equal(found, expected)
-        np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+        found = nearest_neighbours(queries, mapped, 7, memory_mb=memory_mb)
+        assert_same_neighbours(found, brute_force(queries, candidates, 7))
 
 
 def test_the_bound_on_bfloat16_holds_where_rounding_is_worst():
@@ -151,6 +146,9 @@ def test_a_reversed_view_and_lists_are_searched():
     found = nearest_neighbours(rows[:3].tolist(), rows.tolist(), 2, penalty=[0] * 20)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+    rows = np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
+    np.testing.assert_allclose(normalise_rows(rows), [[0.6, 0.8], [0.0, 0.0]])
+    assert rows[0, 0] == 3  # input is untouched
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -166,12 +164,6 @@ def test_vectors_of_any_finite_length_have_the_same_cosines(factor, precision):
     np.testing.assert_allclose(scores, expected[0], rtol=0, atol=2e-7)
     ordinary = found[1::2] % 3 != 1
     np.testing.assert_array_equal(scores[1::2][ordinary], expected[0][1::2][ordinary])
-
-
-def test_zero_rows_stay_zero_and_input_is_untouched():
-    rows = np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
-    np.testing.assert_allclose(normalise_rows(rows), [[0.6, 0.8], [0.0, 0.0]])
-    assert rows[0, 0] == 3
 
 
 @pytest.mark.parametrize(
@@ -192,9 +184,6 @@ def test_zero_rows_stay_zero_and_input_is_untouched():
 def test_what_has_no_neighbours_is_refused(queries, candidates, k, message):
     with pytest.raises(InputError, match=message):
         nearest_neighbours(queries, candidates, k)
-
-
-def test_bad_precision_and_nothing_to_merge():
     with pytest.raises(InputError, match="'float64'; expected one of float32, bfloat16"):
         nearest_neighbours(np.ones((2, 3)), np.ones((2, 3)), 1, precision="float64")
     with pytest.raises(InputError, match="no candidates"):

@@ -84,9 +84,5 @@ def test_itself_scores_one_and_a_zero_row_weighs_nothing():
     scores = piece_scores(table, sentences, sentences, np.array([[0, 1, 2]] * 3))
     np.testing.assert_allclose(scores[np.eye(3, dtype=bool)], [1, 1, 0], atol=1e-6)
     np.testing.assert_array_equal(scores[:, 2], 0)
-
-
-def test_no_queries():
-    assert piece_scores(
-        np.ones((1, 2)), Pieces(np.array([0]), np.array([1])), pieces_of([[0]]), np.empty((0, 3), int)
-    ).shape == (0, 3)
+    none = np.empty((0, 3), int)
+    assert piece_scores(table, pieces_of([[0]]), sentences, none).shape == (0, 3)
