@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary, ListDataset
+from fairseq.data import Dictionary
+from fairseq.logging import metrics
 from operations import SYNCHRONISE, Operations
+from pair_batches import EOS, MASK, PAD, VOCABULARY, corpus
 
 from fairseq_lxsr import losses
 from fairseq_lxsr.errors import InputError
@@ -16,25 +18,18 @@ from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.model import LxsrModel, LxsrModelConfig
-from fairseq_lxsr.training.lightweight.parts.masking import MaskedTargets, Masking, MaskingVocabulary
+from fairseq_lxsr.training.lightweight.parts.masking import MaskedTargets, Masking
 from fairseq_lxsr.training.lightweight.task import XlingSentConfig
 from fairseq_lxsr.training.lightweight.terms import Setting, build_terms
 from fairseq_lxsr.training.lightweight.terms.generative import MASKING_OF_OBJECTIVE
-from fairseq_lxsr.training.pairs import PairCorpus
 
-PAD, EOS, MASK, VOCAB = 1, 2, 39, 40
+VOCAB = MASK + 1
 OBJECTIVES = ["ugt", "xtr", "smlm", "mlm", "mlm_xtr"]
 
 
-def dictionary():
-    """A dictionary of VOCAB entries."""
-    found = Dictionary()
-    for number in range(VOCAB - len(found)):
-        found.add_symbol(str(number))
-    return found
-
-
-VOCABULARY = MaskingVocabulary(PAD, MASK, 4, *np.zeros((2, VOCAB), dtype=bool))
+DICTIONARY = Dictionary()
+for number in range(VOCAB - len(DICTIONARY)):
+    DICTIONARY.add_symbol(str(number))
 
 
 def make_task(**options):
@@ -42,7 +37,7 @@ def make_task(**options):
     defaults = {item.name: item.default for item in fields(XlingSentConfig) if item.default is not MISSING}
     cfg = SimpleNamespace(**(defaults | {"batch_size": 8, "batch_size_valid": 8} | options))
     terms = build_terms(cfg, Setting(VOCABULARY, [("x", "y")]))
-    return SimpleNamespace(source_dictionary=dictionary(), target_dictionary=None, terms=terms)
+    return SimpleNamespace(source_dictionary=DICTIONARY, target_dictionary=None, terms=terms)
 
 
 def make_teacher(folder, width=5):
@@ -73,14 +68,10 @@ def make_criterion(**options):
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None, masked_targets=False):
     """A batch from the real dataset; `extra` adds that much padding, `rows` picks and orders the pairs."""
-    rng = np.random.default_rng(0)
-    sides = []
-    for longest in (7, 9):
-        lengths = rng.integers(2, longest + 1, pairs)
-        sides.append(ListDataset([torch.tensor([*rng.integers(4, MASK, n), EOS]) for n in lengths], lengths + 1))
     parts = [] if objective == "none" else [Masking(MASKING_OF_OBJECTIVE[objective], VOCABULARY)]
     parts += [MaskedTargets()] * masked_targets
-    data = SentencePairDataset([PairCorpus("x-y", *sides)], parts, padding_idx=PAD, eos_idx=EOS, max_positions=200)
+    text = [corpus("x-y", pairs, longest=9)]
+    data = SentencePairDataset(text, parts, padding_idx=PAD, eos_idx=EOS, max_positions=200)
     batch = data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
     if extra:
         for holder in (batch, batch["net_input"]):
@@ -115,10 +106,8 @@ def slow_generative_loss(model, batch, objective, weighting):
                     log_p = model.head(states[0, position][None], model.encoder.embed_tokens.weight)[0].log_softmax(0)
                     total = total - log_p[original[position]] / len(positions)
                 continue
-            q = {}
-            if objective == "smlm":
-                q = {(mine + theirs)[0]: 1.0}
-            else:
+            q = {(mine + theirs)[0]: 1.0} if objective == "smlm" else {}
+            if objective != "smlm":
                 share = 0.5 if mine and objective != "xtr" else 0.0
                 for word in set(words):
                     count = words.count(word) if weighting == "counts" else 1
@@ -155,17 +144,20 @@ def test_total_is_the_weighted_sum():
     model, batch = make_model(), make_batch()
     loss, pairs, logged = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)(model, batch)
     assert pairs == 6
-    assert loss.item() == pytest.approx(
-        3 * logged["gen"].item() + 0.5 * logged["align"].item() + 7 * logged["sim"].item()
-    )
+    gen, align, sim = (logged[name].item() for name in ("gen", "align", "sim"))
+    assert loss.item() == pytest.approx(3 * gen + 0.5 * align + 7 * sim)
     u, v = (model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target"))
-    assert logged["align"].item() == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
-    assert logged["sim"].item() == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
+    assert align == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
+    assert sim == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
+    _, _, plain = make_criterion()(model, batch)
+    _, _, released = make_criterion(sim_reduction="sum")(model, batch)  # does not divide by the pairs
+    assert released["sim"].item() == pytest.approx(6 * plain["sim"].item())
+    assert released["align"].item() == plain["align"].item()
 
 
 def test_similarity_temperature_and_hard_negatives_reach_the_loss():
-    options = {"objective": "none", "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1}
-    options |= {"hard_negatives": "swap"}
+    options = {"objective": "none", "sim_weight": 0, "hard_negatives": "swap"}
+    options |= {"align_similarity": "cosine", "align_temperature": 0.1}
     model, batch = make_model(**options), make_batch("none")
     batch["net_input"]["negative"] = batch["net_input"]["source"].flip(0)
     batch["negative_of"] = torch.tensor([[True, False], [True, False], [False, True]] * 2)
@@ -187,14 +179,6 @@ def test_what_an_objective_masks(objective, of_pair):
     assert (masked.sum(dim=0) == of_pair).all() if of_pair else (masked >= 1).all()
 
 
-def test_released_scaling_does_not_divide_sim_by_the_pairs():
-    model, batch = make_model(), make_batch()
-    _, _, ours = make_criterion()(model, batch)
-    _, _, released = make_criterion(sim_reduction="sum")(model, batch)
-    assert released["sim"].item() == pytest.approx(6 * ours["sim"].item())
-    assert released["align"].item() == ours["align"].item()
-
-
 RELEASED = {"sim_reduction": "sum", "target_ids": "masked", "target_overlap": "translation"}
 
 
@@ -205,7 +189,7 @@ def released_total(model, batch):
     total = torch.zeros(())
     for own, (state, other) in enumerate(((u, sides[1]), (v, sides[0]))):
         q = torch.zeros(len(state), VOCAB)
-        for row, masked in enumerate(batch[("source_masked_ids", "target_masked_ids")[own]][:, 0]):
+        for row, masked in enumerate(masked_of(batch, own)):
             read, half = other[row][other[row] != PAD], 0.5 if masked != PAD else 1
             if masked != PAD:
                 q[row, masked] = 0.5
@@ -216,6 +200,11 @@ def released_total(model, batch):
     total = total + 2 * (F.cross_entropy(u @ v.T, pairs) + F.cross_entropy(v @ u.T, pairs))
     difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)
     return total - 2 * torch.cos(difference * np.pi / 2).log().sum()
+
+
+def masked_of(batch, side):
+    """[B] masked source ids (0) or target ids (1)."""
+    return batch[("source_masked_ids", "target_masked_ids")[side]][:, 0]
 
 
 def test_total_of_the_released_code():
@@ -255,27 +244,17 @@ def test_masked_targets_are_what_the_other_side_reads():
         assert len(term.parts(None)) == parts
 
 
-def masked_of(batch, side):
-    """[B] masked source ids (0) or target ids (1)."""
-    return batch[("source_masked_ids", "target_masked_ids")[side]][:, 0]
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_padding_and_batch_order_change_nothing(objective):
-    model, criterion = make_model(objective=objective), make_criterion(objective=objective)
-    plain = criterion(model, make_batch(objective))[0]
-    torch.testing.assert_close(plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4)
-    order = np.array([3, 1, 5, 0, 4, 2])
-    torch.testing.assert_close(plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_no_operation_of_a_step_waits_for_the_device(objective):
+def test_padding_and_batch_order_change_nothing_and_no_operation_of_a_step_waits_for_the_device(objective):
     model, criterion = make_model(objective=objective), make_criterion(objective=objective)
     batch = make_batch(objective)
     with Operations() as operations:
-        criterion(model, batch)[0].backward()
+        plain = criterion(model, batch)[0]
+        plain.backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
+    torch.testing.assert_close(plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4)
+    order = np.array([3, 1, 5, 0, 4, 2])
+    torch.testing.assert_close(plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -368,55 +347,41 @@ def test_matryoshka_adds_up_the_losses_of_all_widths_and_the_full_one(widths):
     assert (logged["gen"], logged["sim"]) == (plain["gen"], plain["sim"])
 
 
-@pytest.mark.parametrize("widths", ["", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"])
-def test_widths_of_matryoshka_outside_their_range(widths):
-    assert widths not in next(item for item in fields(XlingSentConfig) if item.name == "matryoshka").metadata["range"]
+NOTHING = {"align_weight": 0, "sim_weight": 0}
 
 
-def test_widths_of_matryoshka_beyond_the_model_are_refused():
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (NOTHING | {"gen_weight": 0}, "--objective ugt, --gen-weight 0, --align-weight 0"),
+        (NOTHING | {"objective": "none"}, "--objective none, --gen-weight 1, --align-weight 0"),
+        ({"gather_negatives": True, "batch_size": None}, "--batch-size"),
+        ({"gather_negatives": True, "batch_size_valid": 9}, "--batch-size-valid 9; expected at most --batch-size, 8"),
+        ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
+        ({"hard_negatives": "swap", "objective": "none", "align_weight": 0}, "--hard-negatives with --align-weight 0"),
+        ({"matryoshka": "8", "align_weight": 0}, "--matryoshka with --align-weight 0"),
+        ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        make_criterion(**options)
+
+
+def test_widths_of_matryoshka_outside_their_range_or_beyond_the_model():
+    widths = next(item for item in fields(XlingSentConfig) if item.name == "matryoshka").metadata["range"]
+    for outside in ("", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"):
+        assert outside not in widths
     with pytest.raises(InputError, match="--matryoshka 8,17; expected widths of at most 16, that of the embeddings"):
         build_model(matryoshka="17,8")
-    with pytest.raises(InputError, match="--matryoshka with --align-weight 0"):
-        make_criterion(matryoshka="8", align_weight=0)
-
-
-def test_nothing_to_train_is_refused():
-    for options in ({"gen_weight": 0}, {"objective": "none"}):
-        with pytest.raises(
-            InputError, match=r"--objective (ugt, --gen-weight 0|none, --gen-weight 1), --align-weight 0"
-        ):
-            make_criterion(align_weight=0, sim_weight=0, **options)
-    with pytest.raises(InputError, match="--batch-size"):
-        make_criterion(gather_negatives=True, batch_size=None)
-    with pytest.raises(InputError, match="--batch-size-valid 9; expected at most --batch-size, 8"):
-        make_criterion(gather_negatives=True, batch_size_valid=9)
-    with pytest.raises(InputError, match="--hard-negatives with --align-weight 0"):
-        make_criterion(hard_negatives="swap", objective="none", align_weight=0)
 
 
 def test_metrics_are_means_per_pair_over_batches_of_different_size():
-    from fairseq.logging import metrics
-
-    logged = [
-        {
-            "loss": torch.tensor(6.0),
-            "gen": torch.tensor(6.0),
-            "acc_fwd": torch.tensor(2.0),
-            "acc_bwd": torch.tensor(1.0),
-            "sample_size": 2,
-            "nsentences": 2,
-            "ntokens": 9,
-        },
-        {
-            "loss": torch.tensor(2.0),
-            "gen": torch.tensor(2.0),
-            "acc_fwd": torch.tensor(1.0),
-            "acc_bwd": torch.tensor(2.0),
-            "sample_size": 6,
-            "nsentences": 6,
-            "ntokens": 9,
-        },
-    ]
+    logged = []
+    for loss, forward, backward, pairs in ((6.0, 2.0, 1.0, 2), (2.0, 1.0, 2.0, 6)):
+        values = {"loss": loss, "gen": loss, "acc_fwd": forward, "acc_bwd": backward}
+        counts = {"sample_size": pairs, "nsentences": pairs, "ntokens": 9}
+        logged.append({name: torch.tensor(value) for name, value in values.items()} | counts)
     with metrics.aggregate() as aggregate:
         XlingSentLoss.reduce_metrics(logged)
     values = aggregate.get_smoothed_values()
@@ -427,21 +392,7 @@ def test_metrics_are_means_per_pair_over_batches_of_different_size():
 
 @pytest.mark.parametrize("objective", ["ugt", "none"])
 def test_the_metrics_are_those_of_validation(objective):
-    from fairseq.logging import metrics
-
     criterion, model = make_criterion(objective=objective), make_model(objective=objective)
     with metrics.aggregate(new_root=True) as aggregate:
         criterion.reduce_metrics([criterion(model.eval(), make_batch(objective))[2]])
     assert sorted(criterion.metrics) == sorted(aggregate.get_smoothed_values())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
-        ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),
-    ],
-)
-def test_options_of_a_term_that_is_left_out_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        make_task(**options)

@@ -20,17 +20,12 @@ def corpus(pairs: int, seed: int = 1) -> PairCorpus:
     return PairCorpus("x-y", *sides)
 
 
-def test_a_word_lies_nearest_to_its_translation():
+def test_a_word_lies_nearest_to_its_translation_in_a_table_of_one_scale():
     table = lsi_embeddings([corpus(800)], V, dim=24)
+    assert (table.shape, table.dtype) == ((V, 24), torch.float32)
     unit = torch.nn.functional.normalize(table, dim=1)
     similarities = unit[FIRST : FIRST + WORDS] @ unit[FIRST + WORDS : FIRST + 2 * WORDS].T
     assert similarities.argmax(dim=1).tolist() == list(range(WORDS))
-
-
-def test_scale_and_pieces_that_never_or_always_occur():
-    table = lsi_embeddings([corpus(800)], V, dim=24)
-    assert table.shape == (V, 24)
-    assert table.dtype == torch.float32
     assert table[FIRST : FIRST + 2 * WORDS].std() == pytest.approx(24**-0.5, rel=0.05)
     assert not table[V - 1].any()
     assert not table[EOS].any()  # tells no document from another

@@ -103,12 +103,7 @@ def golden_masks(source, target, index, *_) -> tuple[masking.MaskedBatch, maskin
 
 
 class Run:
-    """A training as fairseq-train builds it from the recipe, on the golden pairs.
-
-    Args:
-        data: the data folder.
-        changes: options in place of the recipe's.
-    """
+    """A training as fairseq-train builds it from the recipe, with changed options, on the golden pairs."""
 
     def __init__(self, data: Path, changes: str):
         own = f"{SIZE} {changes} --cpu --no-save --save-dir {data / 'checkpoints'}"
@@ -187,9 +182,8 @@ def test_losses_and_gradients_are_those_of_the_released_code(data, layers, terms
     expected, ours = GOLDEN["layers"][str(layers)], golden_run(data, TERMS[terms], layers)
     assert ours.loss().item() == pytest.approx(expected["losses"][terms], rel=1e-6)
     found, norms = ours.gradients(), expected["norms"][terms]
-    assert {name: found[name].norm().item() if name in found else 0.0 for name in norms} == pytest.approx(
-        norms, rel=1e-5
-    )
+    ours = {name: found[name].norm().item() if name in found else 0.0 for name in norms}
+    assert ours == pytest.approx(norms, rel=1e-5)
     assert found.keys() <= norms.keys()
     if terms == TOTAL:
         for name, gradient in expected["gradients"].items():
@@ -229,7 +223,7 @@ def test_settings_that_no_golden_loss_shows(released_and_printed, setting):
 
 def test_settings_of_the_optimizer(released_and_printed):
     [group] = released_and_printed[0].trainer.optimizer.param_groups
-    assert {name: group[name] for name in OPTIMIZER} == OPTIMIZER
+    assert group.items() >= OPTIMIZER.items()
 
 
 def test_the_benchmark_knows_every_weight_in_the_released_code():
