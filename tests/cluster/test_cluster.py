@@ -130,7 +130,7 @@ def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_rerun_does_only_what_is_missing(work, tmp_path):
+def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_path):
     embed(work, tmp_path / "o", *RAY)
     before = times(tmp_path / "o")
     gone = names(tmp_path / "o")[3]
@@ -141,6 +141,9 @@ def test_a_rerun_does_only_what_is_missing(work, tmp_path):
     assert "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout  # other settings, other names
     assert not set(names(tmp_path / "o")) & set(before)
     assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
+    there = sorted(tmp_path.rglob("*"))
+    refused(index(work, tmp_path / "o", *RAY, check=False), "o: exists and is not a folder of this command")
+    assert sorted(tmp_path.rglob("*")) == there
 
 
 @pytest.mark.usefixtures("shared")
@@ -210,14 +213,6 @@ def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, 
     with pytest.raises(InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"):
         mine_shards(*corpora(work), tmp_path / "o", here)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
-
-
-@pytest.mark.usefixtures("shared")
-def test_the_output_of_another_verb_is_not_replaced(work, tmp_path):
-    embed(work, tmp_path / "o", *RAY)
-    there = sorted(tmp_path.rglob("*"))
-    refused(index(work, tmp_path / "o", *RAY, check=False), "o: exists and is not a folder of this command")
-    assert sorted(tmp_path.rglob("*")) == there
 
 
 def test_what_killed_workers_left_is_removed(tmp_path):
@@ -291,7 +286,7 @@ def test_a_model_that_is_not_there(work, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-def test_options_that_do_not_fit(work, tmp_path):
+def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
     text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
@@ -306,14 +301,10 @@ def test_options_that_do_not_fit(work, tmp_path):
         (("--ray", "--workers", 1, "--output", tmp_path / "full"), "exists and is not a folder of this command"),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["full", "full/mine"]
-
-
-def test_without_ray(work, tmp_path, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     done = mine(work, tmp_path / "o", "--ray", check=False)
     refused(done, "--ray needs ray, which is not installed: pip install 'fairseq-lxsr[ray]'")
-    assert not list(tmp_path.iterdir())
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["full", "full/mine"]
 
 
 def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):

@@ -46,15 +46,6 @@ def test_a_dropped_connection_is_gone_on_from(server, tmp_path):
     assert (tmp_path / "y").read_bytes() == CONTENT
 
 
-def test_an_interrupted_run_is_gone_on_from(server, tmp_path):
-    (tmp_path / "x.part").write_bytes(CONTENT[:1000])
-    download(server.url, tmp_path / "x")
-    assert server.requests == ["bytes=1000-"]
-    assert (tmp_path / "x").read_bytes() == CONTENT
-    download(server.url, tmp_path / "x")
-    assert len(server.requests) == 1  # there already
-
-
 def test_parts_of_two_versions_are_never_mixed(server, tmp_path):
     server.troubles = ["drop", *[503] * 5]
     with pytest.raises(InputError, match=r"503.*\(5 attempts\); try again later, 256,000 bytes are kept"):
@@ -64,11 +55,13 @@ def test_parts_of_two_versions_are_never_mixed(server, tmp_path):
     assert (tmp_path / "x").read_bytes() == CONTENT[::-1]
 
 
-@pytest.mark.parametrize(("left", "asked"), [(len(CONTENT), 1), (len(CONTENT) + 5, 2)])
-def test_nothing_is_left_to_fetch_or_too_much_is_there(server, tmp_path, left, asked):
+@pytest.mark.parametrize(("left", "asked"), [(1000, 1), (len(CONTENT), 1), (len(CONTENT) + 5, 2)])
+def test_an_interrupted_run_is_gone_on_from(server, tmp_path, left, asked):
     (tmp_path / "x.part").write_bytes((CONTENT + b"12345")[:left])
     download(server.url, tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == CONTENT
+    assert server.requests[0] == f"bytes={left}-"
+    download(server.url, tmp_path / "x")  # there already
     assert len(server.requests) == asked
 
 

@@ -150,19 +150,10 @@ def test_stored_embeddings(folder, data):
 
 
 ODD_ARRAYS = [
-    np.zeros(25),
-    np.zeros((25, 3, 1)),
-    np.zeros((0, 3)),
-    np.zeros((25, 0)),
-    np.ones((25, 3), dtype=int),
-    np.ones((25, 3), dtype=complex),
-    np.full((25, 3), "x"),
+    *(np.zeros(shape) for shape in (25, (25, 3, 1), (0, 3), (25, 0), (25, 3))),
+    *(np.ones((25, 3), dtype=dtype) for dtype in (int, complex, [("a", "f4")])),
+    *(np.full((25, 3), value) for value in ("x", np.nan, 1e300, None)),
     np.array(7.0),
-    np.full((25, 3), np.nan),
-    np.full((25, 3), 1e300),
-    np.zeros((25, 3)),
-    np.ones((25, 3), dtype=[("a", "f4")]),
-    np.full((25, 3), None, dtype=object),
 ]
 
 

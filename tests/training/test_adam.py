@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 import torch
-from conftest import refused, train_here
+from conftest import assert_same_weights, refused, train_here
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY
 from omegaconf import OmegaConf
 
@@ -60,7 +60,7 @@ def test_fairseqs_adam_is_another_with_weight_decay():
     torch.testing.assert_close(adamw, fairseqs, rtol=1e-5, atol=1e-6)
 
 
-def test_a_state_without_amsgrad_is_not_taken_with_it():
+def test_options_of_now_replace_those_of_a_checkpoint_but_for_amsgrad():
     weights = [torch.nn.Parameter(torch.ones(3))]
     plain, other = (optimizer("torch_adam", weights, amsgrad=amsgrad) for amsgrad in (False, True))
     with pytest.raises(InputError, match="without --amsgrad, and now with; give the same options, or --reset-opt"):
@@ -69,10 +69,6 @@ def test_a_state_without_amsgrad_is_not_taken_with_it():
         plain.load_state_dict(other.state_dict())
     other.load_state_dict(other.state_dict(), {"weight_decay": 0.5})
     assert other.param_groups[0]["weight_decay"] == 0.5
-
-
-def test_options_of_now_replace_those_of_a_checkpoint():
-    weights = [torch.nn.Parameter(torch.ones(3))]
     then = optimizer("torch_adam", weights, weight_decay=0.1, adam_betas="(0.8, 0.9)")
     now = optimizer("torch_adam", weights, weight_decay=0.2, decoupled_weight_decay=True)
     then.set_lr(0.5)
@@ -88,17 +84,12 @@ def test_training_stops_and_goes_on(tmp_path, toy_work):
     for name, updates in (("whole", "4"), ("halves", "2"), ("halves", "4")):
         done = train_here(data, tmp_path / name, *flags, **options, max_update=updates)
         assert not done.returncode, done.stderr[-2000:]
-    whole, halves = (read_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "halves"))
-    for name, value in whole["model"].items():
-        assert torch.equal(value, halves["model"][name]), name
-    group = whole["last_optimizer_state"]["param_groups"][0]
+    assert_same_weights(tmp_path / "whole", tmp_path / "halves")
+    state = read_checkpoint(tmp_path / "whole" / "checkpoint_last.pt")["last_optimizer_state"]
+    group = state["param_groups"][0]
     assert (group["amsgrad"], group["weight_decay"]) == (True, 1e-5)
     more = {"max_update": "6", "weight_decay": "1e-5"}
-    refused(
-        train_here(data, tmp_path / "whole", *flags[:2], optimizer="adam", **more), "TorchAdam, and now FairseqAdam"
-    )
-    refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer="torch_adam", **more), "now without")
-    refused(
-        train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1"),
-        "--weight-decay -1.0; expected",
-    )
+    for name, message in (("adam", "TorchAdam, and now FairseqAdam"), ("torch_adam", "now without")):
+        refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer=name, **more), message)
+    done = train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1")
+    refused(done, "--weight-decay -1.0; expected")

@@ -84,9 +84,8 @@ def test_damage_is_named(prefix, ending, damage, expected):
         path.unlink()
     else:
         path.write_bytes(content)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"\A{re.escape(str(path))}: .*{re.escape(expected)}.*\Z"):  # one line
         read_sentences(prefix, SYMBOLS)
-    assert re.fullmatch(f"{re.escape(f'{path}: ')}.*{re.escape(expected)}.*", str(error.value))  # one line
 
 
 def test_whatever_is_damaged_is_refused_or_read_whole(prefix, tmp_path):
@@ -135,9 +134,8 @@ def test_a_changed_file_is_looked_at_again(prefix):
 def test_bad_dictionaries_are_refused(tmp_path, content, expected):
     path = tmp_path / "dict.en.txt"
     path.write_bytes(content)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(expected)) as error:
         load_dictionary(path)
-    assert expected in str(error.value)
     assert len(str(error.value)) < 400
 
 
@@ -161,7 +159,5 @@ def test_bad_boundaries_of_documents_are_refused(prefix, starts, expected):
         path.write_bytes(starts)
     elif starts is not None:
         np.save(path, starts)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: .*{re.escape(expected)}"):
         read_documents([prefix.parent], "train", "en", SYMBOLS)
-    assert str(error.value).startswith(f"{path}: ")
-    assert expected in str(error.value)

@@ -154,21 +154,16 @@ def test_source_temperature_draws_more_of_the_smaller_source(by_length):
     assert drawn.tolist() == data.ordered_indices().tolist()
 
 
-def test_sources_change_nothing_at_temperature_one():
-    plain, named = (
-        dataset(corpus("en-fr", 400, sources=sources), corpus("en-de", 20, seed=1), temperature=5.0)
-        for sources in (None, NAMED)
-    )
-    assert plain.ordered_indices().tolist() == named.ordered_indices().tolist()
-    other = dataset(corpus("en-fr", 400), source_temperature=5.0)  # a text without sources is one
-    assert other.ordered_indices().tolist() == dataset(corpus("en-fr", 400)).ordered_indices().tolist()
-
-
-def test_both_temperatures_hold():
-    data = dataset(corpus("en-fr", 400, sources=NAMED), corpus("en-de", 100, seed=1), temperature=np.inf)
-    data.source_temperature = 2.0
+def test_both_temperatures_hold_and_change_nothing_at_one():
+    text = corpus("en-fr", 400, sources=NAMED), corpus("en-de", 100, seed=1)
+    data = dataset(*text, temperature=np.inf, source_temperature=2.0)
     drawn = np.bincount(np.digitize(data.ordered_indices() % 500, [340, 400]))
     assert drawn.tolist() == [176, 74, 250]  # 250 by sqrt(340) : sqrt(60)
+    unnamed = corpus("en-fr", 400)
+    plain, named = (dataset(first, text[1], temperature=5.0) for first in (unnamed, text[0]))
+    assert plain.ordered_indices().tolist() == named.ordered_indices().tolist()
+    other = dataset(unnamed, source_temperature=5.0)  # a text without sources is one
+    assert other.ordered_indices().tolist() == dataset(unnamed).ordered_indices().tolist()
 
 
 @pytest.mark.parametrize("masking", ["one", "tokens", "none"])
@@ -194,16 +189,10 @@ def test_collated_batch(masking):
     assert {"one": changed == 4, "tokens": changed >= 1, "none": changed == 0}[masking]
     with pytest.raises(ValueError, match="'words'"):
         Masking("words", VOCABULARY)
-
-
-def test_masking_does_not_depend_on_the_batch():
-    data = dataset(corpus("x-y", 30))
-    together = data.collater([data[index] for index in range(10)])
-    for row in range(10):
-        alone = data.collater([data[row]])
+    for row, sample in enumerate(samples):  # whatever else is in the batch
+        alone = data.collater([sample])["net_input"]
         for side in ("source", "target"):
-            width = alone["net_input"][side].shape[1]
-            assert torch.equal(together["net_input"][side][row, :width], alone["net_input"][side][0])
+            assert torch.equal(batch["net_input"][side][row, : alone[side].shape[1]], alone[side][0])
 
 
 def test_subword_dropout_gives_other_pieces_every_epoch_and_never_too_many():

@@ -37,12 +37,8 @@ def test_a_function_of_seed_epoch_index_and_side():
     drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.5), np.array([ID["there"], ID["▁the"]] * 30)
     same = one(drop, ids, 3, 7, 1)
     assert one(drop, ids, 3, 7, 1).tolist() == same.tolist()
-    others = [
-        one(drop, ids, 4, 7, 1),
-        one(drop, ids, 3, 8, 1),
-        one(drop, ids, 3, 7, 0),
-        one(SubwordDropout(SYMBOLS, 4, 0.5, seed=2), ids, 3, 7, 1),
-    ]
+    others = [one(drop, ids, *place) for place in ((4, 7, 1), (3, 8, 1), (3, 7, 0))]
+    others.append(one(SubwordDropout(SYMBOLS, 4, 0.5, seed=2), ids, 3, 7, 1))
     assert all(other.tolist() != same.tolist() for other in others)
 
 

@@ -112,8 +112,7 @@ def test_the_bound_on_bfloat16_holds_where_rounding_is_worst():
     x = np.full((1, 256), 2.0**-4)
     y = np.full((1, 256), 2.0**-4 * (1 + 2.0**-8 * 0.999))
     y[0, 253:] = 0  # so that y is shorter than one
-    units = torch.from_numpy(x).float()
-    candidate = torch.from_numpy(y).float()
+    units, candidate = torch.from_numpy(x).float(), torch.from_numpy(y).float()
     rounded = candidate.bfloat16()
     rounding = float((candidate - rounded).norm())
     score = (units.bfloat16() @ rounded.T).float()
@@ -197,10 +196,10 @@ def test_merged_parts_are_one_search_to_the_last_bit(precision):
     queries, candidates = rng.standard_normal((30, 16)), rng.standard_normal((500, 16))
     candidates[100:104] = candidates[400] = candidates[3]  # ties in one part and in several
     for cuts in ([0, 500], [0, 101, 103, 250, 500], [0, 2, 4, 499, 500]):
-        parts = []
-        for start, stop in pairwise(cuts):
-            near = nearest_neighbours(queries, candidates[start:stop], min(5, stop - start))
-            parts.append(shifted(near, start))
+        parts = [
+            shifted(nearest_neighbours(queries, candidates[start:stop], min(5, stop - start)), start)
+            for start, stop in pairwise(cuts)
+        ]
         merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
         for one, other in zip(merged, whole, strict=True):
             np.testing.assert_array_equal(one, other)

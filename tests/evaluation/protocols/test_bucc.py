@@ -154,16 +154,18 @@ def test_repeated_sentences_are_mined_once_and_their_pairs_dropped():
     text, rows, once = bucc.unified(repeated().target)
     assert (rows.tolist(), once.tolist()) == ([0, 1, 2, 3], [True, True, True, False])
     assert (text.rows.tolist(), text.total, len(text)) == ([0, 1, 2, 3], 5, 4)  # rows of the file
-
-
-def test_unify_is_in_the_signature():
     unified, _ = bucc.score_mined(TEST, Vectors(), replace(ABSOLUTE, unify=True), TRAIN)
     assert unified.values == LEARNED.values  # no sentence is repeated
     assert "|retrieval:max|unify:yes|sentences:4x4|" in unified.signature
     assert "unify" not in LEARNED.signature
 
 
-def test_curve_over_the_threshold():
+def test_curve_over_the_threshold(tmp_path):
+    row = sum(value >= LEARNED.values["threshold"] for value in LEARNED.curve["threshold"]) - 1
+    for name in ("precision", "recall"):
+        assert LEARNED.curve[name][row] == pytest.approx(LEARNED.values[name], abs=1e-3)
+    append_scores(tmp_path / "scores.jsonl", [LEARNED])
+    assert read_scores(tmp_path / "scores.jsonl")[0].curve == LEARNED.curve
     mined = pairs([0.9, 0.8, 0.8, 0.5, -np.inf], [(0, 0), (1, 1), (2, 0), (3, 3), (4, 4)])
     gold = {(0, 0), (2, 0), (3, 3), (9, 9)}
     curve = bucc.threshold_curve(mined, gold)
@@ -172,16 +174,7 @@ def test_curve_over_the_threshold():
     curve = bucc.threshold_curve(many, {(row, row) for row in range(0, 5000, 2)})
     assert len(curve["threshold"]) == bucc.CURVE_POINTS
     assert (curve["precision"][-1], curve["recall"][-1]) == (50, 100)
-    empty = bucc.threshold_curve(many.first(0), gold)
-    assert empty == {"threshold": [], "precision": [], "recall": []}
-
-
-def test_the_curve_passes_through_the_values_of_the_score_and_is_stored(tmp_path):
-    row = sum(value >= LEARNED.values["threshold"] for value in LEARNED.curve["threshold"]) - 1
-    for name in ("precision", "recall"):
-        assert LEARNED.curve[name][row] == pytest.approx(LEARNED.values[name], abs=1e-3)
-    append_scores(tmp_path / "scores.jsonl", [LEARNED])
-    assert read_scores(tmp_path / "scores.jsonl")[0].curve == LEARNED.curve
+    assert bucc.threshold_curve(many.first(0), gold) == {"threshold": [], "precision": [], "recall": []}
 
 
 def test_pairs_of_equal_score_are_kept_or_left_together():
