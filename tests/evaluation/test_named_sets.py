@@ -61,8 +61,8 @@ def test_a_named_test_set_is_in_the_signature(tmp_path):
 def test_the_english_of_ntrex_is_the_source(tmp_path):
     found = datasets()["ntrex128"]
     toy.write_dataset(tmp_path, found, ("en", "de"))
-    assert found.path(str(tmp_path), "en").name == "newstest2019-src.eng.txt"
-    assert found.path(str(tmp_path), "de").name == "newstest2019-ref.deu.txt"
+    names = [found.path(str(tmp_path), language).name for language in ("en", "de")]
+    assert names == ["newstest2019-src.eng.txt", "newstest2019-ref.deu.txt"]
     with pytest.raises(InputError, match="ntrex128 has no changed sentences"):
         found.changed(str(tmp_path), "en")
 

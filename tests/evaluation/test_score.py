@@ -110,16 +110,13 @@ def test_table_has_means_and_one_signature_a_metric():
     assert signatures([score(), score(model="def")]) == f"xsr|metric:nn|queries:4|model:abc+def|version:{__version__}"
 
 
-def test_published_means_are_means_of_the_published_values():
+def test_published_values_are_marked_and_their_means_those_of_the_paper():
     """The paper's means of eight directions, to rounding: catches a wrong digit in the data file."""
     for protocol, system in (("xsr", "lightweight, ugt + align + sim"), ("mldoc", "lightweight, ugt")):
         values = next(row.values for row in published(protocol) if row.system == system)
         directions = [value for name, value in values.items() if name != "mean"]
         assert len(directions) == 8
         assert np.mean(directions) == pytest.approx(values["mean"], abs=0.051)
-
-
-def test_published_values_are_marked():
     table = published_table(["xsr", "mldoc", "xnli", "titles"])
     assert table.count(CAUTION) == 5  # mldoc has two tables
     assert "other training data and other test text" in CAUTION

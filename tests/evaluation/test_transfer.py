@@ -139,14 +139,12 @@ def test_layouts(tmp_path, layout):
     }
 
 
-def test_a_language_that_is_not_tested_needs_no_test(tmp_path):
+def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth_line_is_held_out(tmp_path):
     for name in ("en.train", "en.dev", "fr.test"):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
     scores = measured(protocol(("fr",), tmp_path, train_langs=("en",)), LINEAR, Vectors(XY))
     assert [score.task for score in scores] == ["en->fr"]
-
-
-def test_without_dev_every_tenth_line_is_held_out(tmp_path):
+    (tmp_path / "en.dev").unlink()
     (tmp_path / "en.train").write_text("".join(f"yes\ttext {i}\n" for i in range(25)))
     (tmp_path / "en.test").write_text("yes\ttext\n")
     found = documents.read_language(str(tmp_path), "en", learn=True)

@@ -142,20 +142,16 @@ def keep_lines(path, count):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_sides_of_different_length_are_refused(copied, split):
-    path = copied / "corpus" / f"{split}.fr"
-    keep_lines(path, 10)
+def test_sides_of_different_length_and_empty_ones_are_refused(copied, split):
+    keep_lines(copied / "corpus" / f"{split}.fr", 10)
     with pytest.raises(InputError, match=rf"{split}\.en has [\d]+ lines and .*{split}\.fr has 10; expected aligned"):
         build(copied, copied / "out")
     assert not (copied / "out").exists()
-
-
-@pytest.mark.parametrize("split", ["train", "valid"])
-def test_empty_splits_are_refused(copied, split):
-    for language in ("en", "fr"):
-        keep_lines(copied / "corpus" / f"{split}.{language}", 0)
-    with pytest.raises(InputError, match=rf"{split}\.en: empty file"):
-        build(copied, copied / "out")
+    if split != "test":  # which may be empty
+        for language in ("en", "fr"):
+            keep_lines(copied / "corpus" / f"{split}.{language}", 0)
+        with pytest.raises(InputError, match=rf"{split}\.en: empty file"):
+            build(copied, copied / "out")
 
 
 @pytest.mark.parametrize("shards", [512, 300])

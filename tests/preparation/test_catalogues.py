@@ -168,6 +168,16 @@ def test_catalogues_of_a_source_tree(tmp_path, name):
     assert dropped == {"fuzzy": 1, "plural": 1, "untranslated": 1, "obsolete": 1}
 
 
+def test_catalogues_of_one_name_in_several_places(tmp_path):
+    pytest.importorskip("polib")
+    for app in ("one", "two", "three"):
+        folder = tmp_path / app / "locale" / "fr" / "LC_MESSAGES"
+        folder.mkdir(parents=True)
+        (folder / "django.po").write_text(PO.replace("Close", app.title()), encoding="utf-8")
+    read = find_source(str(tmp_path), "en", "fr").read(Counter())
+    assert sorted(source for source, _ in read) == ["One the window", "Three the window", "Two the window"]
+
+
 def test_two_languages_that_are_not_english_meet_in_the_message_and_english_may_stand_second(locale):
     assert list(harvest("fr", "de", Counter(), locale)) == [("Ouvrir le fichier", "Die Datei jetzt öffnen")]
     dropped = Counter()
@@ -180,13 +190,3 @@ def test_language_that_is_not_there_is_named_with_those_that_are(locale):
         input_files("en", "it", locale)
     with pytest.raises(InputError, match="two different languages"):
         input_files("en", "en", locale)
-
-
-def test_catalogues_of_one_name_in_several_places(tmp_path):
-    pytest.importorskip("polib")
-    for app in ("one", "two", "three"):
-        path = tmp_path / app / "locale" / "fr" / "LC_MESSAGES" / "django.po"
-        path.parent.mkdir(parents=True)
-        path.write_text(PO.replace("Close", app.title()), encoding="utf-8")
-    read = find_source(str(tmp_path), "en", "fr").read(Counter())
-    assert sorted(source for source, _ in read) == ["One the window", "Three the window", "Two the window"]

@@ -61,13 +61,6 @@ def test_sides_that_are_no_sentences_are_dropped(tmp_path):
     assert sum(report["pairs"].values()) == len(PAIRS) + 1
 
 
-def test_blocks_are_of_so_many_items_or_characters():
-    assert list(in_blocks("abcde", size=2)) == [["a", "b"], ["c", "d"], ["e"]]
-    pairs = [("aaa", "b"), ("a", "b"), ("", ""), ("a", "bbbb")]
-    assert list(in_blocks(pairs, weight=5)) == [pairs[:2], pairs[2:]]
-    assert list(in_blocks([], weight=5)) == []
-
-
 def test_split_is_a_function_of_the_seed(tmp_path):
     for name, seed in (("first", 1), ("again", 1), ("other", 2)):
         make(tmp_path / name, PAIRS, tmp_path, seed=seed)
@@ -76,7 +69,11 @@ def test_split_is_a_function_of_the_seed(tmp_path):
     assert first != other
 
 
-def test_processes_change_nothing(tmp_path, monkeypatch):
+def test_blocks_and_processes_change_nothing(tmp_path):
+    assert list(in_blocks("abcde", size=2)) == [["a", "b"], ["c", "d"], ["e"]]
+    pairs = [("aaa", "b"), ("a", "b"), ("", ""), ("a", "bbbb")]
+    assert list(in_blocks(pairs, weight=5)) == [pairs[:2], pairs[2:]]
+    assert list(in_blocks([], weight=5)) == []
     pairs = [(f"{en} {toy.sentences(1, seed=i)[0][0]}", fr) for i, (en, fr) in enumerate(PAIRS * 40)]
     cleaning = Cleaning({"length": {"longest": 12}, "language": {}}, keep_dropped=True)
     for workers in (1, 2):

@@ -50,6 +50,9 @@ def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
     x, y = ([pieces[:64] for pieces in tokenizer.encode(side)] for side in (ENGLISH, FRENCH))
     expected = [[ordered_max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)]
     np.testing.assert_allclose(scores, (cosines + 0.25 * np.array(expected)) / 1.25, atol=1e-5)
+    network, _ = read_model(encoder.encoder.folder, encoder.encoder.config)  # as on a GPU, which torch takes it to
+    other = SentenceEncoder(network, tokenizer, encoder.encoder.config, "cpu")
+    np.testing.assert_array_equal(other.table, table)
 
 
 def test_the_best_come_first_and_what_was_not_found_last(encoder):
@@ -146,13 +149,6 @@ def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):
     x, y = (encoder.tokenizer.encode([text])[0] for text in (ENGLISH[0], FRENCH[0]))
     scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]]))
     np.testing.assert_allclose(scores, [[ordered_max_sim(table, x, y) / 2]], atol=1e-5)
-
-
-def test_a_table_on_another_device_is_the_same(encoder):
-    """The network of torch, which is taken on a GPU, has the table of numpy."""
-    config, tokenizer = encoder.encoder.config, encoder.encoder.tokenizer
-    network, _ = read_model(encoder.encoder.folder, config)
-    np.testing.assert_array_equal(SentenceEncoder(network, tokenizer, config, "cpu").table, encoder.encoder.table)
 
 
 def test_commands(encoder, tmp_path):

@@ -98,9 +98,6 @@ def test_a_folder_belongs_to_one_command(tmp_path):
         with pytest.raises(InputError, match="exists and is not a folder of"):
             work_folder(folder, "mine", keep=False).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_a_folder_of_another_verb_is_refused(tmp_path):
     with work_folder(tmp_path / "work", "embed"):
         (tmp_path / "work" / "rows").touch()
     with pytest.raises(InputError, match="work: exists and is not a folder of this command"):

@@ -11,8 +11,7 @@ from fairseq_lxsr.search import CorpusIndex, ShardedIndex, open_index
 
 RNG = np.random.default_rng(3)
 VECTORS = RNG.standard_normal((300, 16)).astype(np.float32)
-VECTORS[100:110] = VECTORS[7]  # ties within a shard and across shards
-VECTORS[250:255] = VECTORS[7]
+VECTORS[100:110] = VECTORS[250:255] = VECTORS[7]  # ties within a shard and across shards
 LINES = ["" if number % 50 == 3 else f"line  {number}" for number in range(300)]
 QUERIES = [f"line {number}" for number in (7, 0, 104, 299, 150)]
 
@@ -44,13 +43,10 @@ def test_finds_what_one_index_finds(tmp_path, k):
         np.testing.assert_array_equal(one, other)
 
 
-def test_ties_are_in_the_order_of_the_corpus(tmp_path):
-    hits = open_index(write_shards(tmp_path)).search(QUERIES[:1], encode, 16)[0]
+def test_ties_are_in_the_order_of_the_corpus_and_every_kind_has_the_nearest(tmp_path):
+    hits = open_index(write_shards(tmp_path / "ties")).search(QUERIES[:1], encode, 16)[0]
     assert [hit.line for hit in hits][:14] == [7, 100, 101, 102, *range(104, 110), 250, 251, 252, 254]
     assert hits[0].sentence == "line 7"
-
-
-def test_every_kind_has_the_nearest(tmp_path):
     for kind in set(INDEX_KINDS) - {"ivf-pq"}:  # which needs 256 vectors in a shard
         hits = open_index(write_shards(tmp_path / kind, (0, 100, 200, 300), kind)).search(QUERIES[1:2], encode, 1)[0]
         assert (hits[0].line, hits[0].sentence) == (0, "line 0")

@@ -112,8 +112,7 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch
 
 
 def test_threads_copies_and_interruptions(tmp_path, monkeypatch):
-    tokenizer = build(tmp_path)
-    texts = [side for pair in toy.sentences(500, seed=6) for side in pair]
+    tokenizer, texts = build(tmp_path), [side for pair in toy.sentences(500, seed=6) for side in pair]
     expected = tokenizer._encode_texts(texts)[0]
     monkeypatch.setattr(words, "LOOKUP_TEXTS", 16)
     with ThreadPoolExecutor(4) as pool:

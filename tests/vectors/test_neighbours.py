@@ -42,6 +42,9 @@ def small_blocks(monkeypatch):
 def test_equal_to_brute_force(queries, candidates, width, k, precision):
     rng = np.random.default_rng(queries)
     a, b = rng.standard_normal((queries, width)), rng.standard_normal((candidates, width)) * 7
+    penalty = rng.random(candidates).astype(np.float32)
+    found = nearest_neighbours(a, b, k, penalty=penalty, precision=precision)
+    assert_same_neighbours(found, brute_force(a, b, k, penalty))
     assert_same_neighbours(nearest_neighbours(a, b, k, precision=precision), brute_force(a, b, k))
 
 
@@ -82,17 +85,6 @@ def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
     _, found, certain = bfloat16.search_bfloat16(units, rows.CandidateRows(candidates, penalty, memory_mb=100), 4)
     assert not certain.all()  # the fallback was needed
     assert (found != exact[1]).any()
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.usefixtures("small_blocks")
-def test_penalty(precision):
-    rng = np.random.default_rng(4)
-    a, b = rng.standard_normal((30, 6)), rng.standard_normal((100, 6))
-    penalty = rng.random(100).astype(np.float32)
-    assert_same_neighbours(
-        nearest_neighbours(a, b, 5, penalty=penalty, precision=precision), brute_force(a, b, 5, penalty)
-    )
 
 
 def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
