@@ -224,8 +224,10 @@ def test_what_killed_workers_left_is_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {shard.stem.name, "shards.json", ".mine"}
 
 
-def deadly(model: Path, died: Path, times: int):
+def deadly(work: Path, folder: Path, times: int):
     """Load an encoder whose process is killed by some sentence, after it has embedded half of a shard."""
+    model, died = work / "m" / "model", folder / "died"
+    died.mkdir()
 
     def load():
         from fairseq_lxsr.search import bitext
@@ -246,18 +248,16 @@ def deadly(model: Path, died: Path, times: int):
 
 def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
     mine(work, tmp_path / "whole.tsv")
-    (tmp_path / "died").mkdir()
-    with connect(Cluster(count=2, shard_lines=30), deadly(work / "m" / "model", tmp_path / "died", 1)) as workers:
+    with connect(Cluster(count=2, shard_lines=30), deadly(work, tmp_path, 1)) as workers:
         mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
     assert len(list((tmp_path / "died").iterdir())) == 1
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
 def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
-    (tmp_path / "died").mkdir()
     with (
         pytest.raises(InputError, match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died"),
-        connect(Cluster(count=1, shard_lines=30), deadly(work / "m" / "model", tmp_path / "died", 99)) as workers,
+        connect(Cluster(count=1, shard_lines=30), deadly(work, tmp_path, 99)) as workers,
     ):
         mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
     assert len(list((tmp_path / "died").iterdir())) == 3

@@ -19,19 +19,16 @@ def score(outcomes: Outcomes, model: str, **settings) -> Score:
     return from_hits("xsr", "en->fr", {"P@1": outcomes}, {"queries": 300} | settings | {"model": model})
 
 
-def slow_interval(first, second, draws):
-    """Draw units one by one."""
-    rng = np.random.default_rng(5)
-    a, b = np.array(first.hits), np.array(second.hits)
-    rows = [rng.integers(0, len(a), len(a)) for _ in range(draws)]
-    return np.percentile([100 * (b[row].mean() - a[row].mean()) for row in rows], [2.5, 97.5])
-
-
-def test_interval_of_a_plain_loop():
+def test_interval_of_a_plain_loop(monkeypatch):
     low, high, p = paired_bootstrap(FIRST, SECOND, draws=4000)
-    np.testing.assert_allclose([low, high], slow_interval(FIRST, SECOND, 4000), atol=0.35)
+    rng, a, b = np.random.default_rng(5), np.array(FIRST.hits), np.array(SECOND.hits)
+    rows = [rng.integers(0, len(a), len(a)) for _ in range(4000)]  # units drawn one by one
+    slow = np.percentile([100 * (b[row].mean() - a[row].mean()) for row in rows], [2.5, 97.5])
+    np.testing.assert_allclose([low, high], slow, atol=0.35)
     assert low > 0
     assert p < 0.01
+    monkeypatch.setattr("fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300)  # how many fit in memory
+    assert paired_bootstrap(FIRST, SECOND, draws=4000) == (low, high, p)
 
 
 def test_equal_systems_do_not_differ():
@@ -112,10 +109,3 @@ def test_what_was_measured_otherwise_is_named(case):
     results, found = compare(first, second)
     assert [(result.first, result.second) for result in results] == [(FIRST.value, SECOND.value)] * compared
     assert found == notes
-
-
-def test_draws_do_not_depend_on_how_many_fit_in_memory(monkeypatch):
-    one, two = Outcomes([1, 0, 0, 1, 1] * 8), Outcomes([1, 1, 0, 1, 1] * 8)
-    expected = paired_bootstrap(one, two)
-    monkeypatch.setattr("fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300)
-    assert paired_bootstrap(one, two) == expected

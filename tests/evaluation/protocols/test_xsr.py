@@ -57,7 +57,7 @@ def test_precision_counts_the_right_index():
     assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
 
 
-def test_text_of_the_protocol():
+def test_text_of_the_protocol(monkeypatch):
     pairs = [(f"Sentence {i}", f"Satz {i}") for i in range(12)]
     messy = [*pairs, ("SENTENCE 3", "ein anderer"), ("neu", "satz 4"), ("", "leer"), ("leer", "  "), ("\u200b", "leer")]
     chosen = xsr.select(messy)
@@ -68,6 +68,12 @@ def test_text_of_the_protocol():
     assert (chosen.empty, chosen.repeated) == (3, 2)
     assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
     assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
+    with pytest.raises(InputError, match="9 usable sentence pairs"):
+        xsr.select(pairs[:9])
+    monkeypatch.setattr(xsr, "XSR_CANDIDATES", 30)
+    monkeypatch.setattr(xsr, "XSR_QUERIES", 20)
+    chosen = xsr.select((f"a {i}", f"b {i}") for i in range(100))
+    assert (len(chosen.source), len(chosen.target), chosen.queries) == (30, 30, 20)
 
 
 def test_the_command_counts_what_is_left_out(tmp_path):
@@ -78,15 +84,6 @@ def test_the_command_counts_what_is_left_out(tmp_path):
     done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
     left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence of an earlier pair are left out"
     assert left_out in done.stderr.splitlines()
-
-
-def test_limits_of_the_protocol(monkeypatch):
-    monkeypatch.setattr(xsr, "XSR_CANDIDATES", 30)
-    monkeypatch.setattr(xsr, "XSR_QUERIES", 20)
-    chosen = xsr.select((f"a {i}", f"b {i}") for i in range(100))
-    assert (len(chosen.source), len(chosen.target), chosen.queries) == (30, 30, 20)
-    with pytest.raises(InputError, match="9 usable sentence pairs"):
-        xsr.select((f"a {i}", f"b {i}") for i in range(9))
 
 
 def test_embeddings_that_are_all_alike_score_by_chance():

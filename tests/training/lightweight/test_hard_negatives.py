@@ -10,13 +10,8 @@ from fairseq.data import ListDataset
 from pair_batches import EOS, MASK, PAD, corpus, dataset
 
 from fairseq_lxsr.training.dataset import DrawnPairs
-from fairseq_lxsr.training.lightweight.parts.hard_negatives import (
-    HARD_NEGATIVES,
-    HardNegatives,
-    edit_words,
-    swap_words,
-    swapped_places,
-)
+from fairseq_lxsr.training.lightweight.parts import hard_negatives
+from fairseq_lxsr.training.lightweight.parts.hard_negatives import HARD_NEGATIVES, HardNegatives
 from fairseq_lxsr.training.pairs import PairCorpus
 
 STARTS_WORD, ALL_START = np.arange(MASK + 1) % 2 == 0, np.ones(MASK + 1, dtype=bool)
@@ -33,11 +28,12 @@ def joined(parts):
 def test_two_words_change_places_or_a_word_is_left_out_replaced_or_added():
     exchanged = [13, 14, 12, 10, 11]
     for draws, expected in (((0, 0), [12, 10, 11, 13, 14]), ((0, 0.99), exchanged), ((0.99, 0), exchanged)):
-        assert joined(swap_words(words([10, 11], [12], [13, 14]), *draws)) == expected
-        assert joined(swap_words(words([10, 11]), *draws)) == [10, 11]
+        assert joined(hard_negatives.swap_words(words([10, 11], [12], [13, 14]), *draws)) == expected
+        assert joined(hard_negatives.swap_words(words([10, 11]), *draws)) == [10, 11]
+    own, other = words([10], [12], [14]), words([20], [22, 23])
     edits = {0.1: [10, 14], 0.35: [10, 20, 14], 0.65: [10, 22, 23, 14], 0.7: [10, 20, 12, 14]}
     for second, expected in edits.items():
-        assert joined(edit_words(words([10], [12], [14]), words([20], [22, 23]), 0.5, second)) == expected
+        assert joined(hard_negatives.edit_words(own, other, 0.5, second)) == expected
 
 
 def test_all_sentences_together_are_those_one_by_one():
@@ -47,10 +43,10 @@ def test_all_sentences_together_are_those_one_by_one():
         starts = [rng.random(len(row)) < 0.5 for row in rows]
         first, second = rng.random((2, len(rows)))
         lengths = np.array([len(row) for row in rows])
-        found = np.concatenate(rows)[swapped_places(np.concatenate(starts), lengths, first, second)]
+        found = np.concatenate(rows)[hard_negatives.swapped_places(np.concatenate(starts), lengths, first, second)]
         parts = np.split(found, lengths.cumsum()[:-1])
         for row, start, *draws, part in zip(rows, starts, first, second, parts, strict=True):
-            assert joined(swap_words(np.split(row, np.flatnonzero(start)[1:]), *draws)) == part.tolist()
+            assert joined(hard_negatives.swap_words(np.split(row, np.flatnonzero(start)[1:]), *draws)) == part.tolist()
 
 
 def make(kind, data, samples, epoch=2):

@@ -1,12 +1,8 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.training.lightweight.parts.masking import (
-    MaskingVocabulary,
-    mask_one_piece,
-    mask_tokens,
-    without_pieces,
-)
+from fairseq_lxsr.training.lightweight.parts import masking
+from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary, mask_one_piece, mask_tokens
 
 PAD, MASK, FIRST, COMMA, DOT = 1, 99, 4, 4, 5
 
@@ -100,7 +96,8 @@ def test_token_masking_statistics(vocabulary):
     whole = mask_tokens(np.full((20_000, 10), 50), np.arange(20_000), 0, 1, 1, vocabulary)
     places = np.bincount(whole.positions[whole.masked_ids != PAD], minlength=10) / 20_000
     assert np.abs(places - 0.15).max() < 0.01
-    left = without_pieces(whole.tokens, np.arange(20_000), 0, 1, 1, 0.15, vocabulary)  # drawn whatever is masked
+    # hidden pieces are drawn whatever is masked
+    left = masking.without_pieces(whole.tokens, np.arange(20_000), 0, 1, 1, 0.15, vocabulary)
     assert (left == MASK).sum() == (whole.tokens == MASK).sum()
     assert abs((left == PAD).sum() / (whole.tokens != MASK).sum() - 0.15) < 0.01
     tokens = batch(300, 6, 4)

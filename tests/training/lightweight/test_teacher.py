@@ -7,13 +7,9 @@ import pytest
 from pair_batches import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.training.lightweight.parts import teacher
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, without_pieces
-from fairseq_lxsr.training.lightweight.parts.teacher import (
-    TeacherEmbeddings,
-    TeacherRows,
-    embedding_folders,
-    read_teacher,
-)
+from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings, TeacherRows, read_teacher
 from fairseq_lxsr.training.lightweight.terms.distillation import DistillationTerm
 from fairseq_lxsr.training.lightweight.terms.term import Split
 
@@ -94,13 +90,13 @@ def test_a_folder_for_several_shards_with_the_same_pair_is_refused(tmp_path):
     pairs = [("en", "fr"), ("en", "de")]
     for value, shards in ((t, [a]), (t, [a, c]), (t, [a, a]), (f"{t}:{u}", [a, b]), (f"{t}:{t}", [b, c])):
         value = str(value)
-        assert embedding_folders("--option", value, shards, pairs) == [Path(name) for name in value.split(":")]
-    assert embedding_folders("--option", str(t), [a, b], pairs[1:]) == [t]
+        assert teacher.embedding_folders("--option", value, shards, pairs) == [Path(name) for name in value.split(":")]
+    assert teacher.embedding_folders("--option", str(t), [a, b], pairs[1:]) == [t]
     for value, shards in ((f"{t}", [a, b]), (f"{t}:{u}:{t}", [a, c, b])):
         with pytest.raises(
             InputError, match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a"
         ):
-            embedding_folders("--option", value, shards, pairs)
+            teacher.embedding_folders("--option", value, shards, pairs)
 
 
 def test_pieces_are_left_out_whatever_the_batch_and_never_all():
