@@ -7,7 +7,9 @@ directly to dictionary ids, in several processes.
 import itertools
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,7 @@ SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
+SMALL_TEXT = 1 << 20  # bytes that this process binarises alone, because another one takes a second to start
 
 _tokenizer: Tokenizer
 
@@ -68,13 +71,14 @@ def binarise(
         outputs = shard_places(work, shards)
         for output, (name, source) in itertools.product(outputs, (dictionaries | same).items()):
             shutil.copyfile(subwords / source, output / name)
-        unknown: dict[str, float] = {}
+        texts = []
         for pair, corpus in corpora.items():
             split_sources(corpus, pair, outputs)
             for split, language in itertools.product(splits_of(corpus, pair), pair):
                 name = f"{split}.{'-'.join(pair)}.{language}"
                 places = [output / name for output in (outputs if split == "train" else outputs[:1])]
-                unknown[name] = binarise_file(corpus / f"{split}.{language}", places, subwords, workers)
+                texts.append(Text(corpus / f"{split}.{language}", places))
+        unknown = binarise_texts(texts, subwords, workers)
         return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown}
 
     options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
@@ -145,27 +149,49 @@ def check_subwords(subwords: Path) -> None:
         )
 
 
-def binarise_file(
-    text: Path,
-    places: list[Path],
-    subwords: Path,
-    workers: int,
-    shard_of_lines: Callable[[int, int, int], np.ndarray] | None = None,
-) -> float:
-    """Write the ids of one side of a split; return the percent of unknown pieces.
+def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
+    """Return pseudo-random shards of the lines first, first + 1, ..., the same for both sides of a pair."""
+    places = np.arange(first, first + count, dtype=np.uint64)
+    mixed = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
+    return ((mixed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
 
-    The lines are distributed over `places`, the output path of each shard, by `shard_of_lines`: from the number of the
-    first line, of lines and of shards, the shard of each line.
-    """
+
+@dataclass(frozen=True)
+class Text:
+    """A text to binarise: one side of a split."""
+
+    path: Path
+    places: Sequence[Path]  # output path of each shard, of the same name
+    # from the number of the first line, of lines and of shards, the shard of each line
+    shard_of_lines: Callable[[int, int, int], np.ndarray] = shard_numbers
+
+
+def binarise_texts(texts: Sequence[Text], subwords: Path, workers: int) -> dict[str, float]:
+    """Write the ids of texts, all by the same processes; return the percent of unknown pieces of each, by its name."""
     tokenizer = _load_tokenizer(subwords)
-    writers = [MMapWriter(place, len(tokenizer.symbols)) for place in places]
-    total = unknown = 0
-    lines = read_lines(text, max_words=SENTENCE_BYTES)  # the limit of bytes still holds
-    encoded = ordered_map(_encode_block, in_blocks(lines), workers, _start, (subwords,))
-    first = 0
-    for ids, lengths in tqdm(encoded, desc=places[0].name, unit="0k lines", disable=None):
+    if sum(text.path.stat().st_size for text in texts) < SMALL_TEXT:
+        workers = 1
+    encoded = ordered_map(_encode_block, _numbered_blocks(texts), workers, _start, (subwords,))
+    return {
+        texts[number].places[0].name: _write_ids(texts[number], blocks, tokenizer)
+        for number, blocks in itertools.groupby(encoded, key=itemgetter(0))
+    }
+
+
+def _numbered_blocks(texts: Sequence[Text]) -> Iterator[tuple[int, list[str]]]:
+    """Yield blocks of lines with the number of their text; the first one is empty, because a text may be."""
+    for number, text in enumerate(texts):
+        lines = read_lines(text.path, max_words=SENTENCE_BYTES)  # the limit of bytes still holds
+        yield from ((number, block) for block in itertools.chain([[]], in_blocks(lines)))
+
+
+def _write_ids(text: Text, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer) -> float:
+    """Write the ids of a text to its shards; return the percent of unknown pieces."""
+    writers = [MMapWriter(place, len(tokenizer.symbols)) for place in text.places]
+    total = unknown = first = 0
+    for _, (ids, lengths) in tqdm(blocks, desc=text.places[0].name, unit="0k lines", disable=None):
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
-        shard_of = (shard_of_lines or shard_numbers)(first, len(lengths), len(writers))
+        shard_of = text.shard_of_lines(first, len(lengths), len(writers))
         first += len(lengths)
         of_line = np.repeat(shard_of, lengths)
         for shard, writer in enumerate(writers):
@@ -173,13 +199,6 @@ def binarise_file(
     for writer in writers:
         writer.close()
     return round(100 * unknown / max(1, total), 3)
-
-
-def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
-    """Return pseudo-random shards of the lines first, first + 1, ..., the same for both sides of a pair."""
-    places = np.arange(first, first + count, dtype=np.uint64)
-    mixed = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
-    return ((mixed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
 
 
 def _load_tokenizer(subwords: Path) -> Tokenizer:
@@ -192,11 +211,12 @@ def _start(subwords: Path) -> None:
     _tokenizer = _load_tokenizer(subwords)
 
 
-def _encode_block(lines: list[str]) -> FlatIds:
-    """Return the ids of all lines, each line ended by EOS, and the number of ids of each line."""
+def _encode_block(block: tuple[int, list[str]]) -> tuple[int, FlatIds]:
+    """Return the number of a text, the ids of its lines, each line ended by EOS, and how many each line has."""
+    number, lines = block
     ids, lengths = _tokenizer.encode_flat(lines)
     ends = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
-    return ends.astype(np.int32), lengths + 1
+    return number, (ends.astype(np.int32), lengths + 1)
 
 
 class MMapWriter:

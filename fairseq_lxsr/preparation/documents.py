@@ -12,7 +12,14 @@ import numpy as np
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, read_lines
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise_file, check_subwords, shard_folders, shard_places
+from fairseq_lxsr.preparation.binarise import (
+    SUBWORD_FILES,
+    Text,
+    binarise_texts,
+    check_subwords,
+    shard_folders,
+    shard_places,
+)
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
@@ -177,13 +184,10 @@ def binarise_documents(
         for output in outputs:
             for name in SUBWORD_FILES:
                 shutil.copyfile(subwords / name, output / name)
-        unknown = {}
-        for text in texts:
-            places = [
-                output / text.name for output in (outputs if text.name.startswith(DOCUMENT_SPLITS[0]) else outputs[:1])
-            ]
-            unknown[text.name] = _binarise_text(text, places, subwords, workers)
-        return {"unknown per cent": unknown}
+        sharded = [
+            _sharded(text, outputs if text.name.startswith(DOCUMENT_SPLITS[0]) else outputs[:1]) for text in texts
+        ]
+        return {"unknown per cent": binarise_texts(sharded, subwords, workers)}
 
     check_subwords(subwords)
     options = {"languages": list(languages), "shards": shards}
@@ -197,8 +201,9 @@ def starts_of(text: Path) -> Path:
     return text.with_name(f"starts.{text.name}.npy")
 
 
-def _binarise_text(text: Path, places: list[Path], subwords: Path, workers: int) -> float:
-    """Write one language of a split to its shards; return the percent of unknown pieces."""
+def _sharded(text: Path, outputs: list[Path]) -> Text:
+    """Write the document starts of one language of a split to its shards; return how its lines are distributed."""
+    places = [output / text.name for output in outputs]
     starts = np.load(starts_of(text), allow_pickle=False)
     firsts = first_documents(starts, len(places), text)
     for place, first, last in zip(places, firsts[:-1], firsts[1:], strict=True):
@@ -207,7 +212,7 @@ def _binarise_text(text: Path, places: list[Path], subwords: Path, workers: int)
     def shard_of_lines(first: int, count: int, shards: int) -> np.ndarray:
         return np.searchsorted(starts[firsts[1:-1]], np.arange(first, first + count), side="right")
 
-    return binarise_file(text, places, subwords, workers, shard_of_lines)
+    return Text(text, places, shard_of_lines)
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -13,12 +14,12 @@ from conftest import contents
 from fairseq.data import data_utils
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.binarise import binarise, shard_folders, shard_numbers
+from fairseq_lxsr.preparation.binarise import _load_tokenizer, binarise, shard_folders, shard_numbers
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.subwords import train_subwords
-from fairseq_lxsr.preparation.workers import in_blocks
+from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 from fairseq_lxsr.training.corpora import read_corpus
 
@@ -68,7 +69,37 @@ def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
 def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, shards):
     whole = build(prepared, tmp_path / "whole", workers=1, shards=shards)
     monkeypatch.setattr("fairseq_lxsr.preparation.binarise.in_blocks", partial(in_blocks, size=50))
+    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.SMALL_TEXT", 0)
     assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_many_pairs_take_one_tokenizer_and_the_same_processes(prepared, tmp_path, monkeypatch, workers):
+    counts = Counter()
+
+    def counted(name, function):
+        def call(*arguments):
+            counts[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(f"fairseq_lxsr.preparation.binarise.{name}", call)
+
+    counted("_load_tokenizer", _load_tokenizer)
+    counted("ordered_map", ordered_map)
+    monkeypatch.setattr("fairseq_lxsr.preparation.binarise.SMALL_TEXT", 0)
+    build(prepared, tmp_path / "one", workers=workers)
+    one = dict(counts)
+    languages = ("de", "es", "it", "pt")
+    for language in languages:
+        shutil.copytree(prepared / "corpus", tmp_path / language)
+        for path in (tmp_path / language).glob("*.fr"):
+            path.rename(path.with_suffix(f".{language}"))
+    corpora = {("en", language): tmp_path / language for language in languages}
+    binarise(tmp_path / "many", corpora, prepared / "subwords", workers=workers)
+    assert counts == {name: 2 * count for name, count in one.items()}
+    for split in SPLITS:
+        first = (tmp_path / "one" / f"{split}.en-fr.fr.bin").read_bytes()
+        assert {(tmp_path / "many" / f"{split}.en-{other}.{other}.bin").read_bytes() for other in languages} == {first}
 
 
 def test_shards_hold_every_pair_once_side_by_side(prepared, tmp_path):
