@@ -60,6 +60,32 @@ def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order):
     context.close()
 
 
+@pytest.mark.parametrize("pieces", ["bpe", "unigram"])
+def test_what_is_pasted_keeps_the_page_responsive(browser, tmp_path, pieces):
+    """20,000 letters in one word or in many, of any script: the pieces of Python, after less than 100 ms."""
+    model = write_model(tmp_path / "random", pieces, **BAG)
+    assert export(tmp_path, model).returncode == 0
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
+    kinds = [
+        "".join(CORPUS).replace(" ", ""),
+        " ".join(CORPUS),
+        "xo\u0301 ",
+        "会議は九時",
+        "le\u0308\u0323",
+        "\u1100\u1161",
+    ]
+    pasted = [(kind * 20_000)[:20_000] for kind in kinds]
+    tab = browser.new_page()
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    longest = encoder.model.config.max_positions
+    expected = [ids[:longest].tolist() for ids in encoder.tokenizer.encode(pasted)]
+    assert tab.evaluate("texts => texts.map(encode)", pasted) == expected
+    embedding = "text => { const start = performance.now(); embed(text); return performance.now() - start; }"
+    times = [tab.evaluate(f"texts => texts.map({embedding})", pasted) for _ in range(3)]
+    assert np.min(times, axis=0).max() < 100, times
+    tab.close()
+
+
 def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     """Letters with marks in any order, some composed already, jamo and kana."""
     model = write_model(tmp_path / "random", **BAG)

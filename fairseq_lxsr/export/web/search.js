@@ -7,8 +7,10 @@ const corpus = new Int8Array(bytes(data.corpus)), order = data.order; // [N, D],
 const lengths = new Float32Array(bytes(data.lengths)); // [N], of the rows of `corpus`
 const width = data.width;
 const pieces = new Map(data.pieces.map((piece, number) => [piece, number]));
+const apart = data.pieces.every((piece) => piece.lastIndexOf("\u2581") <= 0); // no piece has a part of two words
 const UNKNOWN = -1;
 const LONGEST = 4; // a letter with three marks
+const JOINS = /^[\p{M}\u1161-\u1175\u11a8-\u11c2]$/u; // marks, and the jamo after the first of a syllable
 const HAN = /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]/gu;
 
 /** Whether SentencePiece composes letters to one: undivided ones in the canonical order, for it exchanges no marks. */
@@ -26,7 +28,7 @@ function normalize(text) {
   const letters = [...text];
   let result = "";
   for (let start = 0, length; start < letters.length; start += length) {
-    length = LONGEST;
+    length = start + 1 < letters.length && JOINS.test(letters[start + 1].normalize("NFKD")) ? LONGEST : 1;
     while (length > 1 && !isOne(letters.slice(start, start + length))) length--;
     const part = letters.slice(start, start + length).join("");
     result += part in data.letters ? data.letters[part] : part.normalize("NFKC");
@@ -34,18 +36,44 @@ function normalize(text) {
   return result.replace(/ +/g, " ").trim().replace(/^(?=.)| /gu, "\u2581");
 }
 
-/** Merge the neighbours whose union has the best score, the first of equal ones, until no union is a piece. */
+/**
+ * Merge the neighbours whose union has the best score, the first of equal ones, until no union is a piece. A tree has
+ * the best score of each half of the text, half of a half and so on, so that a merge costs its depth.
+ */
 function bytePairs(text) {
-  const parts = [...text];
-  for (;;) {
-    let best = -Infinity, place = -1;
-    for (let i = 0; i + 1 < parts.length; i++) {
-      const number = pieces.get(parts[i] + parts[i + 1]);
-      if (number !== undefined && data.scores[number] > best) [best, place] = [data.scores[number], i];
-    }
-    if (place < 0) return parts;
-    parts.splice(place, 2, parts[place] + parts[place + 1]);
+  const parts = [...text], half = 2 ** Math.ceil(Math.log2(parts.length + 1));
+  const after = parts.map((_, i) => i + 1), before = parts.map((_, i) => i - 1); // the neighbours of each part
+  const best = new Float64Array(2 * half).fill(-Infinity); // node i is above 2i and 2i + 1; part i is leaf half + i
+  const score = (i) => {
+    const number = after[i] < parts.length ? pieces.get(parts[i] + parts[after[i]]) : undefined;
+    return number === undefined ? -Infinity : data.scores[number];
+  };
+  const above = (node) => { best[node] = Math.max(best[2 * node], best[2 * node + 1]); };
+  const update = (i, value) => {
+    best[half + i] = value;
+    for (let node = (half + i) >> 1; node; node >>= 1) above(node);
+  };
+  parts.forEach((_, i) => { best[half + i] = score(i); });
+  for (let node = half - 1; node; node--) above(node);
+  while (best[1] > -Infinity) {
+    let node = 1;
+    while (node < half) node = best[2 * node] === best[1] ? 2 * node : 2 * node + 1;
+    const place = node - half, other = after[place];
+    parts[place] += parts[other];
+    parts[other] = "";
+    after[place] = after[other];
+    if (after[place] < parts.length) before[after[place]] = place;
+    update(other, -Infinity);
+    update(place, score(place));
+    if (place) update(before[place], score(before[place]));
   }
+  return parts.filter((part) => part);
+}
+
+/** The pieces of the first words, as many as the encoder reads; of all words where a piece may go across them. */
+function* piecesOf(text) {
+  if (data.kind === "unigram") yield* unigram(text);
+  else for (const word of apart ? text.match(/\u2581?[^\u2581]*/gu) : [text]) yield* bytePairs(word);
 }
 
 /** The pieces with the largest sum of scores; a letter that is no piece has the score of an unknown one. */
@@ -59,25 +87,26 @@ function unigram(text) {
       piece = letters[start] + piece;
       const number = pieces.get(piece);
       const score = number !== undefined ? data.scores[number] : start === end - 1 ? data.unknownScore : -Infinity;
-      if (best[start] + score > best[end]) [best[end], from[end]] = [best[start] + score, start];
+      const sum = Math.fround(best[start] + score); // SentencePiece adds up in 32 bits
+      if (sum > best[end]) [best[end], from[end]] = [sum, start];
     }
   }
   const parts = [];
-  for (let end = letters.length; end > 0; end = from[end]) parts.unshift(letters.slice(from[end], end).join(""));
-  return parts;
+  for (let end = letters.length; end > 0; end = from[end]) parts.push(letters.slice(from[end], end).join(""));
+  return parts.reverse();
 }
 
 /** Rows of the table, one for each piece; unknown pieces in a row count once. */
 function encode(text) {
-  const parts = data.kind === "bpe" ? bytePairs(normalize(text)) : unigram(normalize(text));
   const rows = [];
   let before = 0;
-  for (const part of parts) {
+  for (const part of piecesOf(normalize(text))) {
+    if (rows.length === data.most) break;
     const number = pieces.has(part) ? pieces.get(part) : UNKNOWN;
     if (number !== UNKNOWN || before !== UNKNOWN) rows.push(number === UNKNOWN ? data.unknown : data.rows[number]);
     before = number;
   }
-  return rows.slice(0, data.most);
+  return rows;
 }
 
 /** The embedding of a sentence, length one, or null where it has no piece. */
