@@ -3,8 +3,10 @@
 import contextlib
 import pickle
 import re
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import torch
 from torch import Tensor
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import stamp
+from fairseq_lxsr.files.records import check_archive
 
 # a task stores the hash of its dictionary and its target languages in every checkpoint under these keys
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
@@ -23,7 +27,7 @@ TOKEN_EMBEDDINGS = "embed_tokens.weight"
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Load a checkpoint with weights_only; tensors stay on disk until they are used."""
+    """Load a checkpoint with weights_only, after checking its CRC; tensors stay on disk until they are used."""
     path = Path(path)
     if path.is_dir():
         best = path / "checkpoint_best.pt"
@@ -41,14 +45,27 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:  # torch raises errors of many kinds for a file that is something else
         if isinstance(error, OSError) and error.filename:
             raise
-        raise InputError(f"{path}: cut off or damaged, not a whole checkpoint{_other_checkpoint(path)}") from None
+        what = "cut off or damaged, not a whole checkpoint: delete it"
+        raise InputError(f"{path}: {what}{_other_checkpoint(path)}") from None
     return _checked(state, path)
 
 
 def _load(path: Path) -> Any:
+    is_archive = zipfile.is_zipfile(path)
+    if is_archive:
+        _check_once(path, *stamp(path))
     # fairseq saves its options as a Namespace; the class itself is harmless
     with torch.serialization.safe_globals([Namespace]):
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    if not is_archive:  # torch finds an archive where the directory of its records is damaged
+        raise zipfile.BadZipFile
+    return state
+
+
+@lru_cache
+def _check_once(path: Path, *stamp: int) -> None:
+    """Check an archive; training reads one several times, and a file of the same stamp is the same."""
+    check_archive(path)
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import re
 import shutil
+import zipfile
 
 import pytest
 import small_model
@@ -210,6 +212,35 @@ def test_bytes_that_are_changed_are_read_or_refused(tmp_path, name):
             read_checkpoint(path)
         except InputError as error:
             assert str(path) in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("name", ["lxsr", "laser"])
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, name):
+    """Most bits of a checkpoint are numbers, for which any value is as good as another to torch."""
+    content, path = (COMPATIBILITY / f"{name}.pt").read_bytes(), tmp_path / "checkpoint.pt"
+    good, refusals = read_checkpoint(COMPATIBILITY / f"{name}.pt"), 0
+    for place in range(7, len(content), len(content) // 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        try:
+            found = read_checkpoint(path)
+        except InputError as error:
+            assert re.match(f"{path}: cut off or damaged, .*: delete it; ", str(error))  # noqa: PT017
+            refusals += 1
+        else:  # a time, or a byte between two records
+            assert all(value.equal(found["model"][key]) for key, value in good["model"].items())
+    assert refusals > 60
+
+
+def test_a_checkpoint_that_is_packed_is_refused(tmp_path):
+    """It would have to be unpacked to compare its checksums, and may be larger than any memory then."""
+    path = tmp_path / "checkpoint.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        with zipfile.ZipFile(COMPATIBILITY / "lxsr.pt") as archive:
+            for part in archive.namelist():
+                packed.writestr(part, archive.read(part))
+        packed.writestr("checkpoint/data/999", bytes(10**7))
+    with pytest.raises(InputError, match="cut off or damaged"):
+        read_checkpoint(path)
 
 
 def test_a_state_is_not_changed_by_reading(checkpoint):
