@@ -1,7 +1,7 @@
 """Arrays that are computed block by block on disk; after an interruption finished blocks are not computed again."""
 
 import contextlib
-import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,15 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tqdm import tqdm
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.records import Record, difference, open_array
 from fairseq_lxsr.files.write import naming, reserve
 
 LOCK_FILE, WORK_MARKER = "lock", ".lxsr-work"
 ENCODE_ROWS, SEARCH_ROWS = 20_000, 32_768  # sentences, queries between two points at which work is saved
+CRC = "crc32"  # of all finished rows, among the counts of a record
+CHECKED_ROWS = 1 << 16  # rows that are read at once to check them
 Compute = Callable[[int, int], np.ndarray]
 
 
@@ -30,32 +32,33 @@ class Rows:
     settings: dict[str, Any]  # all that the rows depend on
 
     def fit(self, array: np.ndarray) -> bool:
-        return array.shape == self.shape and array.dtype == self.dtype
+        return array.shape == self.shape and array.dtype == self.dtype and array.flags.c_contiguous
 
 
 def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False) -> np.ndarray:
     """Compute a memory-mapped .npy whose rows start to stop are `compute(start, stop)`.
 
-    Rows are written to PATH.partial, and PATH.json records how many are safe on disk and their settings. After a kill
-    at any moment the next call resumes there, and gives the same final bytes if `compute` gives the same rows. Rows of
-    other settings are computed again.
+    Rows are written to PATH.partial, and PATH.json records how many are safe on disk, their CRC-32 and their settings.
+    After a kill at any moment the next call resumes there, and gives the same final bytes if `compute` gives the same
+    rows. Rows of other settings are computed again, and so are damaged ones.
     """
     partial, record = (path.with_name(f"{path.name}.{end}") for end in ("partial", "json"))
-    done = _rows_done(record, rows, show_progress)
-    whole = _opened(path, "r", rows) if done == rows.shape[0] else None
+    done, crc = _rows_done(record, rows, show_progress)
+    whole = _opened(path, "r", rows, done, crc) if done == rows.shape[0] else None
     if whole is not None:
         return whole
-    stored = _opened(partial, "r+", rows) if done else None
+    stored = _opened(partial, "r+", rows, done, crc) if done else None
     if stored is None:
         path.unlink(missing_ok=True)
-        done, stored = 0, _new_array(partial, record, rows)
+        done, crc, stored = 0, 0, _new_array(partial, record, rows)
     bar = tqdm(total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=None if show_progress else True)
     with bar:
         for start in range(done, len(stored), block):
             stop = min(start + block, len(stored))
             stored[start:stop] = compute(start, stop)
             stored.flush()
-            Record(rows.settings, {"lines": stop}).write(record)
+            crc = checksum(stored[start:stop], crc)
+            Record(rows.settings, {"lines": stop, CRC: crc}).write(record)
             bar.update(stop - start)
     del stored
     partial.replace(path)
@@ -75,24 +78,49 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
     return array
 
 
-def _rows_done(record: Path, rows: Rows, show_progress: bool) -> int:
-    """Return the number of rows that are finished."""
+def _rows_done(record: Path, rows: Rows, show_progress: bool) -> tuple[int, int]:
+    """Return the number of rows that are finished, and their checksum."""
     try:
         found = Record.read(record)
-    except InputError:
+    except InputError as error:
+        say(f"{error}; these rows are computed again")
         found = None
     differing = difference(found.settings, rows.settings) if found else None
     if differing and show_progress:
-        print(f"{record}: from a run with {differing}; these rows are computed anew", file=sys.stderr)
-    return 0 if found is None or differing or found.lines > rows.shape[0] else found.lines
+        say(f"{record}: from a run with {differing}; these rows are computed anew")
+    usable = found is not None and not differing and found.lines <= rows.shape[0]
+    return (found.lines, found.counts.get(CRC, 0)) if found and usable else (0, 0)
 
 
-def _opened(path: Path, mode: str, rows: Rows) -> np.memmap | None:
+def _opened(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap | None:
+    """Open rows of which the first `done` have a checksum; None where there are no such rows, or they are damaged."""
     try:
         array = open_array(path, mode)
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return None
-    return array if rows.fit(array) else None
+    except ValueError:
+        array = None
+    if array is None or not rows.fit(array) or checksum(array[:done]) != crc:
+        say(f"{path}: damaged, or of an older version; these rows are computed again")
+        return None
+    return array
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether all rows of a finished array are as they were computed."""
+    try:
+        array, record = open_array(path), Record.read(path.with_name(f"{path.name}.json"))
+    except (OSError, ValueError):
+        return False
+    rows = len(array) if array.ndim and array.flags.c_contiguous else -1
+    return record is not None and record.lines == rows and record.counts.get(CRC, 0) == checksum(array)
+
+
+def checksum(rows: np.ndarray, before: int = 0) -> int:
+    """Return the CRC-32 of rows; `before` is that of the rows before them."""
+    for start in range(0, len(rows), CHECKED_ROWS):
+        before = zlib.crc32(np.ascontiguousarray(rows[start : start + CHECKED_ROWS]).view(np.uint8), before)
+    return before
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search.resumable import Rows, resumable_array, work_folder
+from fairseq_lxsr.search.resumable import Rows, is_whole, resumable_array, work_folder
 
 ROWS = Rows((95, 2), np.float32, {})
 SCRIPT = """
@@ -126,3 +126,43 @@ def test_a_failure_leaves_what_can_be_resumed_and_nothing_else(tmp_path, keep, c
     with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "there", "mine"):
         raise ZeroDivisionError
     assert not list((tmp_path / "there").iterdir())
+
+
+@pytest.mark.parametrize("spoilt", ["x.npy", "x.npy.json"])
+def test_a_flipped_bit_is_computed_again(tmp_path, spoilt, capsys):
+    """In any place: the shape, the order of the numbers, a number, the number of rows, the settings, the checksum."""
+    rows = Rows((50, 2), np.dtype([("a", np.float32, (2,)), ("b", np.int64)]), {"k": 4})
+
+    def compute(start, stop):
+        block = np.zeros((stop - start, 2), rows.dtype)
+        block["b"] = np.arange(start, stop)[:, None]
+        return block
+
+    good = resumable_array(tmp_path / "x.npy", rows, compute, block=20)
+    content, said = (tmp_path / spoilt).read_bytes(), 0
+    for place in range(0, len(content), 1 + len(content) // 60):
+        (tmp_path / spoilt).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        whole = is_whole(tmp_path / "x.npy")
+        assert (resumable_array(tmp_path / "x.npy", rows, compute, block=20) == good).all()
+        again = "computed again" in capsys.readouterr().err
+        assert again or whole or spoilt == "x.npy.json"
+        said += again
+        assert is_whole(tmp_path / "x.npy")
+    assert said > 20
+
+
+def test_damaged_rows_of_an_interrupted_run_are_computed_again(tmp_path, capsys):
+    def stopped(start, stop):
+        if start == 40:
+            raise ZeroDivisionError
+        return 1
+
+    path = tmp_path / "x.npy"
+    for spoil in (lambda content: content[:-1] + b"\7", lambda content: content[:200] + b"\7" + content[201:]):
+        with pytest.raises(ZeroDivisionError):
+            resumable_array(path, ROWS, stopped, block=10)
+        partial = tmp_path / "x.npy.partial"
+        partial.write_bytes(spoil(partial.read_bytes()))
+        assert (resumable_array(path, ROWS, lambda start, stop: 1, block=10) == 1).all()
+        path.unlink()
+    assert capsys.readouterr().err.count("x.npy.partial: damaged") == 1  # rows that nobody had counted are not
