@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import file_path
-from fairseq_lxsr.text.languages import split_pair
+from fairseq_lxsr.text.languages import best_code, split_pair
 
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.named_sets import Dataset
@@ -39,14 +39,30 @@ def run_list(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation.registry import registry
 
     pair = args.lang_pair and split_pair(args.lang_pair)
+    if pair:
+        check_known(*pair)
     for corpus in registry().values():
         if not pair or corpus.has(*pair):
             languages = f"{len(corpus.languages)} languages" if corpus.languages else "local"
             partner = f" with {corpus.partner}" if corpus.partner else ""
             print(f"{corpus.name:20} {languages + partner:22} {corpus.format:13} {corpus.about}")
     for test_set in test_sets().values():
-        if not pair or {*pair} <= {*test_set.codes, *test_set.short}:
+        if not pair or all(best_code(language, test_set.codes) for language in pair):
             print(f"{test_set.name:20} {f'{len(test_set.codes)} languages':22} {'test set':13} {test_set.about}")
+
+
+def check_known(source: str, target: str) -> None:
+    """Check that there is text of a language pair; say which codes there are, and where there is text for tests alone."""
+    from fairseq_lxsr.preparation.registry import registry
+
+    if any(corpus.has(source, target) for corpus in registry().values()):
+        return
+    pair, known = f"{source}-{target}", sorted({code for corpus in registry().values() for code in corpus.languages})
+    lacking = [code for code in (source, target) if not best_code(code, [*known, "en"])]
+    said = f"{pair}: no corpus to train on has {' or '.join(lacking) or 'this pair'}; there are en, {', '.join(known)}"
+    if not any(best_code(source, found.codes) and best_code(target, found.codes) for found in test_sets().values()):
+        raise InputError(f"{said}, and languages of test sets (`lxsr corpus show`)")
+    print(f"{said}; test sets have it:")
 
 
 def test_sets() -> "dict[str, Dataset]":
@@ -119,6 +135,6 @@ def run_get(args: argparse.Namespace) -> None:
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)
     data = files[0] if len(files) == 1 else files[0].with_suffix("")
-    pair = files[0].stem.rpartition(".")[2] if len(files) == 1 else args.lang_pair
+    pair = (files[0].name if len(files) == 1 else data.name).removeprefix(f"{corpus.name}.").removesuffix(".tsv")
     print(f"{', '.join(map(str, files))} (licence: {corpus.licence})")
     print(shlex.join(["lxsr", "prepare", "--lang-pairs", pair, "--data", str(data)]))

@@ -1,7 +1,6 @@
 """Where test text is: files of a template, and the named test sets with the languages of their archives."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.text.languages import is_same_language, parse_tag
 
 DATASETS_FILE = Path(__file__).with_name("datasets.json")
 TEXT_SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
@@ -53,13 +53,13 @@ class Dataset:
         return [self.files.get(code, self.file.format(code=code)) for code in self.codes]
 
     def code(self, language: str) -> str:
-        """Return the code of a language that is given as two letters, as three letters, or as the code itself."""
+        """Return the code of a language that is given in any spelling of BCP 47: zh, zho_Hant or zh_TW."""
         if language in self.codes:
             return language
         if language in self.short:
             return self.short[language]
-        dashed = language.replace("_", "-")  # a dash would be taken for that of a language pair
-        found = [code for code in self.codes if dashed in (code, re.split("[-_]", code)[0])]
+        found = [code for code in self.codes if is_same_language(language, code)]
+        found = [code for code in found if parse_tag(code) == parse_tag(language)] or found
         if len(found) == 1:
             return found[0]
         known = " or ".join(code.replace("-", "_") for code in found) or "for example en, eng or a code of its files"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import FileName, Range, at_least, between
 from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
+from fairseq_lxsr.text.languages import best_code
 
 TextPair = tuple[str, str]
 
@@ -208,12 +209,13 @@ def alphabets() -> dict[str, str]:
 
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
     """Return a function that finds the first letter or mark that is in the alphabet of none of the languages."""
-    unknown = [language for language in languages if language not in alphabets()]
+    codes = {language: best_code(language, alphabets()) for language in languages}
+    unknown = [language for language, code in codes.items() if code is None]
     if unknown:
         raise InputError(
             f"no alphabet of {', '.join(unknown)}; there are those of {', '.join(alphabets())}: leave the filter "
             "`characters` out for this pair"
         )
-    known = "".join(alphabets()[language] for language in languages)
+    known = "".join(alphabets()[code] for code in codes.values() if code)
     # \w matches letters, digits and signs such as ½ and ²; marks always follow a letter
     return re.compile(rf"[^{known}{OTHER_NUMBERS}\W\d_]").search

@@ -123,6 +123,10 @@ class PrepareConfig:
         for pair, text in self.pairs.items():
             split_pair(pair)
             _check_texts(pair, text)
+        named = {"-".join(split_pair(pair)): text for pair, text in self.pairs.items()}
+        if len(named) < len(self.pairs):
+            raise InputError(f"pairs: {', '.join(self.pairs)}; expected each pair once")
+        object.__setattr__(self, "pairs", named)
 
 
 def _check_texts(pair: str, texts: TextName | Sources) -> None:

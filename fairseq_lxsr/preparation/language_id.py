@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
+from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
 # (text, its language, the other language of the pair) -> whether the text is in its language
 LanguageCheck = Callable[[str, str, str], bool]
@@ -46,7 +47,7 @@ STOP_WORDS = {
 
 @cache
 def _words(language: str) -> frozenset[str]:
-    return frozenset(STOP_WORDS[language].split())
+    return frozenset(STOP_WORDS[best_code(language, STOP_WORDS) or language].split())
 
 
 def by_stop_words(text: str, language: str, other: str) -> bool:
@@ -59,11 +60,12 @@ def by_stop_words(text: str, language: str, other: str) -> bool:
 def _by_py3langid(text: str, language: str, other: str) -> bool:
     import py3langid
 
-    return py3langid.classify(text)[0] in (language, _macro_language(language))
+    return _is_label_of(py3langid.classify(text)[0], language)
 
 
-def _macro_language(language: str) -> str:
-    return "no" if language in ("nb", "nn") else language
+def _is_label_of(label: str, language: str) -> bool:
+    """Return whether a detector's label is of a language; some know only one Norwegian."""
+    return is_same_language(label, language) or (label == "no" and parse_tag(language).language == "nn")
 
 
 @cache
@@ -75,12 +77,12 @@ def _fasttext(path: str):
 
 def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
     found = _fasttext(path).predict(text)[0][0].removeprefix("__label__")
-    return found in (language, _macro_language(language))
+    return _is_label_of(found, language)
 
 
 def language_check(method: str, *languages: str) -> LanguageCheck:
     """Return the check (text, its language, the other language of the pair) -> whether it is in its language."""
-    unknown = [language for language in languages if language not in STOP_WORDS]
+    unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
     if method == "stopwords" and unknown:
         raise InputError(
             f"no stop words of {', '.join(unknown)}; there are those of {', '.join(STOP_WORDS)}: give the filter "

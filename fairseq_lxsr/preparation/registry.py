@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.download import get_archive
+from fairseq_lxsr.text.languages import best_code
 
 CORPORA_FILE = Path(__file__).with_name("sources.json")
 TWO_LETTERS, OTHER_CODES = "de es fr it nl pt ru sv tr zh", "deu spa fra ita nld por rus swe tur cmn"
@@ -32,9 +33,16 @@ class PublicCorpus:
     size: Mapping[str, int] = field(default_factory=dict)
     sha256: Mapping[str, str] = field(default_factory=dict)
 
+    def pair(self, source: str, target: str) -> tuple[str, str] | None:
+        """Return the codes that the corpus has for a pair of languages, of any spelling; None where it has no such."""
+        known = [*self.languages, *filter(None, [self.partner])]
+        found = best_code(source, known), best_code(target, known)
+        if found[0] is None or found[1] is None or found[0] == found[1] or self.partner not in (None, *found):
+            return None
+        return found[0], found[1]
+
     def has(self, source: str, target: str) -> bool:
-        known = {*self.languages, self.partner}
-        return source != target and {source, target} <= known and self.partner in (None, source, target)
+        return self.pair(source, target) is not None
 
     def fill(self, template: str, source: str, target: str, language: str = "") -> str:
         first, second = sorted((source, target))
@@ -72,8 +80,9 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, PublicCo
 def get_corpus(corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False) -> list[Path]:
     """Download and unpack the text of a language pair of a corpus with a url; an interrupted download resumes.
 
-    The files are for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv.
+    The files are for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv, by the codes of the corpus.
     """
+    source, target = corpus.pair(source, target) or (source, target)
     if corpus.format.startswith("tsv") and source != corpus.partner:
         source, target = target, source  # the columns have a fixed order
     pair = f"{source}-{target}"
