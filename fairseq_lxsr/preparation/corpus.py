@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
@@ -31,6 +32,7 @@ from fairseq_lxsr.preparation.splits import (
     TEST,
     TRAIN,
     VALID,
+    HeldOut,
     assign_splits,
     excluded_keys,
     sentence_key,
@@ -40,6 +42,7 @@ from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, write_sources
 
 SPLITS = ("train", "valid", "test")
+DEFAULT_HELD_OUT = HeldOut()
 DROPPED_FILE = "dropped.tsv.gz"
 SOURCES_FILE = "sources.json"  # of a corpus folder: training pairs of each named source
 
@@ -65,7 +68,7 @@ def _start(filters: Mapping[str, Mapping[str, Any]], languages: TextPair, exclud
 
 
 def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
-    """Reduce blanks of a block of pairs of a source, filter it, and compute the keys of the kept pairs."""
+    """Leave out what shows nothing in pairs of a source, reduce blanks, filter, and compute keys of the kept pairs."""
     name, pairs = block
     kept: list[TextPair] = []
     keys: list[tuple[int, int]] = []
@@ -87,7 +90,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
 
 
 def _single_blanks(text: str) -> str:
-    return " ".join(text.replace("\0", " ").split())
+    return " ".join(visible(text).replace("\0", " ").split())
 
 
 def _no_sentence(pair: TextPair) -> str | None:
@@ -103,9 +106,7 @@ def make_corpus(
     languages: TextPair,
     source: Source,
     cleaning: Cleaning = DEFAULT_CLEANING,
-    valid_size: int = 1000,
-    test_size: int = 2000,
-    seed: int = 1,
+    held_out: HeldOut = DEFAULT_HELD_OUT,
     workers: int = 1,
 ) -> dict:
     """Run the corpus stage; the result does not depend on the number of `workers`.
@@ -117,7 +118,8 @@ def make_corpus(
     filters = cleaning.filters or {}
     make_filters(filters, languages)  # raises before anything is read
     excluded = excluded_keys(cleaning.exclude)
-    sizes = {"valid": valid_size, "test": test_size, "seed": seed}
+    sizes = {"valid": held_out.valid_size, "test": held_out.test_size, "seed": held_out.seed}
+    by = {"drawn by": held_out.by} if held_out.by else {}
 
     def build(work: Path) -> dict:
         dropped: Counter = Counter()
@@ -129,14 +131,14 @@ def make_corpus(
                 clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
             )
             kept = _store(results, parts, dropped, drops)
-            assigned = assign_splits(parts / "keys", cleaning.repeats or "", valid_size, test_size, seed)
+            assigned = assign_splits(parts / "keys", cleaning.repeats or "", held_out)
             counts = np.array([np.count_nonzero(assigned == split) for split in ASSIGNMENTS])
-            _check_size(counts, valid_size, test_size, f"{'-'.join(languages)} from {source.name}", source.is_messages)
+            _check_size(counts, held_out, f"{'-'.join(languages)} from {source.name}", source.is_messages)
             _write(parts, work, languages, assigned, drops)
         shutil.rmtree(parts)
         return _report(counts, dropped) | _write_sources(work, source, kept, assigned)
 
-    options = {"pair": list(languages), "data": source.name, **sizes, "cleaning": asdict(cleaning)}
+    options = {"pair": list(languages), "data": source.name, **sizes, **by, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
     report = run_stage(folder, options, [*source.files, *models, *map(Path, cleaning.exclude)], build)
     print_corpus(folder, languages, report)
@@ -201,7 +203,8 @@ def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO 
     return kept
 
 
-def _check_size(counts: np.ndarray, valid_size: int, test_size: int, where: str, is_messages: bool) -> None:
+def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: bool) -> None:
+    valid_size, test_size = held_out.valid_size, held_out.test_size
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
     if counts[TRAIN] < valid_size + test_size or counts[VALID] < valid_size or counts[TEST] < test_size:
         raise InputError(

@@ -1,9 +1,11 @@
 """The stages of a whole preparation, from raw text to fairseq-train's data; unchanged stages are skipped."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fairseq_lxsr.files.lines import count_file_lines
 from fairseq_lxsr.files.write import atomic_write
@@ -14,6 +16,7 @@ from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
+from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import split_pair
@@ -56,7 +59,8 @@ def prepare_corpora(
 def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
     """Read, clean and split the text of every language pair.
 
-    Where two pairs share a language, text that is held out in one is removed from the other's training text.
+    Where two pairs share a language, they hold out the same sentences of it as far as both have them, and text that is
+    held out in one is removed from the other's training text.
     """
     named = {pair: text for pair, text in config.pairs.items() if not _is_corpus_made_elsewhere(config, pair)}
     for pair in config.pairs.keys() - named.keys():
@@ -67,9 +71,9 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     shared = shares_a_language(config)
     parent = Path(config.work) / ("cleaned" if shared else "corpus")
     folders = {languages: parent / "-".join(languages) for languages in sources}
-    sizes = config.valid_size, config.test_size, config.seed
     for languages, source in sources.items():
-        make_corpus(folders[languages], languages, source, config.cleaning, *sizes, config.workers)
+        held_out = HeldOut(config.valid_size, config.test_size, config.seed, shared_side(config, languages))
+        make_corpus(folders[languages], languages, source, config.cleaning, held_out, config.workers)
     if shared:
         for languages, folder in folders.items():
             others = {other: folders[other] for other in folders if other != languages}
@@ -83,8 +87,20 @@ def _is_corpus_made_elsewhere(config: PrepareConfig, pair: str) -> bool:
 
 def shares_a_language(config: PrepareConfig) -> bool:
     """Return whether two of the language pairs share a language."""
-    languages = [language for pair in config.pairs for language in split_pair(pair)]
-    return len(set(languages)) < len(languages)
+    return max(_pairs_by_language(config).values()) > 1
+
+
+def shared_side(config: PrepareConfig, languages: tuple[str, str]) -> Literal["source", "target"] | None:
+    """Return the side of a language pair whose language is in most pairs, if any of them is in another pair."""
+    pairs = _pairs_by_language(config)
+    source, target = (pairs[language] for language in languages)
+    if max(source, target) == 1:
+        return None
+    return "source" if (source, languages[0]) >= (target, languages[1]) else "target"
+
+
+def _pairs_by_language(config: PrepareConfig) -> Counter[str]:
+    return Counter(language for pair in config.pairs for language in split_pair(pair))
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:

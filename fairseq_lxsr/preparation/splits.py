@@ -4,7 +4,9 @@ import hashlib
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,10 +19,24 @@ ASSIGNMENTS = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
 MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out splits
 
 
-def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, seed: int) -> np.ndarray:
+@dataclass(frozen=True)
+class HeldOut:
+    """How many pairs are held out, and how they are drawn.
+
+    `by` is the side that language pairs share: they hold out the same sentences of it, as far as each has them, so that
+    few are lost to what others hold out. None draws pairs at random.
+    """
+
+    valid_size: int = 1000
+    test_size: int = 2000
+    seed: int = 1
+    by: Literal["source", "target"] | None = None
+
+
+def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
     """Decide the split of each pair that the filters kept, from its row of `KEY` in a file: uint8 [N].
 
-    Held-out pairs are drawn at random; none of their sentences occurs on the same side of another split.
+    None of the held-out sentences occurs on the same side of another split.
     """
     marked = repeated(keys, repeats)
     assigned = marked.astype(np.uint8) * np.uint8(REPEATED)
@@ -28,13 +44,17 @@ def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, see
         return assigned
     rows = np.memmap(keys, dtype=KEY, mode="r")
     held: tuple[set[int], set[int]] = (set(), set())
-    free = {TEST: test_size, VALID: valid_size}
-    for place in _draws(len(assigned), seed):
-        split = next((name for name, size in free.items() if size), None)
-        if split is None:
+    free = {TEST: held_out.test_size, VALID: held_out.valid_size}
+    for place, preferred in _draws(rows, held_out):
+        left = [split for split, size in free.items() if size]
+        if not left:
             break
-        key = rows[place].item()
-        if assigned[place] == TRAIN and not any(side in known for side, known in zip(key, held, strict=True)):
+        split, key = preferred or left[0], rows[place].item()
+        if (
+            split in left
+            and assigned[place] == TRAIN
+            and not any(side in known for side, known in zip(key, held, strict=True))
+        ):
             assigned[place] = split
             free[split] -= 1
             for side, known in zip(key, held, strict=True):
@@ -48,13 +68,36 @@ def assign_splits(keys: Path, repeats: str, valid_size: int, test_size: int, see
     return assigned
 
 
-def _draws(count: int, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return (
-        rng.permutation(count)
-        if count <= MAX_CANDIDATES
-        else rng.permutation(np.unique(rng.integers(count, size=MAX_CANDIDATES)))
-    )
+def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of pairs in the order in which they are drawn, each with its split; 0 is any."""
+    count = len(rows)
+    if held_out.by is None:
+        rng = np.random.default_rng(held_out.seed)
+        some = np.arange(count) if count <= MAX_CANDIDATES else np.unique(rng.integers(count, size=MAX_CANDIDATES))
+        yield from zip(rng.permutation(some), itertools.repeat(0))
+        return
+    # those of the smallest hashes: the same sentences, and for the same split, in whatever text they stand
+    most = np.uint64(min(1.0, MAX_CANDIDATES / count) * (2**64 - 2048))
+    keys = rows[held_out.by]
+    parts = [
+        np.flatnonzero(_mixed(keys[start : start + MAX_CANDIDATES], held_out.seed) <= most) + start
+        for start in range(0, count, MAX_CANDIDATES)
+    ]
+    places = np.concatenate(parts)
+    order = _mixed(keys[places], held_out.seed)
+    places, order = places[np.argsort(order, kind="stable")], np.sort(order)
+    share = held_out.test_size / max(1, held_out.test_size + held_out.valid_size)
+    splits = np.where((order & np.uint64(2**32 - 1)) < share * 2**32, TEST, VALID)
+    yield from zip(places, splits, strict=True)
+    yield from zip(places, itertools.repeat(0))  # where too few of one split were among them
+
+
+def _mixed(keys: np.ndarray, seed: int) -> np.ndarray:
+    """Hash keys again, by SplitMix64 (Steele et al. 2014), so that another seed gives another order."""
+    mixed = keys + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 KEYS_AT_ONCE = 8_000_000  # keys compared at a time, 300 MB

@@ -18,6 +18,7 @@ from fairseq_lxsr.preparation.binarise import _load_tokenizer, binarise, shard_f
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
@@ -31,7 +32,7 @@ def prepared(tmp_path_factory):
     work = tmp_path_factory.mktemp("prepared")
     toy.write(work / "text", toy.sentences(400))
     source = find_source(str(work / "text"), "en", "fr")
-    make_corpus(work / "corpus", ("en", "fr"), source, valid_size=20, test_size=30)
+    make_corpus(work / "corpus", ("en", "fr"), source, held_out=HeldOut(20, 30))
     train_subwords(work / "subwords", [work / "corpus"], SubwordOptions(200))
     return work
 
@@ -43,7 +44,7 @@ def build(prepared, folder, **options):
 
 def test_nothing_held_out_for_testing(prepared, tmp_path):
     source = find_source(str(prepared / "text"), "en", "fr")
-    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=20, test_size=0)
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, held_out=HeldOut(20, 0))
     assert report["pairs"] == {"train": 380, "valid": 20, "test": 0}
     binarise(tmp_path / "data", {("en", "fr"): tmp_path / "corpus"}, prepared / "subwords")
     assert {path.name.split(".")[0] for path in (tmp_path / "data").glob("*.bin")} == {"train", "valid"}

@@ -15,6 +15,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.catalogues import harvest, input_files, read_catalogue
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.splits import HeldOut
 
 PARTS = st.sampled_from([b"msgid", b"msgstr[", b'"\n"', b"#|", b"\\", b"[999999999]", b"charset=rot13", b"\n\n"])
 
@@ -129,7 +130,7 @@ def test_they_are_cleaned_and_each_is_used_once(locale, tmp_path):
     more = {f"Message of the {'x' * i}": f"Le message du {'x' * i}" for i in range(1, 9)}
     write_catalogue(tmp_path / "fr" / "LC_MESSAGES" / "more.mo", more)
     source = find_source(None, "en", "fr", locale)
-    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=1, test_size=2)
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, held_out=HeldOut(1, 2))
     assert report["dropped"] == {"empty side": 1, "length": 1, "repeated": 1}
 
 

@@ -14,7 +14,7 @@ from fairseq_lxsr.preparation.config import Cleaning
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
-from fairseq_lxsr.preparation.splits import KEY, repeated
+from fairseq_lxsr.preparation.splits import KEY, HeldOut, repeated
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks
 
@@ -25,11 +25,12 @@ def read(folder, name, language):
     return (folder / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
 
 
-def make(folder, pairs, tmp_path, cleaning=Cleaning(), **options):  # noqa: B008
+def make(folder, pairs, tmp_path, cleaning=Cleaning(), workers=1, **options):  # noqa: B008
     """A corpus of pairs at hand."""
     (tmp_path / "in.txt").write_text(str(pairs))
     source = Source("toy", (tmp_path / "in.txt",), lambda dropped: iter(pairs))
-    return make_corpus(folder, ("en", "fr"), source, cleaning, **({"valid_size": 20, "test_size": 30} | options))
+    held_out = HeldOut(**({"valid_size": 20, "test_size": 30} | options))
+    return make_corpus(folder, ("en", "fr"), source, cleaning, held_out, workers)
 
 
 def splits(folder):
@@ -188,7 +189,7 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
     for pair, pairs in ((("en", "fr"), PAIRS), (("fr", "de"), shuffled)):
         source = Source("toy", (tmp_path / "in.txt",), lambda dropped, pairs=pairs: iter(pairs))
         folders[pair] = tmp_path / "-".join(pair)
-        make_corpus(folders[pair], pair, source, Cleaning(keep_dropped=True), valid_size=20, test_size=30)
+        make_corpus(folders[pair], pair, source, Cleaning(keep_dropped=True), held_out=HeldOut(20, 30))
     leaks = 0
     for pair, folder in folders.items():
         others = {other: path for other, path in folders.items() if other != pair}
@@ -230,7 +231,7 @@ def lines_by_source(folder, language="en"):
 def test_the_sources_of_training_pairs_stay_known(tmp_path, workers):
     source = write_sources_of(tmp_path)
     assert source.name == ", ".join(f"{name}={tmp_path / name}.en-fr" for name in SOURCES)
-    options = {"cleaning": Cleaning({"length": {"longest": 7}}), "valid_size": 20, "test_size": 30}
+    options = {"cleaning": Cleaning({"length": {"longest": 7}}), "held_out": HeldOut(20, 30)}
     report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, workers=workers, **options)
     found = lines_by_source(tmp_path / "corpus")
     assert report["sources"] == {name: len(lines) for name, lines in found.items()}
@@ -250,12 +251,12 @@ def test_several_texts_are_one_source(tmp_path):
     law, speech, again = (str(tmp_path / f"{name}.en-fr") for name in SOURCES)
     source = find_source({"all": [law, speech], "again": (again,)}, "en", "fr")
     assert source.name == f"all={law}+{speech}, again={again}"
-    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, valid_size=20, test_size=30)
+    report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, held_out=HeldOut(20, 30))
     assert report["sources"] == {"all": report["pairs"]["train"], "again": 0}
 
 
 def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, capsys):
-    sizes = {"valid_size": 20, "test_size": 30}
+    sizes = {"held_out": HeldOut(20, 30)}
     for _ in range(2):
         make_corpus(tmp_path / "corpus", ("en", "fr"), write_sources_of(tmp_path), **sizes)
     assert "unchanged, kept" in capsys.readouterr().out
@@ -269,10 +270,10 @@ def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, ca
 
 def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
     source = write_sources_of(tmp_path)
-    make_corpus(tmp_path / "en-fr", ("en", "fr"), source, valid_size=20, test_size=30)
+    make_corpus(tmp_path / "en-fr", ("en", "fr"), source, held_out=HeldOut(20, 30))
     toy.write(tmp_path / "other", [(fr, en) for en, fr in PAIRS], ("fr", "de"))
     other = find_source(str(tmp_path / "other"), "fr", "de")
-    make_corpus(tmp_path / "fr-de", ("fr", "de"), other, valid_size=20, test_size=30)
+    make_corpus(tmp_path / "fr-de", ("fr", "de"), other, held_out=HeldOut(20, 30))
     report = drop_leaks(tmp_path / "final", ("en", "fr"), tmp_path / "en-fr", {("fr", "de"): tmp_path / "fr-de"})
     before, after = lines_by_source(tmp_path / "en-fr"), lines_by_source(tmp_path / "final")
     assert report["sources"] == {name: len(lines) for name, lines in after.items()}

@@ -1,0 +1,97 @@
+"""Held-out sentences of pairs that share a language are the same ones."""
+
+import json
+
+import numpy as np
+import pytest
+import toy
+
+from fairseq_lxsr.preparation import splits
+from fairseq_lxsr.preparation.config import PrepareConfig
+from fairseq_lxsr.preparation.pipeline import clean, shared_side
+from fairseq_lxsr.preparation.splits import KEY, TEST, TRAIN, VALID, HeldOut, assign_splits
+
+ALL = toy.sentences(4000)
+SIZES = {"de": 4000, "es": 3000, "fr": 2000, "it": 1500}  # all have the first 1,000 English sentences
+
+
+def lines(folder, name):
+    return set((folder / name).read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
+    pairs = {}
+    for language, size in SIZES.items():
+        names = ("it", "en") if language == "it" else ("en", language)
+        text = [(en, f"{language} {fr}") for en, fr in [*ALL[:1000], *ALL[-(size - 1000) :]]]
+        toy.write(tmp_path / "in" / language, [pair[::-1] for pair in text] if language == "it" else text, names)
+        pairs["-".join(names)] = str(tmp_path / "in" / language)
+    config = PrepareConfig(pairs, str(tmp_path / "work"), valid_size=100, test_size=200, seed=seed, workers=1)
+    clean(config)
+    folders = {pair: tmp_path / "work" / "corpus" / pair for pair in pairs}
+    reports = {pair: json.loads((folder / "stage.json").read_text())["report"] for pair, folder in folders.items()}
+    assert {(report["pairs"]["valid"], report["pairs"]["test"]) for report in reports.values()} == {(100, 200)}
+    lost = [report["dropped"].get("held out in another language pair", 0) for report in reports.values()]
+    assert 0 < sum(lost) < 600  # 2,020 if each pair draws by itself
+    assert lost[-1] == 0  # the smallest pair holds out what all others do
+    held = {name: set.union(*(lines(path, f"{name}.en") for path in folders.values())) for name in ("valid", "test")}
+    assert not held["valid"] & held["test"]
+    trained = set.union(*(lines(path, "train.en") for path in folders.values()))
+    assert not trained & (held["valid"] | held["test"])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sides"),
+    [
+        (["en-fr"], [None]),
+        (["en-fr", "de-nl"], [None, None]),
+        (["en-fr", "en-de", "zh-ja"], ["source", "source", None]),
+        (["fr-en", "en-de"], ["target", "source"]),
+        (["en-fr", "en-de", "de-fr", "it-en"], ["source", "source", "target", "target"]),
+    ],
+)
+def test_the_side_that_is_in_most_pairs(pairs, sides):
+    config = PrepareConfig(dict.fromkeys(pairs, "text"))
+    assert [shared_side(config, tuple(pair.split("-"))) for pair in pairs] == sides
+
+
+def write_keys(tmp_path, count):
+    keys = np.zeros(count, dtype=KEY)
+    rng = np.random.default_rng(0)
+    keys["source"], keys["target"] = rng.integers(2**64, size=(2, count), dtype=np.uint64)
+    (tmp_path / "keys").write_bytes(keys.tobytes())
+    return keys
+
+
+def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
+    keys = write_keys(tmp_path, 2000)
+    held_out = HeldOut(30, 60, by="target")
+    whole = assign_splits(tmp_path / "keys", "pair", held_out)
+    assert np.bincount(whole).tolist() == [1910, 30, 60]
+    monkeypatch.setattr(splits, "MAX_CANDIDATES", 300)
+    assert assign_splits(tmp_path / "keys", "pair", held_out).tolist() == whole.tolist()
+    kept = np.random.default_rng(1).permutation(2000)[:1000]
+    (tmp_path / "keys").write_bytes(keys[kept].tobytes())
+    part = assign_splits(tmp_path / "keys", "pair", held_out)
+    for split in (VALID, TEST):
+        assert (part[whole[kept] == split] == split).all()
+    other = assign_splits(tmp_path / "keys", "pair", HeldOut(30, 60, seed=2, by="target"))
+    assert np.count_nonzero((other != TRAIN) & (part != TRAIN)) < 30
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 1), (1, 4), (5, 0), (0, 5)])
+def test_few_pairs_fill_both_splits(tmp_path, sizes):
+    for seed in range(20):
+        write_keys(tmp_path, 10)
+        found = assign_splits(tmp_path / "keys", "pair", HeldOut(*sizes, seed=seed, by="source"))
+        assert np.bincount(found, minlength=3).tolist() == [10 - sum(sizes), *sizes]
+
+
+def test_pairs_that_share_nothing_are_drawn_at_random_as_ever(tmp_path):
+    write_keys(tmp_path, 500)
+    found = assign_splits(tmp_path / "keys", "pair", HeldOut(20, 30))
+    order = np.random.default_rng(1).permutation(500)
+    assert (found[order[:30]] == TEST).all()
+    assert (found[order[30:50]] == VALID).all()
+    assert np.bincount(found).tolist() == [450, 20, 30]
