@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
-from fairseq_lxsr.errors import InputError, naming_option
-from fairseq_lxsr.files.lines import MAX_WORDS, read_lines, read_parallel, single_line
+from fairseq_lxsr.errors import InputError, naming_option, say
+from fairseq_lxsr.files.lines import MAX_WORDS, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
-from fairseq_lxsr.options import FILE_NAME, at_least, file_path
+from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
 from fairseq_lxsr.search import PairScoring
 from fairseq_lxsr.text.languages import split_pair
+from fairseq_lxsr.text.tables import Columns, Row, Table, parse_columns
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import PairEncoder
@@ -26,14 +27,15 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--input",
         type=FILE_NAME,
-        metavar="FILE.tsv",
-        help="pairs, one a line, columns separated by tabs; - for standard input (default: -)",
+        metavar="FILE",
+        help="table of pairs, .tsv or .csv, with a header or without; - for standard input, tabs (default: -)",
     )
     parser.add_argument(
         "--columns",
         type=two_columns,
         metavar="I,J",
-        help="columns of the source and of the target sentence, from 1 (default: 1,2)",
+        help="columns of the source and of the target sentence, from 1 or by name (default: those that a header names, "
+        "else the first two of text)",
     )
     parser.add_argument("--source", type=file_path, metavar="FILE", help="instead of --input: the source sentences")
     parser.add_argument("--target", type=file_path, metavar="FILE", help="with --source: their translations")
@@ -46,6 +48,15 @@ def add_parser(verbs) -> None:
         "(default: scores alone, to standard output)",
     )
     parser.add_argument(
+        "--threshold", type=FINITE, metavar="SCORE", help="write the rows of at least this score, as with --output"
+    )
+    parser.add_argument(
+        "--skip-bad",
+        action="store_true",
+        help="leave out and count rows that cannot be read, and, where scores stand alone, blank and short ones, which "
+        "score 0 otherwise",
+    )
+    parser.add_argument(
         "--index",
         nargs=2,
         type=file_path,
@@ -56,14 +67,12 @@ def add_parser(verbs) -> None:
     parser.set_defaults(run=run_score)
 
 
-def two_columns(text: str) -> tuple[int, int]:
+def two_columns(text: str) -> Columns:
     """Parse the value of --columns, as `type=` of argparse."""
-    parts = text.split(",")
     try:
-        source, target = (int(at_least(1)(part)) for part in parts)
-    except (argparse.ArgumentTypeError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r:.60}; expected two numbers from 1, for example 1,2") from None
-    return source, target
+        return parse_columns(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run_score(args: argparse.Namespace) -> None:
@@ -74,25 +83,27 @@ def run_score(args: argparse.Namespace) -> None:
 
     check(args)
     refuse_idf(args.model)
-    keep = args.output is not None
     output = args.output if args.output != "-" else None
     refuse_overlap([output], [*inputs(args), *(args.index or ()), *model_files(args.model)])
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     encode = PairEncoder(load_any(args, show_progress=False), languages)
-    count = 0
+    rows = Rows(args)
     with atomic_write(output) if output else nullcontext(sys.stdout) as stream:
         with naming_option("--k"), tqdm(unit=" pairs", disable=None) as bar:
-            for block, scores in scored(args, encode):
-                for (_, _, line), score in zip(block, scores.tolist(), strict=True):
-                    stream.write(f"{score:.6f}\t{line}\n" if keep else f"{score:.6f}\n")
-                count += len(block)
+            for block, scores in scored(args, rows, encode):
+                for (_, _, group), score in zip(block, scores.tolist(), strict=True):
+                    stream.writelines(rows.lines(group, score))
                 bar.update(len(block))
-        if not count:
+        stream.writelines(rows.lines(rows.last))
+        if not rows.pairs:
             raise InputError(f"{' '.join(map(str, inputs(args)))}: no pairs; expected one a line")
     if encode.lost:
-        print(f"{encode.lost:,} of {count:,} pairs have a side without a known word: score 0", file=sys.stderr)
+        say(f"{encode.lost:,} of {rows.pairs:,} pairs have a side without a known word: score 0")
+    rows.say_left_out()
+    if args.threshold is not None:
+        say(f"{rows.passed:,} of {rows.pairs:,} pairs score {args.threshold:g} or more")
     if output:
-        print(f"{output}: {count:,} pairs with their scores")
+        print(f"{output}: {rows.passed:,} pairs with their scores")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -103,6 +114,8 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("--input beside --source and --target; expected one or the other")
     if args.source and args.columns:
         raise InputError("--columns beside --source and --target; expected it with --input, whose columns they are")
+    if args.source and args.skip_bad:
+        raise InputError("--skip-bad beside --source and --target; expected it with --input: lines must stay aligned")
     if args.index and args.margin == "absolute":
         raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
     if args.k != PairScoring.k and args.margin == "absolute":
@@ -120,30 +133,61 @@ def inputs(args: argparse.Namespace) -> list[str | Path]:
     return [args.source, args.target] if args.source else [args.input or "-"]
 
 
-def scored(args: argparse.Namespace, encode: "PairEncoder") -> "Scored":
+def scored(args: argparse.Namespace, rows: "Rows", encode: "PairEncoder") -> "Scored":
     """Score all pairs of the input as the options say."""
     from fairseq_lxsr.search import open_index, score_pairs, score_pairs_among_themselves
 
     options = filled(PairScoring, args)
     if args.margin == "absolute" or args.index:
         indexes = (open_index(args.index[0]), open_index(args.index[1])) if args.index else None
-        return score_pairs(read_pairs(args), encode, options, indexes)
-    return score_pairs_among_themselves(lambda: read_pairs(args), encode, options)
+        return score_pairs(rows.read(), encode, options, indexes)
+    return score_pairs_among_themselves(rows.read, encode, options)
 
 
-def read_pairs(args: argparse.Namespace) -> Iterator["Pair"]:
-    """Yield source, target and line."""
-    if args.source:
-        for source, target in read_parallel(args.source, args.target):
-            yield source, target, f"{single_line(source)}\t{single_line(target)}"
-        return
-    name = args.input or "-"
-    first, second = args.columns or (1, 2)
-    for number, line in enumerate(read_lines(name, 2 * MAX_WORDS), start=1):
-        cells = line.split("\t")
-        if len(cells) < max(first, second):
-            raise InputError(
-                f"{name}, line {number:,}: {len(cells)} columns in {line!r:.60}; expected at least "
-                f"{max(first, second)}, separated by tabs"
-            )
-        yield cells[first - 1], cells[second - 1], line
+class Rows:
+    """The rows of the input, and the lines that are written of them."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.threshold, self.skip_bad = args.threshold, args.skip_bad
+        self.scores_alone = args.output is None and args.threshold is None
+        self.pairs = self.passed = 0
+        self.last: list[Row] = []  # without a pair, after the last pair
+        self._files = (args.source, args.target) if args.source else None
+        languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else None
+        self.table = Table(args.input or "-", args.columns, languages, 2 * MAX_WORDS, args.skip_bad)
+
+    def read(self) -> "Iterator[Pair]":
+        """Yield source, target, and the row after those without a pair that stand before it."""
+        group: list[Row] = []
+        for row in self._aligned(*self._files) if self._files else self.table.rows():
+            group.append(row)
+            if row.pair:
+                yield *row.pair, group
+                group = []
+        self.last = group
+
+    def _aligned(self, source: Path, target: Path) -> Iterator[Row]:
+        for pair in read_parallel(source, target):
+            yield Row("\t".join(map(single_line, pair)), pair)
+
+    def lines(self, group: list[Row], score: float = 0.0) -> Iterator[str]:
+        """Yield the lines of some rows, of which the last may have a pair, which has this score."""
+        for row in group:
+            if row.why == "header":
+                yield "score\n" if self.scores_alone else f"score\t{row.text}\n"
+            elif row.pair is None:
+                if self.scores_alone and not self.skip_bad:  # line N of the output is that of line N of the input
+                    yield "0.000000\n"
+            else:
+                self.pairs += 1
+                if self.threshold is None or score >= self.threshold:
+                    self.passed += 1
+                    yield f"{score:.6f}\n" if self.scores_alone else f"{score:.6f}\t{row.text}\n"
+
+    def say_left_out(self) -> None:
+        """Say how many rows have no pair."""
+        counts = {why: count for why, count in self.table.left_out.items() if why != "header"}
+        if counts:
+            kinds = ", ".join(f"{count:,} {why}" for why, count in counts.items())
+            become = "score 0" if self.scores_alone and not self.skip_bad else "left out"
+            say(f"{sum(counts.values()):,} rows have no pair ({kinds}): {become}")

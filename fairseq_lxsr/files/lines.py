@@ -6,7 +6,7 @@ import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -38,16 +38,25 @@ def single_line(text: str) -> str:
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
-def read_lines(path: str | Path, max_words: int | None = MAX_WORDS) -> Iterator[str]:
+def read_lines(
+    path: str | Path, max_words: int | None = MAX_WORDS, unreadable: Callable[[InputError], None] | None = None
+) -> Iterator[str]:
     """Yield the lines of a UTF-8 text file (`-`: standard input) without line ends; lines are split at \\n only.
 
     A line that holds one sentence has at most `max_words` words and 1 MiB; None is for lines that are not sentences, of
-    at most 128 MiB. An error names file, line and value.
+    at most 128 MiB. An error names file, line and value; where `unreadable` takes errors, their lines are left out.
     """
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-            yield _checked(raw, f"{path}, line {number}", max_words)
+            try:
+                line = _checked(raw, f"{path}, line {number}", max_words)
+            except InputError as error:
+                if unreadable is None:
+                    raise
+                unreadable(error)
+            else:
+                yield line
 
 
 def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:

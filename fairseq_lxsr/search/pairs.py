@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fairseq_lxsr.vectors.rows import FloatArray
 PAIRS_TOGETHER = 8_192  # pairs encoded together
 LOST = 0.0  # score of a pair of which a side has no known piece
 
-Pair = tuple[str, str, str]  # source, target, and the line that they came in
+Pair = tuple[str, str, Any]  # source, target, and what the caller wants back with the score
 Two = tuple[FloatArray, FloatArray]  # of the sources and of the targets
 Scored = Iterator[tuple[list[Pair], FloatArray]]
 
@@ -66,7 +66,7 @@ def score_pairs(
     """Yield blocks of pairs and their scores [n]; memory does not grow with the number of pairs.
 
     Args:
-        pairs: source, target and line of each pair, read once.
+        pairs: source, target and anything else of each pair, read once.
         encode: embeds both sides.
         options: the margin, of which `absolute` needs no index, and the size of the neighbourhoods.
         indexes: text of the source and of the target language, in which the neighbourhoods are looked for.

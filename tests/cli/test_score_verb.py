@@ -1,5 +1,6 @@
 """`lxsr score` on the command line."""
 
+import gzip
 import io
 import re
 import sys
@@ -88,6 +89,71 @@ def test_what_is_refused(folder, arguments, fragments):
     (folder / "empty").write_text("")
     refused(score(folder, *arguments, "--output", "out.tsv", check=False, folder=folder), *fragments)
     assert not (folder / "out.tsv").exists()
+
+
+def write_odd(folder, *rows):
+    """A table with a header, a blank row, a short one and one that is not UTF-8 among two pairs."""
+    text = [f"{source}\t{target}".encode() for source, target in PAIRS[:2]]
+    (folder / "odd.tsv").write_bytes(b"\n".join([b"en\tfr", text[0], b"", b"alone", text[1], *rows, b" ", b""]))
+    return [line.decode() for line in text]
+
+
+def test_rows_without_a_pair(folder):
+    first, second = write_odd(folder)
+    done = score(folder, "--input", "odd.tsv", folder=folder)
+    one, two = (f"{value:.6f}" for value in cosines(folder)[:2])
+    assert done.stdout.split() == ["score", one, "0.000000", "0.000000", two, "0.000000"]  # line for line
+    assert "3 rows have no pair (2 blank, 1 short): score 0" in done.stderr
+    assert score(folder, "--input", "odd.tsv", "--skip-bad", folder=folder).stdout.split() == ["score", one, two]
+    done = score(folder, "--input", "odd.tsv", "--output", "-", folder=folder)
+    assert done.stdout.splitlines() == ["score\ten\tfr", f"{one}\t{first}", f"{two}\t{second}"]
+    assert "(2 blank, 1 short): left out" in done.stderr
+
+
+def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
+    first, second = write_odd(folder, "d\u00e9j\u00e0\tvu".encode("latin-1"))
+    refused(score(folder, "--input", "odd.tsv", check=False, folder=folder), "odd.tsv, line 6: bytes e9 6a e0 09")
+    done = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad", folder=folder)
+    assert [line.split("\t", 1)[1] for line in done.stdout.splitlines()[1:]] == [first, second]
+    assert "4 rows have no pair (1 unreadable, 2 blank, 1 short)" in done.stderr
+    aligned = ("--source", "s.en", "--target", "s.fr", "--skip-bad")
+    refused(score(folder, *aligned, check=False, folder=folder), "--skip-bad beside --source")
+
+
+def test_the_rows_of_a_least_score(folder):
+    write_odd(folder)
+    everything = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", "-", folder=folder).stdout
+    rows = everything.splitlines(keepends=True)
+    least = sorted(float(row.split("\t")[0]) for row in rows)[15]
+    expected = "".join(row for row in rows if float(row.split("\t")[0]) >= least)
+    some = ("--threshold", f"{least - 1e-6:.7f}")
+    done = score(folder, "--input", "pairs.tsv", *some, folder=folder)  # the numbers of the first column are no text
+    assert done.stdout == expected
+    assert f"{len(expected.splitlines())} of 30 pairs score" in done.stderr
+    done = score(folder, "--source", "s.en", "--target", "s.fr", *some, "--output", "best.tsv", folder=folder)
+    assert (folder / "best.tsv").read_text().count("\n") == len(expected.splitlines())
+    assert done.stdout.startswith(f"best.tsv: {len(expected.splitlines())} pairs")
+    nothing = score(folder, "--input", "odd.tsv", "--threshold", "-9", folder=folder).stdout
+    assert [row.split("\t")[0] == "score" for row in nothing.splitlines()] == [True, False, False]
+
+
+def test_what_mining_and_scoring_write_is_read_again(folder):
+    text = ("--source", "s.en", "--target", "s.fr", "--k", "2", "--output", "mined.tsv")
+    lxsr_here("mine", "--model", "model", *text, folder=folder)
+    mined = [row.split("\t")[1:] for row in (folder / "mined.tsv").read_text().splitlines()]
+    (folder / "cut.tsv").write_text("".join("\t".join(row) + "\n" for row in mined))
+    expected = score(folder, "--input", "cut.tsv", folder=folder).stdout
+    assert score(folder, "--input", "mined.tsv", folder=folder).stdout == expected
+    score(folder, "--input", "mined.tsv", "--output", "scored.tsv", folder=folder)
+    assert score(folder, "--input", "scored.tsv", folder=folder).stdout == expected
+
+
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV.gz"])
+def test_a_csv_is_written_as_tsv(folder, name):
+    text = 'id,English,French\n1,"A dog, red.",Un chien.\n'
+    (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    rows = score(folder, "--input", name, "--output", "-", folder=folder).stdout.splitlines()
+    assert [row.split("\t")[1:] for row in rows] == [["id", "English", "French"], ["1", "A dog, red.", "Un chien."]]
 
 
 @pytest.mark.parametrize("columns", ["", "1", "1,2,3", "0,1", "a,b", "1;2"])

@@ -1,0 +1,116 @@
+"""Tables of sentence pairs: which columns, a header, rows without a pair, CSV."""
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text.tables import Table, parse_columns
+
+TWO = [("A red dog.", "Un chien rouge."), ("A cat, asleep.", "Un chat, endormi.")]
+THREE = [*TWO, ("No.", "Non.")]
+
+
+def read(folder, name, rows, columns=None, languages=None, end="\n", **options):
+    (folder / name).write_bytes(end.join(rows).encode() if isinstance(rows, list) else rows)
+    table = Table(folder / name, columns and parse_columns(columns), languages, **options)
+    return [row.pair for row in table.rows() if row.pair], dict(table.left_out)
+
+
+def tabs(*columns):
+    """Rows of columns, of which `source` and `target` stand for those of three pairs."""
+    sides = dict(zip(("source", "target"), zip(*THREE, strict=True), strict=True))
+    cells = [sides[column] if isinstance(column, str) else column for column in columns]
+    return ["\t".join(row) for row in zip(*cells, strict=True)]
+
+
+URLS, SCORES = ["https://a/1", "http://b.example", "www.c.example"], ["0.8", "nan", "1e-5"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "header"),
+    [
+        (tabs("source", "target"), None, 0),
+        (tabs("source", "target", ["CC-BY by a", "CC-BY by b", ""]), None, 0),
+        (tabs(URLS, URLS, "source", "target", SCORES), None, 0),  # bitextor
+        (tabs(SCORES, "source", "target"), None, 0),  # mining of ours, WikiMatrix, CCMatrix
+        (tabs(["12", "13", "14"], "source", ["7", "8", "9"], "target"), None, 0),  # Tatoeba
+        (tabs(["eng"] * 3, ["fra"] * 3, "source", "target"), None, 0),
+        (tabs(["news-1", "news-2", "x_3"], "source", "target"), None, 0),
+        (tabs("target", URLS, "source"), "3,1", 0),
+        (["source\ttarget", *tabs("source", "target")], None, 1),
+        (["target_text\tsource_text", *tabs("target", "source")], None, 1),
+        (["French\tEnglish", *tabs("target", "source")], None, 1),
+        (["fra_Latn\teng_Latn", *tabs("target", "source")], None, 1),
+        (["id\tsentence_fr\tsentence_en\tscore", *tabs(["1", "2", "3"], "target", "source", SCORES)], None, 1),
+        (["id\tvon\tnach", *tabs(["1", "2", "3"], "source", "target")], None, 1),
+        (["nach\tvon", *tabs("target", "source")], "von,nach", 1),
+        (["Nach\tVON", *tabs("target", "source")], "von,1", 1),
+        (["score\tsource\ttarget", *tabs(SCORES, "source", "target")], "2,3", 1),
+    ],
+)
+def test_columns_and_header_are_found(tmp_path, capsys, rows, columns, header):
+    pairs, left_out = read(tmp_path, "x.tsv", rows, columns, ("en", "fr"))
+    assert pairs == THREE
+    assert left_out.get("header", 0) == header
+    usual = rows[-1].startswith("No.\tNon.") and not header
+    assert ("columns" in capsys.readouterr().err) == (columns is None and not usual)
+
+
+@pytest.mark.parametrize("rows", [["no\tsi", "la\tit"], ["No\tIt"], ["it is\tno one", "A dog sleeps.\tUn chien dort."]])
+def test_pairs_that_are_like_a_header_are_pairs(tmp_path, rows):
+    pairs, left_out = read(tmp_path, "x.tsv", rows)
+    assert ["\t".join(pair) for pair in pairs] == rows
+    assert not left_out
+
+
+def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
+    rows = ["", "A dog.\tUn chien.", "alone", "\t ", "A cat.\t", "A bee.\tUne abeille.\tmore", "", ""]
+    pairs, left_out = read(tmp_path, "x.tsv", rows)
+    assert pairs == [("A dog.", "Un chien."), ("A cat.", ""), ("A bee.", "Une abeille.")]
+    assert left_out == {"blank": 3, "short": 1}
+    assert read(tmp_path, "x.tsv", ["", "  "]) == ([], {"blank": 2})
+    spoilt = b"A dog.\tUn chien.\nd\xe9j\xe0\tvu\na\0\tb\nA cat.\tUn chat.\n"
+    assert read(tmp_path, "x.tsv", spoilt, skip_unreadable=True)[1] == {"unreadable": 2}
+    with pytest.raises(InputError, match=r"x\.tsv, line 2: bytes e9 6a e0 09"):
+        read(tmp_path, "x.tsv", spoilt)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["A red dog.,Un chien rouge.", '"A cat, asleep.","Un chat, endormi."'],
+        ["A red dog.;Un chien rouge.", "A cat, asleep.;Un chat, endormi."],
+        ["sep=;", '"A red dog.";"Un chien rouge."', '"A cat,', ' asleep.";"Un chat, endormi."'],
+        ['"id","en","fr"', "1,A red dog.,Un chien rouge.", '2,"A cat, asleep.","Un chat, endormi."'],
+        ["fr;en", "Un chien rouge.;A red dog.", "Un chat, endormi.;A cat, asleep."],
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_csv(tmp_path, rows, end):
+    pairs, left_out = read(tmp_path, "x.CSV", rows, None, ("en", "fr"), end)
+    assert pairs == TWO
+    assert left_out.keys() <= {"header"}
+    (tmp_path / "q.csv").write_text('"He said ""no"".",Il dit « non ».\n\n')
+    assert [row.pair for row in Table(tmp_path / "q.csv").rows()][:1] == [('He said "no".', "Il dit « non ».")]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "columns", "message"),
+    [
+        ("x.tsv", ["alone", "alone too"], None, r"x\.tsv, line 1: 1 column in 'alone'; expected at least 2, .* tabs"),
+        ("x.tsv", ["", "a\tb"], "2,3", r"x\.tsv, line 2: 2 columns in 'a\\tb'; expected at least 3"),
+        ("x.tsv", ["von\tnach", "a b\tc d"], "en,fr", r"--columns 'en'; expected .* its first row: 'von', 'nach'"),
+        ("x.tsv", ["1\t2\tc d", "3\t4\te f"], None, r"x\.tsv, line 1: .* has 3 columns, 1 of them with text"),
+        ("x.tsv", ["German\tDutch", "a b\tc d"], None, r"x\.tsv: columns of German, Dutch; expected en and fr"),
+        ("x.csv", ['a,"b', "c,d"], None, r"x\.csv, line 1: not a row of CSV"),
+        ("x.csv", ["alone"], None, r"at least 2, separated by commas"),
+    ],
+)
+def test_what_is_no_table_of_pairs(tmp_path, name, rows, columns, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, name, rows, columns, ("en", "fr"))
+
+
+@pytest.mark.parametrize("text", ["", "1", "1,2,3", "0,1", ",", "a,", "1;2"])
+def test_columns_that_are_none(text):
+    with pytest.raises(InputError, match=r"columns .* expected two"):
+        parse_columns(text)
