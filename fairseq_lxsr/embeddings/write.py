@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -16,14 +17,15 @@ from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.embeddings.formats import Layout, find_format
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.records import Record, difference, is_count, parse_json
+from fairseq_lxsr.files.open import READ_BYTES, sha256
+from fairseq_lxsr.files.records import Record, difference, is_count, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write, check_replaceable, naming
 
 WINDOW = 20_000  # lines that are sorted by length and written together
 INDEX_VERSION = 1
 CALIBRATION = "calibration"  # in the description
 MET = ("empty", "long")  # kinds of sentences that are counted separately
+CRC_OF_ROWS = "crc32"  # among the counts of unfinished embeddings
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
@@ -140,7 +142,21 @@ class EmbeddingsFile:
             raise InputError(
                 f"{self.partial}: has less than the {done.lines:,} rows of {self.progress.name}; run without --resume"
             )
+        crc = done.counts.get(CRC_OF_ROWS)  # that of an older version is missing
+        if crc is not None and crc != self._crc(done.lines):
+            raise InputError(
+                f"{self.partial}: damaged, its rows are not those that {self.progress.name} counts; run without --resume"
+            )
         self.settings, self.counts, self.text = done.settings, Counter(done.counts), done.text
+
+    def _crc(self, rows: int) -> int:
+        """Return the CRC-32 of the first rows of the partial file."""
+        crc, left = 0, rows * self.layout.row_size
+        with open(self.partial, "rb") as stream:
+            stream.seek(self._size(0))
+            while block := stream.read(min(left, READ_BYTES)):
+                crc, left = zlib.crc32(block, crc), left - len(block)
+        return crc
 
     def _size(self, rows: int) -> int:
         """Return the size in bytes of a partial file."""
@@ -161,6 +177,7 @@ class EmbeddingsFile:
             stream.flush()
             os.fsync(stream.fileno())
         self.counts["lines"] += len(lines)
+        self.counts[CRC_OF_ROWS] = zlib.crc32(rows, self.counts[CRC_OF_ROWS])
         self.text = _text_hash(self.text, lines)
         Record(self.settings, dict(self.counts), self.text).write(self.progress)
 
@@ -191,7 +208,7 @@ class EmbeddingsFile:
             "sha256": sha256(whole),
         }
         with atomic_write(index_path(self.output)) as stream:
-            stream.write(json.dumps(index, indent=2) + "\n")
+            stream.write(json.dumps(sealed(index), indent=2) + "\n")
         whole.replace(self.output)
         for path in (self.partial, self.progress):
             path.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, embed_lines,
 from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
 WIDTH = 11  # no multiple of eight
@@ -54,7 +55,7 @@ def test_int8_comes_back_within_half_a_step(tmp_path, form):
     assert (np.abs(np.asarray(read) - EMBEDDINGS) <= steps * 0.5001).all()
     np.testing.assert_allclose(steps, np.ptp(EMBEDDINGS, axis=0) / 255, rtol=1e-5)
     assert not read[7:8].any()  # an empty sentence stays zero
-    assert index == json.loads((tmp_path / f"x.{form}.json").read_text())
+    assert index == parse_json((tmp_path / f"x.{form}.json").read_text())
 
 
 @pytest.mark.parametrize("form", EMBEDDING_FORMATS)
@@ -89,7 +90,7 @@ def test_the_same_bytes_after_an_interruption(tmp_path, monkeypatch, dtype):
     interrupted(tmp_path / "x.npy", dtype)
     write(tmp_path / "x.npy", dtype, resume=True)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    one, other = (json.loads((tmp_path / f"{name}.npy.json").read_text()) for name in ("x", "whole"))
+    one, other = (parse_json((tmp_path / f"{name}.npy.json").read_text()) for name in ("x", "whole"))
     assert one == other == write(tmp_path / "x.npy", dtype, resume=True)
     least, most = EMBEDDINGS[:10].min(axis=0), EMBEDDINGS[:10].max(axis=0)
     if dtype == "int8":
@@ -135,7 +136,7 @@ BAD = [
 def test_a_damaged_calibration_is_refused(tmp_path, name, value):
     write(tmp_path / "x.npy", "int8")
     beside = tmp_path / "x.npy.json"
-    beside.write_text(json.dumps(json.loads(beside.read_text()) | {name: value}))
+    beside.write_text(json.dumps(parse_json(beside.read_text()) | {name: value}))
     with pytest.raises(InputError, match=r"x\.npy\.json: does not describe x\.npy"):
         read_embeddings(tmp_path / "x.npy")
 
@@ -156,7 +157,7 @@ def test_progress_without_calibration_is_not_gone_on_from(tmp_path, monkeypatch)
     monkeypatch.setattr(stream, "WINDOW", 10)
     interrupted(tmp_path / "x.npy", "int8")
     progress = tmp_path / "x.npy.progress"
-    record = json.loads(progress.read_text())
+    record = parse_json(progress.read_text())
     del record["settings"]["calibration"]
     progress.write_text(json.dumps(record))
     with pytest.raises(InputError, match=r"x\.npy\.progress: has no calibration .*; run without --resume"):

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from kills import every_kill
 
-from fairseq_lxsr.embeddings import Layout, embed_lines, index_path
+from fairseq_lxsr.embeddings import Layout, embed_lines, index_path, read_embeddings
 from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import parse_json
 
 NPY, RAW = Layout("npy", "float32", 3), Layout("raw", "float32", 3)
 LINES = [f"line {i}" for i in range(95)]
@@ -43,7 +44,7 @@ def test_npy_is_what_numpy_writes(tmp_path, dtype):
 def test_raw_is_rows_only(tmp_path):
     index = embed_lines(LINES, encode, tmp_path / "x.raw", RAW, {"model": "m"})
     np.testing.assert_array_equal(np.fromfile(tmp_path / "x.raw", np.float32).reshape(-1, 3), encode(LINES, Counter()))
-    assert index == json.loads(index_path(tmp_path / "x.raw").read_text())
+    assert index == parse_json(index_path(tmp_path / "x.raw").read_text())
     assert (index["count"], index["dimension"], index["dtype"], index["model"]) == (95, 3, "float32", "m")
     assert (index["long"], index["empty"]) == (9, 0)
     hashed = subprocess.run(["sha256sum", tmp_path / "x.raw"], capture_output=True, text=True, check=True).stdout
@@ -243,3 +244,40 @@ def test_two_at_once(tmp_path):
 
     embed_lines(LINES, second, tmp_path / "x.npy", NPY, {"model": "m"})
     assert sorted(os.listdir(tmp_path)) == ["x.npy", "x.npy.json"]
+
+
+@pytest.mark.parametrize("spoilt", ["x.npy", "x.npy.json"])
+def test_stored_embeddings_with_a_flipped_bit_are_refused_or_the_same(tmp_path, spoilt):
+    embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
+    good, content, refusals = np.array(read_embeddings(tmp_path / "x.npy")), (tmp_path / spoilt).read_bytes(), 0
+    for place in range(0, len(content), 5):
+        (tmp_path / spoilt).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            found = read_embeddings(tmp_path / "x.npy")
+        except InputError as error:
+            assert f"{tmp_path / spoilt}: " in str(error)  # noqa: PT017
+            refusals += 1
+        else:  # another name for the checksum of the description, or another blank
+            assert spoilt == "x.npy.json"
+            np.testing.assert_array_equal(found, good)
+    assert refusals > 0.16 * len(content)
+
+
+def test_rows_of_an_interrupted_run_that_are_damaged_are_not_gone_on_from(tmp_path):
+    def stopped(window, counts):
+        if window[0] == LINES[40]:
+            raise ZeroDivisionError
+        return encode(window, counts)
+
+    output, partial = tmp_path / "x.npy", tmp_path / "x.npy.partial"
+    with pytest.raises(ZeroDivisionError):
+        embed_lines(LINES, stopped, output, NPY, {})
+    content = partial.read_bytes()
+    for place in range(128, len(content), 7):
+        partial.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        with pytest.raises(InputError, match=r"x\.npy\.partial: damaged, .* x\.npy\.progress counts; run without"):
+            embed_lines(LINES, encode, output, NPY, {}, resume=True)
+    partial.write_bytes(content)
+    embed_lines(LINES, encode, output, NPY, {}, resume=True)
+    embed_lines(LINES, encode, tmp_path / "y.npy", NPY, {})
+    assert output.read_bytes() == (tmp_path / "y.npy").read_bytes()
