@@ -125,7 +125,7 @@ class Batch(TypedDict, total=False):
     id: Tensor  # [B] indices of the pairs
     nsentences: int  # B
     ntokens: int  # number of real pieces of both sides
-    net_input: dict[str, Tensor]  # what the encoder reads: `source`, `target`, with hard negatives `negative`, [B, T]
+    net_input: dict[str, Tensor]  # what the encoder reads [B, T]: `source`, `target`; `negative`, `teacher_text`
     source_tokens: Tensor  # [B, T] ids without masks, unless `MaskedTargets` asks for masks
     target_tokens: Tensor
     source_masked_ids: Tensor  # [B, M] original ids of the masked pieces, padding at unused positions
@@ -137,6 +137,7 @@ class Batch(TypedDict, total=False):
     pair_number: Tensor  # [B] numbers of the pairs, with --gather-negatives
     negative_of: Tensor  # [B, 2] bool, whether the negative belongs to the source, to the target
     teacher: Tensor  # [2B, E] a teacher's embeddings, sources first
+    teacher_text: Tensor  # [B, E] a teacher's embeddings of the texts of `net_input`, with --teacher-text
     is_dummy: bool  # True in the batch that fairseq gives a worker which has none left; its loss does not count
 
 

@@ -28,6 +28,8 @@ class Draw(IntEnum):
     NEGATIVE_FIRST_WORD = 12
     NEGATIVE_SECOND_WORD = 13
     NEGATIVE_SENTENCE = 14
+    TEACHER_FILE = 15
+    TEACHER_TEXT = 16
 
 
 @unique

@@ -1,10 +1,13 @@
 """Training with embeddings of the text beside it, through the real commands: of a teacher, and to find near pairs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from conftest import export, lxsr, refused, train, train_here, validations
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.training.lightweight.parts.teacher_text import DrawnTeacherTexts, TeacherText
 
 ALONE = {"objective": "none", "gen_weight": "0", "align_weight": "0", "sim_weight": "0"}
 
@@ -65,6 +68,54 @@ def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_
     assert last["near"][1] > 1.1 * last["length"][1]
 
 
+@pytest.fixture(scope="module")
+def words(tmp_path_factory, toy_work):
+    """Every word of the training text, and embeddings of a teacher: a direction of its own for each."""
+    folder = tmp_path_factory.mktemp("words")
+    for language in ("en", "fr"):
+        text = (toy_work / "corpus" / "en-fr" / f"train.{language}").read_text().lower().split()
+        found = sorted({word.strip(".") for word in text} - {""})
+        (folder / f"{language}.txt").write_text("".join(f"{word}\n" for word in [*found, "\U0001f680"]))
+        rows = np.random.default_rng(len(found)).standard_normal((len(found) + 1, 24))
+        np.save(folder / f"{language}.npy", rows.astype(np.float16))
+    return folder
+
+
+def test_words_find_the_teachers_embeddings_of_them(tmp_path, toy_work, words):
+    """Beside align; processes that load change nothing, and the projection is not exported."""
+    options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "6", "lr": "0.02"}
+    flags = ("--disable-validation", "--gated", "--no-epoch-checkpoints", "--teacher-text", words)
+    done = [
+        train(toy_work / "data-bin", tmp_path / workers, *flags, "--num-workers", workers, **options)
+        for workers in ("0", "2")
+    ]
+    teach = trained(done[0], "teach")
+    assert teach == trained(done[1], "teach")
+    assert teach[-1] < 0.7 * teach[0]
+    export(tmp_path / "0" / "checkpoint_last.pt", tmp_path / "model")
+    assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).any()
+
+
+def test_texts_are_a_function_of_the_pair(words):
+    """The teacher's row is that of the text; a text without a known piece is never drawn."""
+    ids, ends = np.arange(100, 110), np.array([2, 3, 7, 10])
+    texts = [TeacherText(ids, ends, np.arange(4.0)[:, None]), TeacherText(ids[:2], ends[:1], np.array([[9.0]]))]
+    data = SimpleNamespace(seed=1, epoch=3, max_positions=3, padding_idx=1)
+
+    def draw(index):
+        batch = {"net_input": {}}
+        DrawnTeacherTexts(texts)(batch, SimpleNamespace(dataset=data, index=np.array(index)))
+        return batch["net_input"]["teacher_text"], batch["teacher_text"][:, 0]
+
+    tokens, rows = draw(range(64))
+    again, same = draw([5, 40])
+    assert same.tolist() == rows[[5, 40]].tolist()
+    assert set(rows) == {0, 1, 2, 3, 9}
+    of_row = {0: [100, 101, 1], 1: [102, 1, 1], 2: [103, 104, 105], 3: [107, 108, 109], 9: [100, 101, 1]}
+    assert [row.tolist() for row in tokens] == [of_row[row] for row in rows.tolist()]
+    assert [row.tolist() for row in again] == [of_row[row][: again.shape[1]] for row in same.tolist()]
+
+
 NEAR = "--batches near --near-embeddings"
 
 
@@ -74,6 +125,8 @@ NEAR = "--batches near --near-embeddings"
         ("--teacher-embeddings {folder}/none", ("none: no such folder",)),
         ("--teacher-embeddings {folder}", ("train.en-fr.en.npy", "lxsr embed")),
         ("--teacher-embeddings {folder}/short", ("899 rows", "900")),
+        ("--teacher-text {folder}", ("--teacher-text", "has no .txt")),
+        ("--teacher-text-weight 2", ("without --teacher-text",)),
         ("--batches near", ("without --near-embeddings", "lxsr embed")),
         ("--near-embeddings {teacher}", ("--near-embeddings with --batches length",)),
         (f"{NEAR} {{folder}}", ("train.en-fr.en.npy", "lxsr embed")),

@@ -16,7 +16,7 @@ from fairseq_lxsr.training.pairs import PairCorpus
 class Encoded(TypedDict):
     """Output of the model for a batch."""
 
-    embeddings: dict[str, Tensor]  # `source`, `target` and, if the batch has it, `negative`, each [B, E]
+    embeddings: dict[str, Tensor]  # `source`, `target` and what else the batch has, each [B, E]
     states: dict[str, Tensor]  # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
     outputs: dict[str, Tensor]  # of the heads, by the names of their terms
     cosines: NotRequired[Tensor]  # [B, B] of the two sides, in float32; the criterion adds them
