@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -26,6 +27,9 @@ from fairseq_lxsr.text.tokenizer import (
     TextOptions,
     normalise,
 )
+
+# SentencePiece leaves out longer lines and those with this character, its mark of an unknown one, without a word
+LINE_BYTES, RESERVED = 4192, "\u2585"
 
 
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
@@ -51,11 +55,11 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
 def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     """Yield lines of files LINES.LANGUAGE, equally many per language; the choice is deterministic.
 
-    Each line is drawn by itself, so that `most` is the largest number on average.
+    Each line is drawn by itself, so that `most` is the largest number on average; long ones count by their bytes.
     """
     languages = Counter[str]()
     for path in files:
-        languages[path.suffix] += count_file_lines(path)
+        languages[path.suffix] += max(count_file_lines(path), path.stat().st_size // LINE_BYTES)
     quota = most // max(1, len(languages))
     for path in files:
         share = min(1.0, quota / max(1, languages[path.suffix]))
@@ -64,10 +68,19 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
             yield from itertools.compress(block, rng.random(len(block)) < share)
 
 
+def short_lines(line: str) -> Iterator[str]:
+    """Yield a line in parts that SentencePiece reads, cut at blanks where there are any."""
+    if len(line) > LINE_BYTES // 4 and len(line.encode()) > LINE_BYTES:
+        yield from textwrap.wrap(line, LINE_BYTES // 4, break_on_hyphens=False)
+    elif line:
+        yield line
+
+
 def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
     """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the model file."""
     text = TextOptions(how.lowercase, how.split_han)
-    lines = filter(None, (normalise(line, text) for line in sample(files, how.max_sentences)))
+    drawn = (normalise(line.replace(RESERVED, " "), text) for line in sample(files, how.max_sentences))
+    lines = itertools.chain.from_iterable(map(short_lines, drawn))
     first = next(lines, None)
     if first is None:
         raise InputError(f"{', '.join(map(str, files))}: no text; expected sentences to learn pieces from")

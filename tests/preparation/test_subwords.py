@@ -1,0 +1,67 @@
+"""SentencePiece learns from all text, whatever the length of its lines."""
+
+import random
+
+import pytest
+import sentencepiece
+
+from fairseq_lxsr.preparation.config import SubwordOptions
+from fairseq_lxsr.preparation.subwords import LINE_BYTES, sample, short_lines, train_model
+
+WORDS = {
+    "thai": [chr(code) for code in range(0xE01, 0xE0B)],  # consonants, which are written without blanks
+    "greek": ["αβγ ", "δεζ ", "ηθι ", "κλμ "],
+    "chinese": list("天地玄黄宇宙洪荒"),
+    "emoji": ["\U0001f600", "\U0001f609 ", "\U0001f60d"],  # four bytes each
+}
+
+
+def text_of(words, size, seed=0):
+    return "".join(random.Random(seed).choices(words, k=size // 3)).strip()
+
+
+def pieces_of(tmp_path, lines, **options):
+    (tmp_path / "train.xx").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    model = train_model([tmp_path / "train.xx"], SubwordOptions(**({"vocab_size": 26} | options)))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.IdToPiece(number) for number in range(len(processor))]
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+@pytest.mark.parametrize("script", WORDS)
+def test_characters_that_stand_in_long_lines_alone_have_pieces(tmp_path, script, model_type):
+    text = ["one word", "no other"] * 50
+    lines = [text_of(WORDS[script], size, size) for size in (4200, 4500, 6000, 70_000)]
+    letters = set("".join(WORDS[script])) - {" "}
+    assert letters <= set("".join(pieces_of(tmp_path, [*text, *lines], vocab_size=30, model_type=model_type)))
+    assert letters <= set("".join(pieces_of(tmp_path, lines)))  # all lines are long
+
+
+def test_long_lines_teach_what_their_words_in_short_lines_do(tmp_path):
+    words = [text_of(list("abcdef"), 12, seed) for seed in range(2000)]
+    (tmp_path / "long").mkdir()
+    assert pieces_of(tmp_path, words) == pieces_of(tmp_path / "long", [" ".join(words)])
+
+
+@pytest.mark.parametrize("text", ["progress \u2585\u2585 of the work", "\u2585"])
+def test_the_character_that_sentencepiece_reserves_costs_no_line(tmp_path, text):
+    pieces = pieces_of(tmp_path, ["some words", f"{text} zxq"], vocab_size=30)
+    assert set("zxq") <= set("".join(pieces))
+
+
+def test_parts_have_all_words_in_order():
+    for text in ("", "one", "a " * 2096, "a " * 2095 + "é", "é" * 5000, "word " * 3000 + "x" * 9000 + " end"):
+        parts = list(short_lines(text.strip()))
+        assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+        assert all(0 < len(part.encode()) <= LINE_BYTES for part in parts)
+        assert len(parts) <= 1 or len(text.encode()) > LINE_BYTES
+    assert [len(part) for part in short_lines("a " * 5000)][:2] == [1047, 1047]
+
+
+def test_long_lines_count_by_their_bytes(tmp_path):
+    """So that documents on a line each do not fill the memory."""
+    (tmp_path / "train.en").write_text(f"{'word ' * 10_000}\n" * 40)
+    (tmp_path / "train.fr").write_text("mot\n" * 40)
+    drawn = list(sample([tmp_path / "train.en", tmp_path / "train.fr"], 80))
+    assert drawn.count("mot") == 40
+    assert 0 < len(drawn) - 40 < 10
