@@ -1,5 +1,6 @@
 """Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index` opens."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ class IndexShard(ShardTask):
     @property
     def output(self) -> Path:
         return self.shard.stem
+
+    def is_whole(self) -> bool:
+        with contextlib.suppress(InputError, OSError):
+            return CorpusIndex.load(self.output).config["sentences"] > 0
+        return False
 
     def __call__(self, encoder: Load) -> int:
         encode, fingerprint = self.embedder(encoder()), encoder().fingerprint

@@ -1,6 +1,7 @@
 """Mining in shards: each side is embedded, each shard searches all shards of the other side, and the rest is as on one
 machine: margins of the merged neighbourhoods, then the choice of pairs."""
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import Lines, is_blank, read_lines
-from fairseq_lxsr.files.records import open_array
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import Record, open_array
 from fairseq_lxsr.files.write import check_writable
 from fairseq_lxsr.search import Mining, Side
 from fairseq_lxsr.search.bitext import Distinct, check_k, embed_distinct, find_neighbours, searcher, write_pairs
-from fairseq_lxsr.search.resumable import work_folder
+from fairseq_lxsr.search.resumable import is_whole, work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
 from fairseq_lxsr.vectors.index import search_index
 from fairseq_lxsr.vectors.neighbours import shifted
@@ -85,6 +87,20 @@ class EmbedDistinct(ShardTask):
     def output(self) -> Path:
         return self.vectors.index
 
+    @property
+    def record(self) -> Path:
+        """File with the SHA-256 of the index, where the kind has a file."""
+        return self.shard.path(f".{self.kind}.json")
+
+    def is_whole(self) -> bool:
+        if not is_whole(self.vectors.vectors):
+            return False
+        if self.kind == "flat":
+            return True
+        with contextlib.suppress(InputError, OSError):
+            return Record.read(self.record) == Record({"sha256": sha256(self.output)}, {})
+        return False
+
     def __call__(self, encoder: Load) -> int:
         side = Side(self.corpus.path, encoder(), self.corpus.language)
         lines, numbers, settings = self.shard.lines(), np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
@@ -94,6 +110,7 @@ class EmbedDistinct(ShardTask):
         if self.kind != "flat":
             partial = self.shard.path(f".{self.kind}.partial")
             write_index(build_index(vectors, self.kind), partial)
+            Record({"sha256": sha256(partial)}, {}).write(self.record)
             partial.replace(self.output)
         return len(vectors)
 
@@ -114,6 +131,9 @@ class SearchShard(ShardTask):
     @property
     def output(self) -> Path:
         return self.queries.vectors.with_suffix(f".{short_hash(*map(str, self.settings.values()))}{VECTORS}")
+
+    def is_whole(self) -> bool:
+        return is_whole(self.output)
 
     def __call__(self, encoder: Load) -> int:
         return len(find_neighbours(self.output, open_array(self.queries.vectors), self.search, self.settings))
@@ -168,7 +188,7 @@ def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedD
     name = str(corpus.path)
     settings = {"model": workers.model, "language": corpus.language, "file": name, "total": corpus.total}
     shards = [
-        make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, ".txt", name)
+        make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, name)
         for number, block in enumerate(blocks(distinct(corpus.path), workers.shard_lines))
     ]
     return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.embeddings.contract import short_hash
+from fairseq_lxsr.files.records import sealed
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.search.corpus import MANIFEST, MANIFEST_VERSION
 
@@ -65,18 +66,15 @@ def blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
         yield range(numbers[0], numbers[-1] + 1) if consecutive else np.array(numbers), list(lines)
 
 
-def make_shard(stem: Path, block: Block, settings: dict[str, Any], done: str = "", source: str = "") -> Shard:
-    """Name a shard by `stem` and a hash of its lines and of all settings that the work on it depends on.
-
-    Its lines are written unless the file or folder with the ending `done` is there, the result of the work.
-    """
+def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str = "") -> Shard:
+    """Write the lines of a shard, named by `stem` and a hash of them and of all settings that the work depends on."""
     numbers, lines = block
     text = "\n".join(lines).encode("utf-8")
     where = np.asarray(numbers, dtype=np.int64).tobytes()
     digests = (hashlib.sha256(part).hexdigest() for part in (text, where))
     name = short_hash(json.dumps(settings, sort_keys=True), *digests)
     shard = Shard(stem.with_name(f"{stem.name}-{name}"), numbers, source)
-    if not (shard.path(done).exists() or shard.text.exists()):
+    if not (shard.text.is_file() and shard.text.read_bytes() == text):
         with atomic_write(shard.text, "wb") as stream:
             stream.write(text)
     return shard
@@ -89,7 +87,7 @@ def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, di
     """
     rows = [{"name": shard.stem.name, "first_line": shard.first + 1, **more} for shard, more in shards]
     with atomic_write(folder / MANIFEST) as stream:
-        stream.write(json.dumps({"version": MANIFEST_VERSION, **about, "shards": rows}, indent=2) + "\n")
+        stream.write(json.dumps(sealed({"version": MANIFEST_VERSION, **about, "shards": rows}), indent=2) + "\n")
     kept = {shard.stem.name for shard, _ in shards}
     for path in folder.iterdir():
         found = SHARD_NAME.match(path.name.removeprefix("."))

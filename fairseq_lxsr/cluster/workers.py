@@ -6,6 +6,7 @@ A worker that dies is replaced; its shard goes to whichever worker is idle, a fe
 import contextlib
 import os
 import re
+import shutil
 import socket
 import time
 from collections import Counter, deque
@@ -17,7 +18,7 @@ from typing import Any
 
 from fairseq_lxsr.cluster.shards import SHARD_LINES
 from fairseq_lxsr.embeddings import Encoder, Text, width_of
-from fairseq_lxsr.errors import InputError, first_line
+from fairseq_lxsr.errors import InputError, first_line, say
 from fairseq_lxsr.machine import require
 
 ATTEMPTS = 3  # at one shard, by any workers
@@ -45,6 +46,23 @@ class ShardTask(Task):
     @property
     def output(self) -> Path:
         raise NotImplementedError
+
+    def is_whole(self) -> bool:
+        """Return whether the output of an earlier run is as it was written; one that is cut off or damaged is not."""
+        raise NotImplementedError
+
+    def is_done(self) -> bool:
+        """Return whether nothing is left to do; an output that is damaged is removed."""
+        if not self.output.exists():
+            return False
+        if self.is_whole():
+            return True
+        say(f"{self.output}: damaged, it is made again")
+        if self.output.is_dir():
+            shutil.rmtree(self.output)
+        else:
+            self.output.unlink()
+        return False
 
 
 @dataclass(frozen=True)
@@ -201,8 +219,8 @@ class Workers:
 
 
 def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:
-    """Do the tasks whose output is missing, and return their number."""
-    missing = [task for task in tasks if not task.output.exists()]
+    """Do the tasks whose output is missing or damaged, and return their number."""
+    missing = [task for task in tasks if not task.is_done()]
     return sum(1 for _ in workers.run(missing))
 
 

@@ -185,8 +185,8 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
     stored = format_of_file(path).read(path, about)
     if about.get("sha256") not in (None, _sha256(path, *stamp(path))):
         raise InputError(
-            f"{path}: damaged or changed, its SHA-256 is not the one in {index_path(path).name}; delete both, and embed "
-            "the text again"
+            f"{path}: damaged or changed, its SHA-256 is not the one in {index_path(path).name}; delete both, and "
+            "embed the text again"
         )
     if about["dtype"] in ("int8", "binary"):
         return StoredCodes(stored, about["dimension"], about.get("calibration"))

@@ -145,7 +145,8 @@ class EmbeddingsFile:
         crc = done.counts.get(CRC_OF_ROWS)  # that of an older version is missing
         if crc is not None and crc != self._crc(done.lines):
             raise InputError(
-                f"{self.partial}: damaged, its rows are not those that {self.progress.name} counts; run without --resume"
+                f"{self.partial}: damaged, its rows are not those that {self.progress.name} counts; run without "
+                "--resume"
             )
         self.settings, self.counts, self.text = done.settings, Counter(done.counts), done.text
 

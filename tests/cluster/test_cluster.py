@@ -19,12 +19,13 @@ import random_model
 import toy
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.cluster import Cluster, Corpus, connect, index_shards, mine_shards
+from fairseq_lxsr.cluster import Cluster, Corpus, Embedding, connect, embed_shards, index_shards, mine_shards
 from fairseq_lxsr.cluster.shards import finish, make_shard
 from fairseq_lxsr.cluster.workers import Workers
-from fairseq_lxsr.embeddings import ModelFolder, StoredEmbeddings, index_path, width_of
+from fairseq_lxsr.embeddings import Layout, ModelFolder, StoredEmbeddings, Text, index_path, width_of
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import Record
 from fairseq_lxsr.search import IndexOptions
 
 ray = pytest.importorskip("ray")
@@ -336,3 +337,60 @@ def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
     rows = json.loads((tmp_path / "o.json").read_text())["rows"]
     assert len(rows) == 6
     assert len({(row["verb"], row["result"]) for row in rows}) == 3
+
+
+def spoilt(path: Path) -> list[bytes]:
+    """The content of a file, cut off, empty, and with another bit."""
+    content = path.read_bytes()
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 4
+    return [content[: len(content) // 2], b"", bytes(flipped)]
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("verb", [embed, index])
+def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
+    verb(work, tmp_path / "o", *RAY)
+    shard = names(tmp_path / "o")[1]
+    good = {path: path.read_bytes() for path in (tmp_path / "o").rglob("*") if shard in str(path) and path.is_file()}
+    for path in good:
+        for content in spoilt(path):
+            path.write_bytes(content)
+            done = verb(work, tmp_path / "o", *RAY)
+            assert f"shards ({len(names(tmp_path / 'o')) - 1} were there)" in done.stdout
+            assert "damaged, it is made again" in done.stderr
+            assert [path.name for path in good if path.read_bytes() != good[path]] in ([], ["index.json"])  # has times
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("kind", ["flat", "binary"])
+def test_damaged_work_of_mining_is_done_again(work, tmp_path, kind):
+    options = ("--work", tmp_path / "work", "--kind", kind, "--k", 3)
+    mine(work, tmp_path / "o.tsv", *options, *RAY)
+    good = (tmp_path / "o.tsv").read_bytes()
+    for path in sorted((tmp_path / "work").glob("source-00001-*")):
+        for content in spoilt(path):
+            path.write_bytes(content)
+            done = mine(work, tmp_path / "o.tsv", *options, *RAY)
+            assert (tmp_path / "o.tsv").read_bytes() == good
+            assert "damaged, it is made again" in done.stderr or path.suffix == ".txt"
+            assert path.read_bytes() != content
+
+
+def test_damaged_rows_of_a_killed_worker_are_embedded_again(work, workers, tmp_path):
+    def embedder(encoder, first):
+        return lambda lines, counts: encoder.embed(Text(lines), counts)
+
+    how = Embedding(Layout("npy", "float32", 32), {"model": workers.model}, embedder)
+    lines = [line for line, _ in toy.sentences(LINES, seed=4)]
+    embed_shards(lines, tmp_path / "o", how, workers)
+    path = tmp_path / "o" / f"{names(tmp_path / 'o')[1]}.npy"
+    good = path.read_bytes()
+    path.with_name(f"{path.name}.partial").write_bytes(good[:1000] + bytes(len(good) - 1000))
+    counts = {"lines": 30, "crc32": 7}
+    Record({**how.settings, "format": "npy", "dtype": "float32", "dimension": 32, "first_line": 31}, counts).write(
+        path.with_name(f"{path.name}.progress")
+    )
+    path.unlink()
+    embed_shards(lines, tmp_path / "o", how, workers)
+    assert path.read_bytes() == good

@@ -1,7 +1,6 @@
 """Files of embeddings: numpy's own bytes, any interruption, any setting."""
 
 import errno
-import json
 import os
 import shutil
 import signal
