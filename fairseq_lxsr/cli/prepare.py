@@ -38,7 +38,7 @@ def add_parser(verbs) -> None:
         action="append",
         default=[],
         metavar="[NAME=]PREFIX",
-        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.tmx, compressed or not, or a folder of "
+        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.csv, FILE.tmx, compressed or not, or a folder of "
         "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine); "
         "repeated, with the NAME of the source (kind of text) of each, which --source-temperature of training balances",
     )

@@ -1,7 +1,7 @@
 """Options of `lxsr prepare`, of the command line and of CONFIG.yaml alike, checked before anything runs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import FILE_NAME, at_least, between, check_fields, option
 from fairseq_lxsr.preparation.clean import FILTERS, MESSAGE_FILTERS, check_filters
 from fairseq_lxsr.text.languages import split_pair
+from fairseq_lxsr.text.tables import TABLE_NAME, parse_columns
 
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
@@ -115,6 +116,12 @@ class PrepareConfig:
     shards: int = option(
         "parts of the training data, data-bin/0 to N-1, for corpora larger than the memory", 1, at_least(1, MAX_SHARDS)
     )
+    columns: str | None = option(
+        "columns of source and target in .tsv and .csv files, from 1 or by name (default: those that a header names, "
+        "else the first two of text)",
+        None,
+        metavar="I,J",
+    )
 
     def __post_init__(self):
         check_fields(self)
@@ -123,10 +130,21 @@ class PrepareConfig:
         for pair, text in self.pairs.items():
             split_pair(pair)
             _check_texts(pair, text)
+        if self.columns is not None:
+            parse_columns(self.columns)
+            if not any(map(TABLE_NAME.search, _texts(self.pairs))):
+                raise InputError(f"columns {self.columns} without a .tsv or .csv file; leave it out")
         named = {"-".join(split_pair(pair)): text for pair, text in self.pairs.items()}
         if len(named) < len(self.pairs):
             raise InputError(f"pairs: {', '.join(self.pairs)}; expected each pair once")
         object.__setattr__(self, "pairs", named)
+
+
+def _texts(pairs: Mapping[str, TextName | Sources]) -> Iterator[str]:
+    """Yield the names of all texts."""
+    for text in pairs.values():
+        for one in text.values() if isinstance(text, Mapping) else (text,):
+            yield from (one,) if isinstance(one, str) else one or ()
 
 
 def _check_texts(pair: str, texts: TextName | Sources) -> None:

@@ -8,12 +8,13 @@ from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import read_lines, read_parallel, reading
+from fairseq_lxsr.files.lines import read_parallel, reading
 from fairseq_lxsr.files.open import PACKED, open_binary
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS, harvest, input_files
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.config import Sources, TextName
+from fairseq_lxsr.text.tables import Columns, Table
 
 ENDINGS = ("", ".txt")
 UNIT_BYTES, UNIT_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
@@ -33,36 +34,44 @@ class Source:
 
 
 def find_source(
-    data: TextName | Sources | Sequence[str], source: str, target: str, locale_folders: Sequence[Path] = LOCALE_FOLDERS
+    data: TextName | Sources | Sequence[str],
+    source: str,
+    target: str,
+    locale_folders: Sequence[Path] = LOCALE_FOLDERS,
+    columns: Columns | None = None,
 ) -> Source:
     """Find the text that a name stands for.
 
-    It is FILE.tsv, FILE.tmx, a folder of gettext catalogues, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may end
+    It is FILE.tsv or FILE.csv (of these `columns`; None: see `text.tables`), FILE.tmx, a folder of gettext catalogues,
+    or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may end
     in .gz, .xz or .zst. None stands for the catalogues of this machine. Several of these are a list, or a mapping by
     the name of each source (kind of text).
     """
     if isinstance(data, Mapping):
-        parts = {name: find_source(text, source, target, locale_folders) for name, text in data.items()}
+        parts = {name: find_source(text, source, target, locale_folders, columns) for name, text in data.items()}
         name = ", ".join(f"{name}={part.name}" for name, part in parts.items())
         return replace(join(parts.values()), name=name, parts=parts)
     if data is None or isinstance(data, str):
-        return _find_text(data, source, target, locale_folders)
-    return join([_find_text(text, source, target, locale_folders) for text in data])
+        return _find_text(data, source, target, locale_folders, columns)
+    return join([_find_text(text, source, target, locale_folders, columns) for text in data])
 
 
-def _find_text(data: TextName, source: str, target: str, locale_folders: Sequence[Path]) -> Source:
+def _find_text(
+    data: TextName, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
+) -> Source:
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
         files = tuple(input_files(source, target, folders))
         name = data or "gettext catalogues"
         return Source(name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True)
     kind = _unpacked_name(data).rpartition(".")[2]
-    if kind in ("tsv", "tmx"):
+    if kind in ("tsv", "csv", "tmx"):
         path = Path(data)
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected a .{kind} of {source} and {target}")
-        if kind == "tsv":
-            return Source(data, (path,), lambda dropped: read_tsv(path))
+        if kind != "tmx":
+            name = f"{data} ({','.join(map(str, columns))})" if columns else data
+            return Source(name, (path,), lambda dropped: read_table(Table(path, columns, (source, target)), dropped))
         return Source(data, (path,), lambda dropped: read_tmx(path, source, target, dropped))
     files = (_one_side(data, source, source, target), _one_side(data, target, source, target))
     return Source(data, files, lambda dropped: read_parallel(*files, max_words=None))
@@ -94,16 +103,16 @@ def _one_side(prefix: str, language: str, source: str, target: str) -> Path:
     )
 
 
-def read_tsv(path: Path) -> Iterator[TextPair]:
-    """Read two tab-separated columns; further columns are ignored."""
-    count = 0
-    for count, line in enumerate(read_lines(path, max_words=None), start=1):
-        columns = line.split("\t")
-        if len(columns) < 2:
-            raise InputError(f"{path}, line {count}: {line[:60]!r} has no tab; expected `source<TAB>target`")
-        yield columns[0], columns[1]
-    if not count:
-        raise InputError(f"{path}: empty file; expected `source<TAB>target` lines")
+def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
+    """Yield the pairs of a table; rows without one are counted as dropped."""
+    row = None
+    for row in table.rows():
+        if row.pair:
+            yield row.pair
+        else:
+            dropped[{"blank": "empty side", "short": "short row"}.get(row.why, row.why)] += 1
+    if row is None:
+        raise InputError(f"{table.path}: empty file; expected `source<TAB>target` lines")
 
 
 def read_tmx(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:

@@ -20,6 +20,7 @@ from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import split_pair
+from fairseq_lxsr.text.tables import parse_columns
 
 SUMMARY_FILE = "prepare.json"
 
@@ -65,7 +66,9 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     named = {pair: text for pair, text in config.pairs.items() if not _is_corpus_made_elsewhere(config, pair)}
     for pair in config.pairs.keys() - named.keys():
         print(f"{corpus_folder(config, pair)}: made elsewhere, kept")
-    sources = {split_pair(pair): find_source(text, *split_pair(pair), locale_folders) for pair, text in named.items()}
+    columns = parse_columns(config.columns) if config.columns else None
+    pairs = {split_pair(pair): text for pair, text in named.items()}
+    sources = {pair: find_source(text, *pair, locale_folders, columns) for pair, text in pairs.items()}
     for languages, source in sources.items():  # raises before any work
         make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
     shared = shares_a_language(config)

@@ -14,13 +14,13 @@ from fairseq_lxsr.text.languages import parse_tag
 
 SAMPLE = 100  # rows that tell a header, and which columns hold text
 DELIMITERS = ",;\t|"  # of CSV; some spreadsheets write ; where the comma is the decimal point
-CSV_NAME = re.compile(r"\.csv(\.\w+)?$", re.IGNORECASE)
+CSV_NAME, TABLE_NAME = (re.compile(rf"\.{ending}(\.\w+)?$", re.IGNORECASE) for ending in ("csv", "[ct]sv"))
 # a cell that is no sentence: a number, an address, an identifier, or a sign that there is none
 _CODE = re.compile(r"\S*\d\S*|\w+://\S+|www\.\S+|-?(nan|inf|infinity|none|null|n/?a|-)", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d_][\w .:()#/-]{0,39}")  # of a column
 _SIDES = (
-    {"source", "src", "original", "sentence1", "text1", "a"},
-    {"target", "tgt", "trg", "translation", "sentence2", "text2", "b"},
+    {"source", "src", "original", "sentence1", "text1"},
+    {"target", "tgt", "trg", "translation", "sentence2", "text2"},
 )
 _KIND = {"text", "sentence", "sentences", "segment", "lang", "language"}  # words that say nothing of the side
 _LANGUAGES = {

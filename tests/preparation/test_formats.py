@@ -100,7 +100,7 @@ def test_a_tmx_that_would_fill_the_memory_is_refused(tmp_path, content, message)
         ("x.tmx", b'<?xml version="1.0" encoding="Shift_JIS"?><tmx/>', ("not a TMX file", "multi-byte")),
         ("x.tmx", b'<?xml version="1.0" encoding="nonsense"?><tmx/>', ("not a TMX file", "nonsense")),
         ("x.tmx.gz", gzip.compress(TMX.encode())[:-20], ("not a whole packed file",)),
-        ("x.tsv", b"a\tb\nonly one\n", ("x.tsv, line 2", "'only one' has no tab")),
+        ("x.tsv", b"only one\nagain\n", ("x.tsv, line 1", "1 column in 'only one'", "separated by tabs")),
         ("x.tsv", "a\tdéjà\n".encode("latin-1"), ("x.tsv, line 1", "bytes e9 6a e0 0a at byte 4 are not UTF-8")),
         ("x.tsv", b"", ("empty file",)),
     ],
