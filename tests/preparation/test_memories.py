@@ -1,0 +1,143 @@
+"""Translation memories as their makers write them: mark-up, several translations, damage, XLIFF of several programs."""
+
+from collections import Counter
+
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.memories import read_memory, read_segments
+
+pytest.importorskip("defusedxml")
+
+
+def tmx(*units, head='<?xml version="1.0" encoding="UTF-8"?>'):
+    """A TMX of units, each a list of (code, segment)."""
+    variants = ("".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in unit) for unit in units)
+    return f"{head}<tmx version='1.4'><body>{''.join(f'<tu>{unit}</tu>' for unit in variants)}</body></tmx>"
+
+
+def read(path, content, pair=("en", "fr")):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    dropped = Counter()
+    return list(find_source(str(path), *pair).read(dropped)), dict(dropped)
+
+
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ('Click <bpt i="1">&lt;b&gt;</bpt>Save<ept i="1">&lt;/b&gt;</ept> now', "Click Save now"),
+        ('un<it pos="begin">{b}</it>real', "unreal"),
+        ('one<ph type="lb"/>two', "one two"),
+        ("one<ph>&lt;br /&gt;</ph>two", "one two"),
+        ('<ut>{\\f1 }</ut>see <hi type="b">this</hi> <ph>x<sub>a footnote</sub></ph>line', "see this line"),
+        ("AT&T &eacute;t&eacute; &#233; &lt;3", "AT&T été é <3"),
+        ("<![CDATA[R&D &nbsp; <x>]]>", "R&D &nbsp; <x>"),
+    ],
+)
+def test_what_is_text_of_a_segment(tmp_path, segment, text):
+    assert read(tmp_path / "x.tmx", tmx([("en", segment), ("fr", "oui")])) == ([(text, "oui")], {})
+
+
+def test_several_translations_are_all_pairs(tmp_path):
+    unit = [("en", "yes"), ("fr", "oui"), ("FR", "si"), ("fr-CA", "ouais"), ("de", "ja")]
+    assert read(tmp_path / "x.tmx", tmx(unit)) == ([("yes", "oui"), ("yes", "si")], {"of another region": 1})
+    many = [(code, f"{code} {number}") for code in ("en", "fr") for number in range(40)]
+    pairs, dropped = read(tmp_path / "x.tmx", tmx(many))
+    assert (len(pairs), dropped) == (100, {"over 100 translations": 1500})
+
+
+@pytest.mark.parametrize(
+    ("codes", "pair"),
+    [
+        ("eng fra", "en-fr"),
+        ("EN-US FR-FR", "en-fr"),
+        ("en_GB pt_BR", "en-pt_BR"),
+        ("en pt", "eng-pt_BR"),
+        ("en zh-Hans-CN", "en-zh"),
+        ("en zh-TW", "en-zho_Hant"),
+        ("en-US sr-Latn-RS", "en-sr@latin"),
+    ],
+)
+def test_codes_of_every_spelling(tmp_path, codes, pair):
+    unit = list(zip(codes.split(), ("yes", "oui"), strict=True))
+    assert read(tmp_path / "x.tmx", tmx(unit), pair.split("-")) == ([("yes", "oui")], {})
+
+
+def test_a_memory_without_the_languages_names_those_that_it_has(tmp_path):
+    for codes, pair in (("en zh-CN", ("en", "zh_TW")), ("en pt-PT", ("en", "pt_BR")), ("eng fra", ("en", "de"))):
+        with pytest.raises(InputError, match=f"both {pair[0]} and {pair[1]}; it has {', '.join(codes.split())}"):
+            read(tmp_path / "x.tmx", tmx([(code, "a") for code in codes.split()]), pair)
+
+
+@pytest.mark.parametrize("spoilt", ["&#x1F;", "&#0;", "&#xFFFFFFFF;", "&unknown;", "\x08", "\ufffe", "&#55357;"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_what_is_no_character_costs_its_unit(tmp_path, spoilt, encoding):
+    if encoding != "iso-8859-1" or spoilt != "\ufffe":
+        good = [("en", "summer"), ("fr", "été")]
+        content = tmx(
+            good, [("en", f"bad {spoilt}"), ("fr", "x")], good, head=f"<?xml version='1.0' encoding='{encoding}'?>"
+        )
+        read_here = read(tmp_path / "x.tmx", content.encode(encoding, "surrogatepass"))
+        assert read_here == ([("summer", "été")] * 2, {"not characters": 1})
+
+
+def test_bytes_of_another_encoding_cost_their_unit(tmp_path):
+    content = tmx([("en", "a"), ("fr", "b")], [("en", "summer"), ("fr", "E")]).encode().replace(b"E<", b"\xe9t\xe9<")
+    assert read(tmp_path / "x.tmx", content) == ([("a", "b")], {"not characters": 1})
+
+
+def test_references_are_whole_where_a_block_ends(tmp_path):
+    units = [[("en", f"{'x' * (number % 53)} &amp; &#233; y"), ("fr", "&lt;b&gt;")] for number in range(3000)]
+    pairs, dropped = read(tmp_path / "x.tmx", tmx(*units))
+    assert not dropped
+    assert [pair[0].strip("x ") for pair in pairs] == ["& é y"] * 3000
+
+
+XLIFF = """<?xml version="1.0"?><xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:mq="MQXliff">
+<file original="a" source-language="en-US" target-language="fr-FR" datatype="x"><header><note>of no use</note></header><body>
+<group><trans-unit id="1"><source>Press <g id="1">OK</g><x id="2" ctype="lb"/>twice</source><target>Deux fois</target>
+<alt-trans><source>Press</source><target>Appuyez</target></alt-trans></trans-unit></group>
+<trans-unit id="2"><source>none</source></trans-unit><trans-unit id="3"><source>empty</source><target/></trans-unit>
+<trans-unit id="4"><source>new</source><target state="new">new</target></trans-unit>
+<trans-unit id="5" mq:status="Rejected"><source>bad</source><target>mauvais</target></trans-unit>
+<trans-unit id="new" mq:status="ManuallyConfirmed"><source><bpt id="1">{}</bpt>Bold<ept id="1">{}</ept></source>
+<target><bpt id="1">{}</bpt>Gras<ept id="1">{}</ept></target></trans-unit>
+<trans-unit id="6"><source>One. Two.</source><seg-source><mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2">Two.</mrk>
+</seg-source><target><mrk mtype="seg" mid="1">Un.</mrk> <mrk mtype="seg" mid="2">Deux.</mrk></target></trans-unit>
+</body></file></xliff>"""
+PAIRS = [("Press OK twice", "Deux fois"), ("Bold", "Gras"), ("One.", "Un."), ("Two.", "Deux.")]
+
+
+@pytest.mark.parametrize("name", ["x.xlf", "x.XLIFF", "x.mqxliff", "x.sdlxliff", "x.xml"])
+def test_xliff_1_2(tmp_path, name):
+    assert read(tmp_path / name, XLIFF) == (PAIRS, {"untranslated": 4})
+    assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == [(french, english) for english, french in PAIRS]
+    with pytest.raises(InputError, match="it has en-US, fr-FR"):
+        read(tmp_path / name, XLIFF, ("en", "de"))
+
+
+def test_xliff_2(tmp_path):
+    content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="pt-BR"><file id="f">
+    <unit id="1"><originalData><data id="d">&lt;br&gt;</data></originalData>
+    <segment><source>A <pc id="1">bold</pc> word<ph id="2"/></source><target>Uma palavra <pc id="1">forte</pc></target></segment>
+    <ignorable><source> </source></ignorable>
+    <segment state="final"><source>Two</source><target>Dois</target></segment><segment><source>No</source></segment></unit>
+    </file></xliff>"""
+    expected = [("A bold word", "Uma palavra forte"), ("Two", "Dois")], {"untranslated": 1}
+    assert read(tmp_path / "x.xlf", content, ("en", "pt_BR")) == expected
+
+
+def test_entities_of_an_xliff_are_refused(tmp_path):
+    content = '<!DOCTYPE xliff [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + XLIFF.partition("?>")[2]
+    with pytest.raises(InputError, match="defines an entity"):
+        read(tmp_path / "x.xliff", content)
+
+
+def test_all_sentences_of_a_memory(tmp_path):
+    (tmp_path / "x.xlf").write_text(XLIFF)
+    texts = list(read_segments(tmp_path / "x.xlf"))
+    assert {text for pair in PAIRS for text in pair} <= {*texts}
+    (tmp_path / "x.tmx").write_text(tmx([("en", "yes"), ("fr", "oui"), ("de", "ja")]))
+    assert list(read_segments(tmp_path / "x.tmx")) == ["yes", "oui", "ja"]
+    assert list(read_memory(tmp_path / "x.tmx", "de", "en", Counter())) == [("ja", "yes")]
