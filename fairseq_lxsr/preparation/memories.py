@@ -1,4 +1,4 @@
-"""Reads translation memories: TMX 1.1 to 1.4, XLIFF 1.2 and 2 with what memoQ and Trados make of it; a unit at a time."""
+"""Reads translation memories a unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and 2 as memoQ, Trados and others write it."""
 
 import codecs
 import html
@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,26 +78,32 @@ def read_segments(path: Path) -> Iterator[str]:
 
 def _pairs(sides: dict[str, list[str]], source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
     """Yield the pairs of a unit or segment, whose texts are given by language."""
-    first, second = best_code(source, sides), best_code(target, sides)
-    if first is None or second is None:
+    there = tuple(sides)
+    chosen = _codes_of(source, there), _codes_of(target, there)
+    if not all(chosen):
         dropped["language missing"] += 1
         return
-    left, right = (
-        [text for other, texts in sides.items() if parse_tag(other) == parse_tag(code) for text in texts]
-        for code in (first, second)
-    )
+    left, right = ([text for code in codes for text in sides[code]] for codes in chosen)
     if any(DAMAGE in text for text in (*left, *right)):
         dropped["not characters"] += 1
         return
-    wanted = {parse_tag(code).language for code in (first, second)}
-    same = sum(len(texts) for code, texts in sides.items() if parse_tag(code).language in wanted)
-    for reason, count in (
-        ("of another region", same - len(left) - len(right)),
-        (f"over {MAX_TRANSLATIONS} translations", len(left) * len(right) - MAX_TRANSLATIONS),
-    ):
-        if count > 0:
-            dropped[reason] += count
+    if len(sides) > 2 or len(left) + len(right) > 2:
+        wanted = {parse_tag(codes[0]).language for codes in chosen}
+        same = sum(len(texts) for code, texts in sides.items() if parse_tag(code).language in wanted)
+        for reason, count in (
+            ("of another region", same - len(left) - len(right)),
+            (f"over {MAX_TRANSLATIONS} translations", len(left) * len(right) - MAX_TRANSLATIONS),
+        ):
+            if count > 0:
+                dropped[reason] += count
     yield from islice(product(left, right), MAX_TRANSLATIONS)
+
+
+@lru_cache(maxsize=1024)
+def _codes_of(wanted: str, codes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the spellings, in these codes, of the one that text of a language has."""
+    best = best_code(wanted, codes)
+    return tuple(code for code in codes if best is not None and parse_tag(code) == parse_tag(best))
 
 
 def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:

@@ -95,16 +95,17 @@ def test_references_are_whole_where_a_block_ends(tmp_path):
 
 
 XLIFF = """<?xml version="1.0"?><xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:mq="MQXliff">
-<file original="a" source-language="en-US" target-language="fr-FR" datatype="x"><header><note>of no use</note></header><body>
-<group><trans-unit id="1"><source>Press <g id="1">OK</g><x id="2" ctype="lb"/>twice</source><target>Deux fois</target>
+<file original="a" source-language="en-US" target-language="fr-FR" datatype="x"><header><note>no</note></header>
+<body><group><trans-unit id="1"><source>Press <g id="1">OK</g><x id="2" ctype="lb"/>twice</source><target>Deux fois</target>
 <alt-trans><source>Press</source><target>Appuyez</target></alt-trans></trans-unit></group>
 <trans-unit id="2"><source>none</source></trans-unit><trans-unit id="3"><source>empty</source><target/></trans-unit>
 <trans-unit id="4"><source>new</source><target state="new">new</target></trans-unit>
 <trans-unit id="5" mq:status="Rejected"><source>bad</source><target>mauvais</target></trans-unit>
 <trans-unit id="new" mq:status="ManuallyConfirmed"><source><bpt id="1">{}</bpt>Bold<ept id="1">{}</ept></source>
 <target><bpt id="1">{}</bpt>Gras<ept id="1">{}</ept></target></trans-unit>
-<trans-unit id="6"><source>One. Two.</source><seg-source><mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2">Two.</mrk>
-</seg-source><target><mrk mtype="seg" mid="1">Un.</mrk> <mrk mtype="seg" mid="2">Deux.</mrk></target></trans-unit>
+<trans-unit id="6"><source>One. Two.</source>
+<seg-source><mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2">Two.</mrk></seg-source>
+<target><mrk mtype="seg" mid="1">Un.</mrk> <mrk mtype="seg" mid="2">Deux.</mrk></target></trans-unit>
 </body></file></xliff>"""
 PAIRS = [("Press OK twice", "Deux fois"), ("Bold", "Gras"), ("One.", "Un."), ("Two.", "Deux.")]
 
@@ -118,11 +119,14 @@ def test_xliff_1_2(tmp_path, name):
 
 
 def test_xliff_2(tmp_path):
-    content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="pt-BR"><file id="f">
+    content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
+    srcLang="en" trgLang="pt-BR"><file id="f">
     <unit id="1"><originalData><data id="d">&lt;br&gt;</data></originalData>
-    <segment><source>A <pc id="1">bold</pc> word<ph id="2"/></source><target>Uma palavra <pc id="1">forte</pc></target></segment>
+    <segment><source>A <pc id="1">bold</pc> word<ph id="2"/></source>
+    <target>Uma palavra <pc id="1">forte</pc></target></segment>
     <ignorable><source> </source></ignorable>
-    <segment state="final"><source>Two</source><target>Dois</target></segment><segment><source>No</source></segment></unit>
+    <segment state="final"><source>Two</source><target>Dois</target></segment>
+    <segment><source>No</source></segment></unit>
     </file></xliff>"""
     expected = [("A bold word", "Uma palavra forte"), ("Two", "Dois")], {"untranslated": 1}
     assert read(tmp_path / "x.xlf", content, ("en", "pt_BR")) == expected
