@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -245,11 +246,14 @@ class SentenceEncoder:
             batches = self._copies().embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
-        with tqdm(total=count, desc="encode", unit=" sentences", disable=None if progress else True) as bar:
+        # a bar that is not shown would still take tqdm's lock, which a fork may find taken for ever
+        with tqdm(total=count, desc="encode", unit=" sentences", disable=None) if progress else nullcontext() as bar:
             for sentences, vectors in batches:
                 embeddings[sentences] = vectors
-                bar.update(len(sentences))
-            bar.update(count - bar.n)  # empty sentences stay zero
+                if bar is not None:
+                    bar.update(len(sentences))
+            if bar is not None:
+                bar.update(count - bar.n)  # empty sentences stay zero
         return embeddings
 
     def _copies(self) -> "NetworkCopies":

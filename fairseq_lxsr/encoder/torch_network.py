@@ -2,11 +2,11 @@
 
 import copy
 import itertools
-import threading
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from fairseq_lxsr.encoder.folder import (
 )
 from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.locks import ThreadLock
 from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, all_networks
 from fairseq_lxsr.modules.cpu import warn_if_slow
 from fairseq_lxsr.modules.network import shapes_only
@@ -111,20 +112,21 @@ class NetworkCopies:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.to(self.device).eval()
         self._copies: dict[tuple[torch.device, str], Any] = {}
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, without the lock and the copies, which the other process creates itself."""
         return {name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _copies={}, _lock=threading.Lock())
+        vars(self).update(state, _copies={}, _lock=ThreadLock())
 
     def embed(
         self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see `Bag.embed`."""
         model = self._model(device, dtype)
+        _one_thread_in_forks()
         target = model.embed_tokens.weight.device
         for sentences, inputs in model.batches(pieces, batch_size):
             with torch.inference_mode():
@@ -145,6 +147,13 @@ class NetworkCopies:
             if key not in self._copies:
                 self._copies[key] = _converted(self.network, *key)
         return self._copies[key]
+
+
+@cache
+def _one_thread_in_forks() -> None:
+    """Let torch compute with one thread in forks from now on: those of OpenMP are gone there, and it waits for them."""
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def network_of(bag: Bag) -> SentenceNetwork:

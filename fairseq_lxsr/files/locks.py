@@ -1,11 +1,13 @@
-"""Locks, which the system releases when their process ends."""
+"""Locks between processes, which the system releases when they end, and locks between threads, which survive a fork."""
 
 import contextlib
 import errno
 import os
 import re
 import socket
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
@@ -13,6 +15,49 @@ from fairseq_lxsr.errors import InputError
 HOLDER = re.compile(rb"(process \d+ on \S+)?")  # content of a lock file; empty after a full disk
 RETRY_SECONDS = 0.02
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of a file system that has none
+
+
+class ThreadLock:
+    """A lock between threads that is free in the child of a fork, whichever thread held it in the parent.
+
+        lock = ThreadLock(table.clear)
+        with lock:
+            table.update(...)
+
+    The thread that held it is not in the child, so what the lock protects may be half changed there: `forget` is
+    called in the child to make it anew. Without a fork, it is a `threading.Lock`.
+    """
+
+    def __init__(self, forget: Callable[[], None] = lambda: None):
+        self._lock, self._held, self._forget = threading.Lock(), False, forget
+        _THREAD_LOCKS.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+        self._lock.release()
+
+    def free_in_child(self) -> None:
+        """Free the lock, in a child that has no other thread yet."""
+        self._lock = threading.Lock()  # always: `locked()` is not true yet of a lock that has just been taken
+        if self._held:
+            self._held = False
+            self._forget()
+
+
+_THREAD_LOCKS: "weakref.WeakSet[ThreadLock]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for lock in list(_THREAD_LOCKS):
+        lock.free_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,11 @@
 """Pieces of whole texts from those of their words, where SentencePiece splits each word by itself."""
 
-import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
 import numpy as np
 
+from fairseq_lxsr.files.locks import ThreadLock
 from fairseq_lxsr.text.sentencepiece_model import BPE, read_sentencepiece
 
 WORD_START = "▁"  # SentencePiece's mark, U+2581
@@ -54,7 +54,7 @@ class WordPieces:
 
     def __init__(self, encode: Callable[[Sequence[str]], FlatIds]):
         self._encode = encode
-        self._lock = threading.Lock()
+        self._lock = ThreadLock(self._forget)
         self._forget()
 
     def __getstate__(self) -> dict[str, object]:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError, first_line
+from fairseq_lxsr.files.locks import ThreadLock
 from fairseq_lxsr.files.write import naming
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import INDEX_KINDS
@@ -27,7 +27,8 @@ MIN_PQ_ROWS = 256  # number of values of a byte
 RESCORED, RESCORED_PER_K = 100, 10  # candidates of `binary` that are scored again, at least, and for each neighbour
 LARGEST_VECTOR = 64  # times the bytes of the file; the tables that faiss derives for ivf-pq are 32 times its centroids
 
-_limit = threading.Lock()
+_limit_before: list[int] = []  # bytes, while `_bounded` has set another limit
+_limit = ThreadLock(lambda: _restore_limit())
 logger = logging.getLogger(__name__)
 
 
@@ -171,12 +172,17 @@ def _bounded(size: int) -> Iterator[None]:
         yield
         return
     with _limit:
-        before = faiss.get_deserialization_vector_byte_limit()
+        _limit_before.append(faiss.get_deserialization_vector_byte_limit())
         faiss.set_deserialization_vector_byte_limit(size)
         try:
             yield
         finally:
-            faiss.set_deserialization_vector_byte_limit(before)
+            _restore_limit()
+
+
+def _restore_limit() -> None:
+    while _limit_before:
+        _faiss().set_deserialization_vector_byte_limit(_limit_before.pop())
 
 
 def read_index(path: Path) -> Any:

@@ -1,16 +1,20 @@
 import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from conftest import COMPATIBILITY
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.locks import ThreadLock, locked
+from fairseq_lxsr.files.open import PACKAGE
 
 HOLD = """
 import sys, time
@@ -100,3 +104,86 @@ def test_a_lock_of_a_killed_process_is_taken(tmp_path):
         with locked(path, "x"):
             assert path.read_text().startswith(f"process {os.getpid()} on ")
         assert not path.exists()
+
+
+def status_of_fork(action) -> int:
+    """Exit status of a fork that runs `action`: 0 when it returns, that of SIGALRM when it takes ten seconds."""
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        try:
+            action()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def use(lock: ThreadLock, expected: list, found: list) -> None:
+    with lock:
+        assert found == expected
+
+
+def test_a_lock_of_threads_is_free_in_a_fork_and_what_it_protects_is_made_anew():
+    entered, over, table = threading.Event(), threading.Event(), [1, 2]
+    held, free = ThreadLock(table.clear), ThreadLock(table.clear)
+
+    def hold():
+        with held:
+            entered.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        entered.wait(60)
+        assert status_of_fork(lambda: use(held, [], table)) == 0
+        assert table == [1, 2]
+    finally:
+        over.set()
+        thread.join()
+    assert status_of_fork(lambda: use(held, [1, 2], table)) == 0  # nobody held it
+    assert status_of_fork(lambda: use(free, [1, 2], table)) == 0
+
+
+@pytest.mark.parametrize("model", ["lxsr-nine", COMPATIBILITY / "laser.model"])
+def test_forks_of_a_process_whose_threads_encode_encode_too(model):
+    """Caches of words, copies of the network and the threads of torch are used by both."""
+    code = FORKS.format(model=str(model))
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "2"}, timeout=300)
+    assert done.returncode == 0
+
+
+FORKS = """
+import os, signal, threading
+from fairseq_lxsr import SentenceEncoder
+
+encoder, over = SentenceEncoder.from_pretrained({model!r}), threading.Event()
+texts = [f"sentence {{row}} of words {{row * 7}}" for row in range(200)]
+expected = encoder.encode(texts[:20])
+
+def work():
+    count = 0
+    while not over.is_set():
+        count += 1
+        encoder.encode([f"{{text}} {{count}}" for text in texts])
+
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(8):
+    over.wait(0.02)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(int(abs(encoder.encode(texts[:20]) - expected).max() > 1e-4))
+    assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+"""
+
+
+def test_every_lock_of_threads_survives_a_fork():
+    plain = re.compile(r"\b(Lock|RLock|Condition|Semaphore)\(")
+    files = [path for path in PACKAGE.rglob("*.py") if path.name != "locks.py"]
+    assert [path.name for path in files if plain.search(path.read_text(encoding="utf-8"))] == []
+    assert plain.search((PACKAGE / "files" / "locks.py").read_text(encoding="utf-8"))
