@@ -10,6 +10,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 
 from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
 from fairseq_lxsr.options import WEIGHT_TYPES, describe_type, fits
@@ -49,7 +50,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         what = "no such file, so the folder is not a model folder"
         raise InputError(f"{path}: {what}; make one with `lxsr export folder`")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_text(encoding="utf-8"))
         version, files = config["format_version"], dict(config["files"])
         if version != MODEL_FORMAT:
             raise InputError(f"format {version!r:.60}; this version reads format {MODEL_FORMAT}")
@@ -172,7 +173,7 @@ def write_folder(
         files = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with}
         config = {"format_version": MODEL_FORMAT, **description, "files": files}
         # written last, because a folder without it does not load
-        (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (work / CONFIG_FILE).write_text(json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8")
 
 
 def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:

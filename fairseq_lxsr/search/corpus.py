@@ -13,7 +13,7 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import sha256, stamp
-from fairseq_lxsr.files.records import open_array, parse_json
+from fairseq_lxsr.files.records import open_array, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.reranker import Reranker
@@ -122,7 +122,7 @@ class CorpusIndex:
                 "files": {name: sha256(work / name) for name in FILES},
                 STAMPS: {name: stamp(work / name) for name in FILES},
             }
-            (work / INDEX_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            (work / INDEX_CONFIG).write_text(json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8")
         return cls.load(folder)
 
     @classmethod

@@ -21,6 +21,7 @@ from fairseq_lxsr.encoder.folder import MODEL_FILES
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text.tokenizer import TextOptions
 
@@ -53,7 +54,7 @@ def test_the_same_model_has_the_same_bytes_each_time(tmp_path):
 def set_hashes(folder: Path) -> None:
     """So that what is wrong is not found by them."""
     path = folder / "config.json"
-    config = json.loads(path.read_text())
+    config = parse_json(path.read_text())
     config["files"] = {name: sha256(folder / name) for name in MODEL_FILES if name != "config.json"}
     path.write_text(json.dumps(config))
 
@@ -71,7 +72,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any
 
 def change_config(folder: Path, *place: str, value: Any) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(changed(json.loads(path.read_text()), place, value)))
+    path.write_text(json.dumps(changed(parse_json(path.read_text()), place, value)))
 
 
 EMBEDDINGS = "embed_tokens.weight"
@@ -188,7 +189,7 @@ VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\u
 @pytest.mark.parametrize(("name", "part"), [("lxsr", None), ("tlaser", "encoder"), ("laser", "encoder")])
 def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, name, part):
     folder = Path(shutil.copytree(COMPATIBILITY / f"{name}.model", tmp_path / "model"))
-    config = json.loads((folder / "config.json").read_text())
+    config = parse_json((folder / "config.json").read_text())
     said = []
     for place in places(config):
         if part not in (None, place[0]):

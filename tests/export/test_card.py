@@ -10,6 +10,7 @@ from conftest import lxsr, lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.export.folder import how_trained
+from fairseq_lxsr.files.records import parse_json
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def written(folder, *options):
 )
 def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, rows):
     folder = small_model.write_folder(tmp_path / "model", **sizes)
-    config = json.loads((folder / "config.json").read_text())
+    config = parse_json((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"training": training}))
     card = written(folder)
     assert all(f"\n{row}\n" in card for row in rows), card

@@ -16,6 +16,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.compare import compare
 from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, read_scores
 from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.report import page
 from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.search.corpus import FILES, CorpusIndex
@@ -181,7 +182,7 @@ def test_an_index(folder, index, data, rehashed):
         return  # faiss reads what is in its files
     spoil(path, data)
     if rehashed and path.name != "index.json":
-        config = json.loads((spoilt / "index.json").read_text())
+        config = parse_json((spoilt / "index.json").read_text())
         config["files"][path.name] = sha256(path)
         (spoilt / "index.json").write_text(json.dumps(config))
     with refused():

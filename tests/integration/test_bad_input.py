@@ -165,7 +165,12 @@ def test_training_that_cannot_begin(tmp_path, toy_work, change, options, fragmen
         ("dict.txt", None, "not whole"),
         ("config.json", lambda content: b"{", "not the description of a model folder"),
         ("config.json", None, "no such file, so the folder is not a model folder"),
-        ("config.json", lambda content: content.replace(b'version": 1', b'version": 9'), "format 9"),
+        ("config.json", lambda content: content.replace(b'version": 1', b'version": 9'), "damaged or edited"),
+        (
+            "config.json",
+            lambda content: content.replace(b'version": 1', b'version": 9').replace(b"crc", b""),
+            "format 9",
+        ),
     ],
 )
 def test_model_folder_that_is_not_whole(tmp_path, toy_model, name, change, fragment):

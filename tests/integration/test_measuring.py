@@ -11,6 +11,7 @@ from conftest import GOLDEN, refused
 from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr.files.lines import read_lines, read_parallel
+from fairseq_lxsr.files.records import parse_json
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def places(toy_model, test_text, stored, tmp_path_factory):
     (folder / "gap").write_text("one\n\nthree\nfour\n")
     (folder / "a.jsonl").write_text("{}\n")
     other = shutil.copytree(toy_model, folder / "other")
-    config = json.loads((other / "config.json").read_text())
+    config = parse_json((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"text": {"lowercase": not config["text"]["lowercase"]}}))
     lxsr("index", "--model", toy_model, "--input", f"{test_text}.fr", "--output", folder / "index")
     return {"folder": folder, "text": test_text, "model": toy_model, "stored": stored}

@@ -9,6 +9,7 @@ import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex
 
@@ -53,7 +54,7 @@ def test_odd_text_and_odd_queries(tmp_path):
 def test_an_index_of_an_earlier_version_that_a_kill_left_under_its_hidden_name_is_found(folder):
     with pytest.raises(InputError, match="the embedding of 'x' is a zero vector"):
         CorpusIndex.load(folder).search(["x"], nothing)
-    config = json.loads((folder / "index.json").read_text())
+    config = parse_json((folder / "index.json").read_text())
     del config["stamps"]
     (folder / "index.json").write_text(json.dumps(config))
     folder.rename(folder.with_name(".index.machine.7.x.old"))
@@ -99,7 +100,7 @@ def test_a_changed_folder_is_refused(folder, file, content, message):
     if content is None:
         path.rename(folder.parent / "moved")
     elif isinstance(content, dict):
-        path.write_text(json.dumps(json.loads(path.read_text()) | content))
+        path.write_text(json.dumps(parse_json(path.read_text()) | content))
     else:
         path.write_text(content)
     with pytest.raises(InputError, match=message):
