@@ -23,7 +23,7 @@ FLOORS = (
     {"training/lightweight/terms", "evaluation", "cluster"},
     {"training/lightweight", "evaluation/protocols"},
     {"tasks", "export"},
-    {"context", "report"},
+    {"context", "report", "serve"},
     {"cli"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}

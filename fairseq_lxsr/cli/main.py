@@ -29,6 +29,7 @@ VERBS = {
     "mine": ("mine", "find translation pairs in two files"),
     "index": ("search", "make an index of a corpus"),
     "search": ("search", "search an index"),
+    "serve": ("serve", "embed and search over HTTP, for OpenAI's clients"),
     "report": ("report", "an HTML page of a run"),
     "train-context": ("train", "train without parallel text"),
 }

@@ -1,0 +1,318 @@
+"""The requests that `lxsr serve` answers."""
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import ipaddress
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from typing import Any
+
+import orjson
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fairseq_lxsr import __version__
+from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
+from fairseq_lxsr.errors import InputError, first_line, shown
+from fairseq_lxsr.machine import is_missing
+from fairseq_lxsr.search import CorpusIndex, SearchOptions
+from fairseq_lxsr.serve import MEBIBYTE, MODEL_TOKENS, ServeOptions
+from fairseq_lxsr.serve.queue import EncodingQueue
+
+logger = logging.getLogger(__name__)
+MOST_HITS = 1000  # of a query
+LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class RequestError(Exception):
+    """A request that is refused: HTTP status, message, and the field of the request that is wrong."""
+
+    def __init__(self, status: int, message: str, field: str | None = None):
+        self.status, self.message, self.field = status, message, field
+
+
+def make_app(encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None = None) -> Starlette:
+    """Make the ASGI application, for `lxsr serve` or any other ASGI server.
+
+        uvicorn.run(make_app(SentenceEncoder.from_pretrained("lxsr-nine"), "lxsr-nine", ServeOptions()))
+
+    Args:
+        encoder: the encoder.
+        name: name of the model to clients.
+        options: limits and the API key; `host` tells whether requests may name other hosts than this machine.
+        index: what /search looks in; without one it answers 404.
+
+    Raises:
+        InputError: for an index of another model.
+    """
+    if index is not None:
+        index.check_model(encoder.fingerprint)
+    return Service(encoder, name, options, index).app()
+
+
+class Service:
+    """The endpoints, and what they share."""
+
+    def __init__(self, encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None):
+        self.encoder, self.name, self.options, self.index = encoder, name, options, index
+        self.running = 0
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.requests = Counter("lxsr_requests", "Answered requests", ["path", "status"], registry=self.registry)
+        self.seconds = Histogram("lxsr_request_seconds", "Time of a request", ["path"], registry=self.registry)
+        self.texts = Counter("lxsr_texts", "Texts that were embedded", registry=self.registry)
+        self.batches = Counter("lxsr_batches", "Batches that these were embedded in", registry=self.registry)
+        Gauge("lxsr_requests_running", "Requests at work", registry=self.registry).set_function(lambda: self.running)
+        model = {"name": name, "fingerprint": encoder.fingerprint, "version": __version__}
+        Gauge("lxsr_model", "The model", list(model), registry=self.registry).labels(**model).set(1)
+        self.queue = EncodingQueue(encoder, options.on_long, options.max_inputs, self.count)
+
+    def count(self, texts: int) -> None:
+        """Count a batch."""
+        self.texts.inc(texts)
+        self.batches.inc()
+
+    def app(self) -> Starlette:
+        """Make the application of these endpoints."""
+        routes = [
+            Route("/health", self.guarded(self.health, open_to_all=True)),
+            Route("/metrics", self.guarded(self.metrics)),
+            Route("/v1/models", self.guarded(self.models)),
+            Route("/v1/embeddings", self.guarded(self.embeddings), methods=["POST"]),
+        ]
+        if self.index is not None:
+            routes.append(Route("/search", self.guarded(self.search), methods=["POST"]))
+        # a page in a browser may reach this machine under a name of its own (DNS rebinding)
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_NAMES, www_redirect=False)
+        return Starlette(
+            routes=routes,
+            middleware=[hosts] if is_local(self.options.host) else [],
+            exception_handlers={HTTPException: self.other},
+            lifespan=self.lifespan,
+        )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Encode once before the first request, which would wait for what is made at first use; end the thread."""
+        await self.queue.embed(["a"])
+        yield
+        self.queue.close()
+
+    def guarded(self, handler: Handler, open_to_all: bool = False) -> Handler:
+        """Check the key and the number of requests, limit the time, count, and turn errors into answers."""
+
+        async def answer(request: Request) -> Response:
+            start, path = time.perf_counter(), request.url.path
+            self.running += 1
+            try:
+                if not open_to_all:
+                    self.admit(request)
+                async with asyncio.timeout(self.options.timeout):
+                    response = await handler(request)
+            except RequestError as error:
+                response = refusal(error)
+            except InputError as error:
+                response = refusal(RequestError(400, str(error)))
+            except TimeoutError:
+                response = refusal(
+                    RequestError(504, f"no answer within {self.options.timeout:g} s; try again, or less")
+                )
+            except ClientDisconnect:
+                response = Response(status_code=499)  # nobody reads it; counted by the number that nginx uses
+            except Exception:
+                logger.exception("%s", path)
+                response = refusal(RequestError(500, "an error of the server, which its log describes"))
+            finally:
+                self.running -= 1
+            self.requests.labels(path, response.status_code).inc()
+            self.seconds.labels(path).observe(time.perf_counter() - start)
+            return response
+
+        return answer
+
+    def admit(self, request: Request) -> None:
+        """Refuse a request without the key, or one too many."""
+        key, given = self.options.api_key, request.headers.get("authorization", "")
+        if key and not hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode()):
+            raise RequestError(401, "no API key, or a wrong one; send `Authorization: Bearer KEY`")
+        if self.running > self.options.max_requests:
+            raise RequestError(503, f"{self.options.max_requests} requests are at work; try again in a second")
+
+    async def other(self, request: Request, error: Exception) -> Response:
+        """Answer for paths and methods that there are not."""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        self.requests.labels("other", status).inc()
+        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (", POST /search" if self.index else "")
+        response = refusal(RequestError(status, f"{request.method} {shown(request.url.path)}; expected {paths}"))
+        response.headers.update(getattr(error, "headers", None) or {})
+        return response
+
+    async def health(self, request: Request) -> Response:
+        """Tell that the server works, and with what."""
+        sentences = {} if self.index is None else {"sentences": len(self.index)}
+        model = {"model": self.name, "width": self.encoder.output_dim, "fingerprint": self.encoder.fingerprint}
+        return as_json({"status": "ok", **model, **sentences})
+
+    async def metrics(self, request: Request) -> Response:
+        """Show the counters, as Prometheus reads them."""
+        return Response(generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def models(self, request: Request) -> Response:
+        """List the one model."""
+        model = {"id": self.name, "object": "model", "created": 0, "owned_by": "fairseq-lxsr"}
+        return as_json({"object": "list", "data": [model]})
+
+    async def embeddings(self, request: Request) -> Response:
+        """Embed texts: embeddings of length one, cut to `dimensions` before, as a list or in base64."""
+        asked = await self.body(request)
+        self.check_model(asked)
+        asked = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | {
+            name: value for name, value in asked.items() if value is not None
+        }
+        form, width = asked["encoding_format"], asked["dimensions"]
+        if form not in ("float", "base64"):
+            raise RequestError(400, f"encoding_format {shown(form)}; expected float or base64", "encoding_format")
+        if type(width) is not int or not 1 <= width <= self.encoder.output_dim:
+            most = self.encoder.output_dim
+            raise RequestError(400, f"dimensions {shown(width)}; expected 1 to {most}", "dimensions")
+        texts = await self.texts_of(asked.get("input"))
+        found = await self.queue.embed(texts)
+        empty = ~found.embeddings.any(axis=1)
+        if empty.any():
+            row = int(empty.argmax())
+            raise RequestError(400, f"input[{row}] {shown(texts[row])} has no text: its embedding is zero", "input")
+        rows = to_unit_length(found.embeddings[:, :width]).astype("<f4", copy=False)
+        values = [base64.b64encode(row.tobytes()).decode() for row in rows] if form == "base64" else list(rows)
+        data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
+        pieces = int(found.lengths.sum())
+        usage = {"prompt_tokens": pieces, "total_tokens": pieces}
+        return as_json({"object": "list", "data": data, "model": self.name, "usage": usage})
+
+    async def search(self, request: Request) -> Response:
+        """Search the index: `query`, a text or several, and `k`."""
+        asked = await self.body(request)
+        self.check_model(asked)
+        k = asked.get("k", SearchOptions.k)
+        if type(k) is not int or not 1 <= k <= MOST_HITS:
+            raise RequestError(400, f"k {shown(k)}; expected 1 to {MOST_HITS}", "k")
+        queries = checked_texts(asked.get("query"), "query", self.options.max_inputs)
+        assert self.index is not None
+        found = await self.queue.run(self.index.search, queries, self.encoder.encode, k)
+        results = [
+            {"query": query, "hits": [{"score": hit.score, "line": hit.line + 1, "text": hit.sentence} for hit in hits]}
+            for query, hits in zip(queries, found, strict=True)
+        ]
+        return as_json({"model": self.name, "results": results})
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        """Read the JSON object of a request."""
+        most, content = self.options.max_body * MEBIBYTE, bytearray()
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > most:
+                raise RequestError(413, f"a request of more than {self.options.max_body} MiB; send fewer texts at once")
+        try:
+            asked = orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise RequestError(400, f"the request is not JSON: {first_line(error):.80}") from None
+        if not isinstance(asked, dict):
+            raise RequestError(400, f"the request is {shown(asked)}; expected an object with model and input")
+        return asked
+
+    def check_model(self, asked: dict[str, Any]) -> None:
+        """Refuse another model: its vectors would be mixed with those of this one."""
+        if asked.get("model", self.name) != self.name:
+            raise RequestError(404, f"model {shown(asked['model'])}; this server has {self.name!r}", "model")
+
+    async def texts_of(self, given: Any) -> list[str]:
+        """Return the texts that are given as such or as tokens: one, or a list."""
+        tokens = [given] if is_tokens(given) else given
+        if not (isinstance(tokens, list) and tokens and all(map(is_tokens, tokens))):
+            return checked_texts(given, "input", self.options.max_inputs)
+        if len(tokens) > self.options.max_inputs:
+            raise RequestError(400, f"{len(tokens):,} texts; expected at most {self.options.max_inputs:,}", "input")
+        return await asyncio.to_thread(self.decode, tokens)  # not in the encoder's: tiktoken may download
+
+    def decode(self, tokens: list[list[int]]) -> list[str]:
+        """Turn tokens into text."""
+        encoding = self.options.tokens
+        decode = self.decode_pieces if encoding == MODEL_TOKENS else tiktoken_encoding(encoding).decode
+        try:
+            return [decode(ids) for ids in tokens]
+        except (LookupError, OverflowError):
+            raise RequestError(400, f"input has numbers that are no tokens of {encoding}", "input") from None
+
+    def decode_pieces(self, ids: list[int]) -> str:
+        """Turn ids of the dictionary into text."""
+        symbols = dict(enumerate(self.encoder.tokenizer.symbols))
+        return "".join(symbols[index] for index in ids).replace("\u2581", " ")
+
+
+def checked_texts(given: Any, field: str, most: int) -> list[str]:
+    """Check a text or a list of texts, and return the list."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts:
+        raise RequestError(400, f"{field} {shown(given)}; expected a text, or a list of texts", field)
+    if len(texts) > most:
+        raise RequestError(400, f"{field} has {len(texts):,} texts; expected at most {most:,}", field)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise RequestError(400, f"{field}[{row}] {shown(text)}; expected a text", field)
+    return texts
+
+
+def is_tokens(given: Any) -> bool:
+    """Return whether this is a list of whole numbers."""
+    return isinstance(given, list) and bool(given) and all(type(token) is int for token in given)
+
+
+@cache
+def tiktoken_encoding(name: str) -> Any:
+    """Load an encoding of tiktoken, which downloads it when it is first asked for."""
+    advice = "send text (LangChain: check_embedding_ctx_length=False)"
+    if is_missing("tiktoken"):
+        raise RequestError(
+            400, f"input is numbers, tokens of {name}, and the server has no tiktoken; {advice}", "input"
+        )
+    import tiktoken
+
+    try:
+        return tiktoken.get_encoding(name)
+    except Exception as error:  # of the network, of any kind
+        logger.warning("tiktoken cannot load %s: %s", name, first_line(error))
+        raise RequestError(400, f"input is numbers, and the server cannot load {name}; {advice}", "input") from None
+
+
+def is_local(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def as_json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
+
+
+def refusal(error: RequestError) -> Response:
+    """Answer with an error in the form that OpenAI's clients read."""
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    content = {"message": error.message, "type": kind, "param": error.field, "code": None}
+    response = as_json({"error": content}, error.status)
+    if error.status == 503:
+        response.headers["retry-after"] = "1"
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    return response

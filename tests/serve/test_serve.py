@@ -1,0 +1,391 @@
+"""`lxsr serve`, asked over sockets, by the clients that people have and by worse ones."""
+
+import base64
+import concurrent.futures
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from conftest import COMPATIBILITY, ROOT, lxsr_here, refused
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.serve import ServeOptions
+
+needs_server = pytest.mark.skipif(
+    not all(map(find_spec, ("starlette", "uvicorn", "orjson", "prometheus_client"))),
+    reason="the extra serve is not installed",
+)
+TEXTS = ["One red dog sees the cat.", "Un chien rouge voit le chat.", "Two blue birds."]
+NAME = "best"
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return SentenceEncoder.from_pretrained(COMPATIBILITY / "best.model")
+
+
+@pytest.fixture(scope="module")
+def index(encoder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("index") / "index"
+    return CorpusIndex.build(folder, TEXTS, encoder.encode, encoder.fingerprint)
+
+
+@contextmanager
+def serving(encoder, index=None, **options):
+    """The address of a server in a thread."""
+    uvicorn = pytest.importorskip("uvicorn")
+    from fairseq_lxsr.serve.app import make_app
+
+    app = make_app(encoder, NAME, ServeOptions(**options), index)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(encoder, index):
+    with serving(encoder, index, max_inputs=3000) as address:
+        yield address
+
+
+def ask(url, content=None, **headers):
+    """Status and JSON, or text, of an answer; content is sent as JSON, bytes as they are."""
+    data = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
+    connection = http.client.HTTPConnection(url.split("/")[2], timeout=30)
+    try:
+        path = "/" + url.split("/", 3)[3]
+        connection.request(
+            "GET" if data is None else "POST", path, data, {"Content-Type": "application/json"} | headers
+        )
+        response = connection.getresponse()
+        text = response.read().decode()
+        is_json = response.headers.get("content-type") == "application/json"
+        return response.status, json.loads(text) if is_json else text
+    finally:
+        connection.close()
+
+
+def vectors(answer):
+    status, content = answer
+    assert status == 200, content
+    assert [item["index"] for item in content["data"]] == list(range(len(content["data"])))
+    return np.array([item["embedding"] for item in content["data"]], dtype=np.float32)
+
+
+@needs_server
+def test_embeddings_are_those_of_the_encoder(address, encoder):
+    url, expected = f"{address}/v1/embeddings", encoder.encode(TEXTS, normalize=True)
+    answer = ask(url, {"input": TEXTS, "model": NAME})
+    np.testing.assert_array_equal(vectors(answer), expected)
+    pieces = int(encoder.tokenizer.encode_flat(TEXTS)[1].sum())
+    assert answer[1]["usage"] == {"prompt_tokens": pieces, "total_tokens": pieces}
+    assert (answer[1]["object"], answer[1]["model"]) == ("list", NAME)
+    np.testing.assert_allclose(vectors(ask(url, {"input": TEXTS[1]})), expected[1:2], atol=1e-6)
+    short = vectors(ask(url, {"input": TEXTS, "dimensions": 4, "user": "x", "encoding_format": None}))
+    np.testing.assert_allclose(short, encoder.encode(TEXTS, truncate_dim=4, normalize=True), atol=1e-6)
+    _, content = ask(url, {"input": TEXTS, "encoding_format": "base64"})
+    read = [np.frombuffer(base64.b64decode(item["embedding"]), dtype="<f4") for item in content["data"]]
+    np.testing.assert_array_equal(np.stack(read), expected)
+
+
+@needs_server
+def test_texts_beyond_what_the_model_reads_are_read_to_their_end(address, encoder):
+    long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
+    found = vectors(ask(f"{address}/v1/embeddings", {"input": long}))
+    np.testing.assert_allclose(found, encoder.encode([long], on_long="split-mean", normalize=True), atol=1e-6)
+
+
+@needs_server
+@pytest.mark.parametrize("tokens", ["model", "cl100k_base"])
+def test_tokens_are_text(encoder, tokens, monkeypatch):
+    if tokens == "model":
+        ids = [row.tolist() for row in encoder.tokenizer.encode(TEXTS)]
+    else:
+        tiktoken = pytest.importorskip("tiktoken")
+        use_stored_tokens(monkeypatch)
+        ids = tiktoken.get_encoding(tokens).encode_batch(TEXTS)
+    with serving(encoder, tokens=tokens) as address:
+        found = vectors(ask(f"{address}/v1/embeddings", {"input": ids}))
+        np.testing.assert_allclose(found, encoder.encode(TEXTS, normalize=True), atol=1e-6)
+        np.testing.assert_allclose(vectors(ask(f"{address}/v1/embeddings", {"input": ids[0]})), found[:1], atol=1e-6)
+        for wrong in ([10**6], [-1], [10**30], [[2**40]]):
+            status, content = ask(f"{address}/v1/embeddings", {"input": wrong})
+            assert status == 400, content
+            assert f"no tokens of {tokens}" in content["error"]["message"] or "input" in content["error"]["message"]
+
+
+def use_stored_tokens(monkeypatch):
+    """tiktoken downloads its encodings; LlamaIndex brings one."""
+    core = pytest.importorskip("llama_index.core", reason="no encoding of tiktoken on this machine")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", f"{core.__path__[0]}/_static/tiktoken_cache")
+
+
+REFUSED = [
+    (b"", 400, "not JSON"),
+    (b"{", 400, "not JSON"),
+    (b'{"input": NaN}', 400, "not JSON"),
+    (b'{"input": "\xff"}', 400, "not JSON"),
+    (b"[" * 100_000, 400, "not JSON"),
+    ([], 400, "expected an object"),
+    ({}, 400, "input None; expected a text"),
+    ({"input": []}, 400, "input []; expected a text"),
+    ({"input": ["a", None]}, 400, "input[1] None; expected a text"),
+    ({"input": ["a", 3]}, 400, "input[1] 3; expected a text"),
+    ({"input": [True]}, 400, "input[0] True; expected a text"),
+    ({"input": [1.5]}, 400, "input[0] 1.5; expected a text"),
+    ({"input": {"a": 1}}, 400, "expected a text"),
+    ({"input": ["a", ""]}, 400, "input[1] '' has no text"),
+    ({"input": " \u200b"}, 400, "has no text"),
+    ({"input": "a", "dimensions": 10**9}, 400, "dimensions 1000000000; expected 1 to"),
+    ({"input": "a", "dimensions": 0}, 400, "dimensions 0; expected 1 to"),
+    ({"input": "a", "dimensions": -1}, 400, "dimensions -1"),
+    ({"input": "a", "dimensions": "8"}, 400, "dimensions '8'"),
+    ({"input": "a", "encoding_format": "hex"}, 400, "encoding_format 'hex'; expected float or base64"),
+    ({"input": "a", "model": "text-embedding-3-small"}, 404, "this server has 'best'"),
+    ({"input": "a", "model": 7}, 404, "model 7; this server has 'best'"),
+    ({"input": ["a"] * 3001}, 400, "3,001 texts; expected at most 3,000"),
+    ({"input": [[1]] * 3001}, 400, "3,001 texts; expected at most 3,000"),
+    (b" " * (8 * 2**20 + 1), 413, "more than 8 MiB"),
+]
+
+
+@needs_server
+@pytest.mark.parametrize(("content", "status", "said"), REFUSED)
+def test_wrong_requests_are_told_why(address, content, status, said):
+    found, answer = ask(f"{address}/v1/embeddings", content)
+    assert (found, said in answer["error"]["message"]) == (status, True), answer
+
+
+@needs_server
+def test_search(address, index, encoder):
+    hits = index.search([TEXTS[1], TEXTS[2]], encoder.encode, 2)
+    status, answer = ask(f"{address}/search", {"query": [TEXTS[1], TEXTS[2]], "k": 2})
+    assert status == 200
+    for query, result, expected in zip((TEXTS[1], TEXTS[2]), answer["results"], hits, strict=True):
+        assert result["query"] == query
+        assert [(hit["line"], hit["text"]) for hit in result["hits"]] == [(h.line + 1, h.sentence) for h in expected]
+        assert [hit["score"] for hit in result["hits"]] == pytest.approx([hit.score for hit in expected])
+    assert len(ask(f"{address}/search", {"query": TEXTS[0], "k": 100})[1]["results"][0]["hits"]) == 3
+    wrong = [
+        {"query": "a", "k": 0},
+        {"query": "a", "k": 10**9},
+        {"k": 1},
+        {"query": [1]},
+        {"query": ""},
+        {"query": "a"},
+    ]
+    wrong[-1]["model"] = "other"
+    assert [ask(f"{address}/search", content)[0] for content in wrong] == [400] * 5 + [404]
+
+
+@needs_server
+def test_health_metrics_and_unknown_paths(address, encoder):
+    status, health = ask(f"{address}/health")
+    assert (status, health["status"], health["model"], health["sentences"]) == (200, "ok", NAME, 3)
+    assert (health["width"], health["fingerprint"]) == (encoder.output_dim, encoder.fingerprint)
+    assert ask(f"{address}/v1/models")[1]["data"][0]["id"] == NAME
+    status, answer = ask(f"{address}/v1/completions", {})
+    assert (status, "POST /v1/embeddings" in answer["error"]["message"]) == (404, True)
+    assert ask(f"{address}/v1/embeddings")[0] == 405
+    before = ask(f"{address}/metrics")[1]
+    ask(f"{address}/v1/embeddings", {"input": TEXTS})
+    after = ask(f"{address}/metrics")[1]
+
+    def value(text, name):
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+    assert value(after, "lxsr_texts_total") - value(before, "lxsr_texts_total") == 3
+    counted = 'lxsr_requests_total{path="/v1/embeddings",status="200"}'
+    assert value(after, counted) - value(before, counted) == 1
+    assert f'name="{NAME}"' in after
+    assert ask(f"{address}/health", Host="attacker.example")[0] == 400
+
+
+@needs_server
+def test_only_who_has_the_key_is_answered(encoder):
+    with serving(encoder, api_key="sécret") as address:
+        url, content = f"{address}/v1/embeddings", {"input": "a"}
+        for given in (None, "Bearer wrong", "sécret", "Bearer ", "Basic sécret"):
+            headers = {} if given is None else {"Authorization": given.encode()}
+            assert ask(url, content, **headers)[0] == 401
+        assert ask(url, content, Authorization="Bearer sécret".encode())[0] == 200
+        assert ask(f"{address}/metrics")[0] == 401
+        assert ask(f"{address}/health")[0] == 200
+
+
+class Slow:
+    """An encoder that waits, and may fail for one text."""
+
+    def __init__(self, encoder, seconds=0.3):
+        self.encoder, self.seconds, self.batches = encoder, seconds, []
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def encode(self, texts, **options):
+        self.batches.append(list(texts))
+        if len(self.batches) > 1:
+            time.sleep(self.seconds)
+        if "fail" in texts:
+            raise InputError("its embedding is not finite")
+        return self.encoder.encode(texts, **options)
+
+
+@needs_server
+def test_requests_that_wait_are_encoded_together_and_fail_alone(encoder):
+    slow = Slow(encoder)
+    with serving(slow) as address, concurrent.futures.ThreadPoolExecutor(9) as pool:
+        texts = [TEXTS[0], *(f"{number} dogs" for number in range(6)), "fail", TEXTS[2]]
+        answers = list(pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": [text]}), texts))
+        assert max(map(len, slow.batches)) >= 4
+        assert [status for status, _ in answers] == [200] * 7 + [400, 200]
+        for text, (status, answer) in zip(texts, answers, strict=True):
+            if status == 200:
+                np.testing.assert_allclose(
+                    answer["data"][0]["embedding"], encoder.encode([text], normalize=True)[0], atol=1e-6
+                )
+        assert "not finite" in answers[7][1]["error"]["message"]
+
+
+@needs_server
+def test_limits_of_time_and_of_requests(encoder):
+    with serving(Slow(encoder, 1.0), timeout=0.5) as address:
+        status, answer = ask(f"{address}/v1/embeddings", {"input": "a"})
+        assert (status, answer["error"]["type"]) == (504, "server_error")
+        with socket.create_connection(address.split("/")[2].split(":"), timeout=10) as half:
+            half.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            assert half.recv(100).startswith(b"HTTP/1.1 504")
+    with (
+        serving(Slow(encoder, 1.0), max_requests=2) as address,
+        concurrent.futures.ThreadPoolExecutor(8) as pool,
+    ):
+        answers = list(pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": text}), "abcdefgh"))
+        assert sorted({status for status, _ in answers}) == [200, 503]
+        assert ask(f"{address}/v1/embeddings", {"input": "a"})[0] == 200
+
+
+@needs_server
+def test_a_client_that_goes_away_harms_nobody(address):
+    place = address.split("/")[2].split(":")
+    for sent in (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"\x16\x03\x01",
+        b"",
+    ):
+        with socket.create_connection(place, timeout=10) as half:
+            half.sendall(sent)
+    assert ask(f"{address}/v1/embeddings", {"input": "a"})[0] == 200
+
+
+def started(*arguments, **variables):
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "serve", "--port", "0", *map(str, arguments)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | variables, **streams)
+
+
+@needs_server
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_what_is_at_work(index, number):
+    """The model is the one that the index names; a request that is half received is answered."""
+    index.config["model_folder"] = str(COMPATIBILITY / "best.model")
+    (index.folder / "index.json").write_text(json.dumps(index.config))
+    process = started("--index", index.folder, LXSR_API_KEY="k")
+    try:
+        address = process.stdout.readline().split()[-1].removesuffix("/v1")
+        assert ask(f"{address}/health")[0] == 200
+        body = json.dumps({"input": TEXTS, "model": "best.model"}).encode()
+        head = (
+            f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\nContent-Length: {len(body)}"
+        )
+        with socket.create_connection(address.split("/")[2].split(":"), timeout=20) as half:
+            half.sendall(f"{head}\r\n\r\n".encode() + body[:9])
+            time.sleep(0.2)
+            process.send_signal(number)
+            time.sleep(0.2)
+            half.sendall(body[9:])
+            assert half.recv(100).startswith(b"HTTP/1.1 200")
+        assert process.wait(20) == 0
+        assert process.stderr.read() == "lxsr serve: stopped\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@needs_server
+def test_what_cannot_be_served_is_refused(tmp_path):
+    refused(lxsr_here("serve", check=False), "neither --model nor --index")
+    model = COMPATIBILITY / "best.model"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(lxsr_here("serve", "--model", model, "--port", port, check=False), f"--port {port}", "in use")
+    for host in ("256.1.1.1", "no-such-host.invalid", "a" * 300):
+        refused(lxsr_here("serve", "--model", model, "--host", host, "--port", 0, check=False), "--host")
+    refused(lxsr_here("serve", "--model", tmp_path, "--port", 0, check=False), tmp_path)
+
+
+def test_without_its_packages_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: module == "uvicorn")
+    refused(lxsr_here("serve", "--model", "lxsr-nine", check=False), "lxsr serve", "serve]")
+
+
+@needs_server
+def test_the_openai_client(address, encoder):
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+    expected = encoder.encode(TEXTS, normalize=True)
+    for form in ({}, {"encoding_format": "float"}):
+        found = client.embeddings.create(model=NAME, input=TEXTS, **form)
+        np.testing.assert_allclose([item.embedding for item in found.data], expected, atol=1e-6)
+    assert len(client.embeddings.create(model=NAME, input="a", dimensions=5).data[0].embedding) == 5
+    assert found.usage.total_tokens > 0
+    assert [model.id for model in client.models.list()] == [NAME]
+    with pytest.raises(openai.BadRequestError, match="has no text"):
+        client.embeddings.create(model=NAME, input=["a", ""])
+    with pytest.raises(openai.NotFoundError, match="this server has 'best'"):
+        client.embeddings.create(model="gpt", input="a")
+
+
+@needs_server
+@pytest.mark.parametrize("by_tokens", [False, True])
+def test_langchain(address, encoder, by_tokens, monkeypatch):
+    """As it is without options, it sends tokens of OpenAI."""
+    langchain = pytest.importorskip("langchain_openai")
+    if by_tokens:
+        use_stored_tokens(monkeypatch)
+    how = {} if by_tokens else {"check_embedding_ctx_length": False}
+    embeddings = langchain.OpenAIEmbeddings(base_url=f"{address}/v1", api_key="none", model=NAME, **how)
+    expected = encoder.encode(TEXTS, normalize=True)
+    np.testing.assert_allclose(embeddings.embed_documents(TEXTS), expected, atol=1e-6)
+    np.testing.assert_allclose(embeddings.embed_query(TEXTS[0]), expected[0], atol=1e-6)
+
+
+@needs_server
+def test_chroma(address, monkeypatch):
+    chromadb = pytest.importorskip("chromadb")
+    from chromadb.utils.embedding_functions import OpenAIEmbeddingFunction
+
+    function = OpenAIEmbeddingFunction(api_key="none", api_base=f"{address}/v1", model_name=NAME)
+    collection = chromadb.EphemeralClient().create_collection("served", embedding_function=function)
+    collection.add(ids=["a", "b", "c"], documents=TEXTS)
+    assert collection.query(query_texts=[TEXTS[2]], n_results=1)["ids"] == [["c"]]
