@@ -39,7 +39,8 @@ def encoder():
 @pytest.fixture(scope="module")
 def index(encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("index") / "index"
-    return CorpusIndex.build(folder, TEXTS, encoder.encode, encoder.fingerprint)
+    model = str(encoder.folder.resolve())
+    return CorpusIndex.build(folder, TEXTS, encoder.encode, encoder.fingerprint, model_folder=model)
 
 
 @contextmanager
@@ -308,8 +309,6 @@ def started(*arguments, **variables):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_what_is_at_work(index, number):
     """The model is the one that the index names; a request that is half received is answered."""
-    index.config["model_folder"] = str(COMPATIBILITY / "best.model")
-    (index.folder / "index.json").write_text(json.dumps(index.config))
     process = started("--index", index.folder, LXSR_API_KEY="k")
     try:
         address = process.stdout.readline().split()[-1].removesuffix("/v1")
