@@ -1,7 +1,8 @@
-"""`lxsr mine`: two monolingual files in, scored sentence pairs out."""
+"""`lxsr mine`: two monolingual files in, scored sentence pairs out; of one file, its paraphrases."""
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import (
@@ -29,7 +30,12 @@ def add_parser(verbs) -> None:
     parser = verbs.add_parser("mine", description=__doc__)
     add_any_model_options(parser)
     parser.add_argument("--source", required=True, type=file_path, metavar="FILE", help="sentences, one a line")
-    parser.add_argument("--target", required=True, type=file_path, metavar="FILE", help="sentences of another language")
+    parser.add_argument(
+        "--target",
+        type=file_path,
+        metavar="FILE",
+        help="sentences of another language (default: pairs within --source, none with itself, each once)",
+    )
     parser.add_argument("--lang-pair", metavar="PAIR", help="their languages, where --model names one for each")
     parser.add_argument(
         "--output", required=True, type=output_path, metavar="FILE.tsv", help="score, source, target (.gz too)"
@@ -69,27 +75,29 @@ def run_mine(args: argparse.Namespace) -> None:
         if options.kind != "flat" and value != default:
             raise InputError(f"{option} {value} with --kind {options.kind}; expected it with --kind flat alone")
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
-    for path in (args.source, args.target):
+    files = [args.source] if args.target is None else [args.source, args.target]
+    if len(files) == 1 and len(set(languages)) > 1:
+        raise InputError(f"--lang-pair {args.lang_pair} without --target; expected one language, as in fr-fr")
+    for path in files:
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
             raise InputError(f"{path}: {why}")
     if in_cluster(args):
-        mine_in_cluster(args, languages, options)
+        mine_in_cluster(args, list(zip(files, languages, strict=False)), options)
         return
     encoder = load_any(args)
-    source, target = Side(args.source, encoder, languages[0]), Side(args.target, encoder, languages[1])
+    source, *others = (Side(path, encoder, language) for path, language in zip(files, languages, strict=False))
+    target = others[0] if others else None
     with naming_option("--k"):
         pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
     print(f"{args.output}: {len(pairs):,} pairs{score_range(pairs)}")
 
 
-def mine_in_cluster(args: argparse.Namespace, languages: tuple[str, str], options: Mining) -> None:
+def mine_in_cluster(args: argparse.Namespace, texts: list[tuple[Path, str]], options: Mining) -> None:
     from fairseq_lxsr.cluster import Corpus, mine_shards
 
-    source, target = (
-        Corpus(path, language, sum(1 for _ in read_lines(path)))
-        for path, language in zip((args.source, args.target), languages, strict=True)
-    )
+    source, *others = (Corpus(path, language, sum(1 for _ in read_lines(path))) for path, language in texts)
+    target = others[0] if others else None
     with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
         pairs, done = mine_shards(source, target, args.output, those, args.work, options)
     print(f"{args.output}: {len(pairs):,} pairs{score_range(pairs)}, {summary(done, those)}")

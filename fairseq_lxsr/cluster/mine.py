@@ -5,8 +5,7 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,25 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import Record, open_array
 from fairseq_lxsr.files.write import check_writable
 from fairseq_lxsr.search import Mining, Side
-from fairseq_lxsr.search.bitext import Distinct, check_k, embed_distinct, find_neighbours, searcher, write_pairs
+from fairseq_lxsr.search.bitext import (
+    Distinct,
+    check_k,
+    check_one_language,
+    embed_distinct,
+    find_neighbours,
+    line_key,
+    searcher,
+    select,
+    write_pairs,
+)
 from fairseq_lxsr.search.resumable import is_whole, work_folder
-from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, mine_neighbours, read_index, write_index
+from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, read_index, write_index
 from fairseq_lxsr.vectors.index import search_index
+from fairseq_lxsr.vectors.mining import check_others
 from fairseq_lxsr.vectors.neighbours import shifted
 
 VECTORS = ".npy"
+SIDES = "source", "target"
 
 
 @dataclass(frozen=True)
@@ -39,17 +50,16 @@ class ShardVectors:
     index: Path  # that of the vectors where the search is exact
     count: int
 
-    def search(self, queries: np.ndarray, options: Mining) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest, or all where there are fewer: cosines and ids [n, k]."""
-        k = min(options.k, self.count)
+    def search(self, queries: np.ndarray, options: Mining, within: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Find the k nearest, one more `within` one text, or all where there are fewer: cosines and ids [n, k]."""
         if self.index == self.vectors:
-            return searcher(open_array(self.vectors), options, k)(queries)
-        return search_index(read_index(self.index), queries, k)
+            return searcher(open_array(self.vectors), options, within)(queries)
+        return search_index(read_index(self.index), queries, min(options.k + within, self.count))
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One of the two files, with one sentence per line."""
+    """A file, with one sentence per line."""
 
     path: Path
     language: str  # for encoders that depend on it
@@ -59,12 +69,15 @@ class Corpus:
         """Return some of its sentences, with the numbers of their lines."""
         return Text(lines, self.language, str(self.path), numbers, self.total)
 
-    def check(self, k: int) -> Text:
-        """Check that k lines differ, reading no more than that takes, and return the first."""
-        first = list(islice(distinct(self.path), max(k, 1)))
+    def check(self, k: int, within: bool = False) -> Text:
+        """Check that k lines differ, or k from one of them, reading no more than that takes; return the first."""
+        first = list(islice(distinct(self.path), max(k, 1) + within))
         if not first:
             raise InputError(f"{self.path}: no text in it; expected one sentence a line")
-        check_k(k, len(first), self.path)
+        if within:
+            check_others(k, len(first), f"different lines of {self.path}")
+        else:
+            check_k(k, len(first), self.path)
         number, line = first[0]
         return self.text([line], np.array([number]))
 
@@ -105,7 +118,7 @@ class EmbedDistinct(ShardTask):
         side = Side(self.corpus.path, encoder(), self.corpus.language)
         lines, numbers, settings = self.shard.lines(), np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
         width = width_of(side.encoder, self.corpus.text(lines[:1], numbers[:1]))
-        texts = Distinct(side, lines, numbers, self.corpus.total, width, settings)
+        texts = Distinct(side, lines, numbers, self.corpus.total, width, settings, content=0)
         vectors = embed_distinct(self.vectors.vectors, texts)
         if self.kind != "flat":
             partial = self.shard.path(f".{self.kind}.partial")
@@ -117,16 +130,18 @@ class EmbedDistinct(ShardTask):
 
 @dataclass(frozen=True)
 class SearchShard(ShardTask):
-    """Finds the neighbours of a shard in all shards of the other side."""
+    """Finds the neighbours of a shard in all shards of the other side, or of its own within one text."""
 
     queries: ShardVectors
     candidates: Sequence[ShardVectors]
     options: Mining
+    first: int | None = None  # within one text, the number of the first sentence of the shard
 
     @property
     def settings(self) -> dict[str, Any]:
         others = short_hash(*(part.vectors.name for part in self.candidates))
-        return {"k": self.options.k, "candidates": others, **self.options.special}
+        within = {} if self.first is None else {"within": True}
+        return {"k": self.options.k, "candidates": others, **within, **self.options.special}
 
     @property
     def output(self) -> Path:
@@ -136,19 +151,21 @@ class SearchShard(ShardTask):
         return is_whole(self.output)
 
     def __call__(self, encoder: Load) -> int:
-        return len(find_neighbours(self.output, open_array(self.queries.vectors), self.search, self.settings))
+        queries = open_array(self.queries.vectors)
+        return len(find_neighbours(self.output, queries, self.search, self.settings, first=self.first))
 
     def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest of some queries in all shards: cosines and numbers of distinct sentences [n, k]."""
         starts = accumulate((part.count for part in self.candidates), initial=0)
         parts = zip(self.candidates, starts, strict=False)
-        found = (shifted(part.search(queries, self.options), start) for part, start in parts)
-        return merge_neighbours(found, self.options.k)
+        within = self.first is not None
+        found = (shifted(part.search(queries, self.options, within), start) for part, start in parts)
+        return merge_neighbours(found, self.options.k + within)
 
 
 def mine_shards(
     source: Corpus,
-    target: Corpus,
+    target: Corpus | None,
     output: Path,
     workers: Workers,
     work: Path | None = None,
@@ -163,23 +180,23 @@ def mine_shards(
     if options.rerank:  # it needs the text of all shards
         raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
     options.check()
-    firsts = [corpus.check(options.k) for corpus in (source, target)]
-    width, other = map(workers.width_of, firsts)
-    check_same_width(width, other, (source.path, target.path))
+    target = None if target is None or _is_same_text(source, target) else target
+    sides = [source] if target is None else [source, target]
+    widths = [workers.width_of(side.check(options.k, target is None)) for side in sides]
+    check_same_width(widths[0], widths[-1], (sides[0].path, sides[-1].path))
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
-        left = _cut(source, folder / "source", options.kind, workers)
-        right = _cut(target, folder / "target", options.kind, workers)
-        done = complete([*left, *right], workers)
-        ways = _searches(left, right, options), _searches(right, left, options)
-        done += complete([*ways[0], *ways[1]], workers)
+        cut = [_cut(side, folder / name, options.kind, workers) for side, name in zip(sides, SIDES, strict=False)]
+        left, right = cut[0], cut[-1]
+        done = complete(list(chain(*cut)), workers)
+        ways = [_searches(side, other, options) for side, other in zip(cut, reversed(cut), strict=True)]
+        done += complete(list(chain(*ways)), workers)
         # copied, because a mapped array keeps its file open, and there may be thousands
-        forward, backward = (np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways)
-        found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
-        pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
+        found = [np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways]
+        pairs = select(found, options)
         write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in (left, right)))
-    count = len(left) + len(right)
+    count = sum(map(len, cut))
     return pairs, {"shards": count, "kept": 2 * count - done}
 
 
@@ -196,18 +213,28 @@ def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedD
 
 def _searches(side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining) -> list[SearchShard]:
     candidates = [task.vectors for task in other]
-    return [SearchShard(f"search of {task.name}", task.vectors, candidates, options) for task in side]
+    starts = accumulate((task.vectors.count for task in side), initial=0)
+    return [
+        SearchShard(f"search of {task.name}", task.vectors, candidates, options, start if side is other else None)
+        for task, start in zip(side, starts, strict=False)
+    ]
+
+
+def _is_same_text(source: Corpus, target: Corpus) -> bool:
+    """Return whether both have the same lines in any order; one text in two languages is refused."""
+    if len({sum(int.from_bytes(line_key(line)) for _, line in distinct(side.path)) for side in (source, target)}) > 1:
+        return False
+    check_one_language(source, target, source.language == target.language)
+    return True
 
 
 def distinct(path: Path) -> Iterator[tuple[int, str]]:
     """Yield numbers and text of the lines that `bitext.distinct_lines` keeps; memory holds 16 bytes of their hashes."""
     known: set[bytes] = set()
     for number, line in enumerate(read_lines(path)):
-        sentence = line.strip()
-        key = blake2b(sentence.encode("utf-8"), digest_size=16).digest()
-        if not is_blank(line) and key not in known:
+        if not is_blank(line) and (key := line_key(line)) not in known:
             known.add(key)
-            yield number, sentence
+            yield number, line.strip()
 
 
 class Sentences(Sequence[str]):

@@ -1,8 +1,10 @@
-"""Mines translation pairs from two text files by margin; every step is resumable."""
+"""Mines translation pairs from two text files, or paraphrases from one, by margin; every step is resumable."""
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,22 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, check_same_width, embed, width_of
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write, check_writable
 from fairseq_lxsr.search.options import Mining
 from fairseq_lxsr.search.reranker import find_reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS, SEARCH_ROWS, Rows, resumable_array, work_folder
-from fairseq_lxsr.vectors import MinedPairs, build_index, mine_neighbours, nearest_neighbours, search_index
+from fairseq_lxsr.vectors import (
+    MinedPairs,
+    build_index,
+    mine_neighbours,
+    mine_within,
+    nearest_neighbours,
+    search_index,
+)
+from fairseq_lxsr.vectors.mining import check_others, without_self
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -24,7 +35,7 @@ Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two files, with one sentence per line, and its encoder."""
+    """A file, with one sentence per line, and its encoder."""
 
     path: Path
     encoder: Encoder
@@ -46,6 +57,7 @@ class Distinct:
     total: int
     width: int
     settings: dict[str, str]
+    content: int  # the same for the same lines in any order
 
     def embed(self, start: int, stop: int) -> np.ndarray:
         """Embed the sentences start to stop, [stop - start, D]."""
@@ -55,7 +67,7 @@ class Distinct:
 
 def mine_files(
     source: Side,
-    target: Side,
+    target: Side | None,
     output: Path,
     work: Path | None = None,
     options: Mining | None = None,
@@ -63,9 +75,11 @@ def mine_files(
 ) -> MinedPairs:
     """Write `score<TAB>source<TAB>target` by descending score; identical lines count once, empty lines are ignored.
 
+    Within one text, no line is paired with itself, and each pair is there once.
+
     Args:
         source: source file and its encoder.
-        target: target file and its encoder.
+        target: target file and its encoder; None, or a file of the same lines, for pairs within the source.
         output: file to write, which is checked before any work.
         work: folder that keeps embeddings and neighbours; an interrupted run resumes from it, and a run with other
             options reuses what does not depend on them. None is OUTPUT.work, which is removed at the end.
@@ -73,30 +87,59 @@ def mine_files(
         show_progress: show progress bars.
     """
     options = options or Mining()
-    left, right = (distinct_lines(side) for side in (source, target))
+    left = distinct_lines(source)
+    right = left if target is None else distinct_lines(target)
+    within = is_within(left, right)
+    right = left if within else right
     _check(left, right, options)
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
         one = embed_distinct(folder / "source.npy", left, show_progress)
-        other = embed_distinct(folder / "target.npy", right, show_progress)
+        other = one if within else embed_distinct(folder / "target.npy", right, show_progress)
         settings = {"k": options.k, "source": left.settings, "target": right.settings, **options.special}
-        ways = (left, right, one, other), (right, left, other, one)
-        forward, backward = (
+        settings |= {"within": True} if within else {}
+        ways = [("forward.npy", left, right, one, other)]
+        ways += [] if within else [("backward.npy", right, left, other, one)]
+        found = [
             find_neighbours(
                 folder / name,
                 queries,
-                searcher(candidates, options),
+                searcher(candidates, options, within),
                 settings,
                 show_progress,
                 again=scorer(texts, others, options),
+                first=0 if within else None,
             )
-            for name, (texts, others, queries, candidates) in zip(("forward.npy", "backward.npy"), ways, strict=True)
-        )
-        found = forward["cosines"], forward["ids"], backward["cosines"], backward["ids"]
-        pairs = options.chosen(mine_neighbours(*found, options.margin, options.retrieval))
+            for name, texts, others, queries, candidates in ways
+        ]
+        pairs = select(found, options)
         write_pairs(output, pairs, left.lines, right.lines)
     return pairs
+
+
+def select(found: Sequence[np.ndarray], options: Mining) -> MinedPairs:
+    """Choose the pairs from the neighbours of both sides, or from those of one side among each other."""
+    neighbours = [way[name] for way in found for name in ("cosines", "ids")]
+    choose = mine_neighbours if len(found) > 1 else mine_within
+    return options.chosen(choose(*neighbours, margin=options.margin, retrieval=options.retrieval))
+
+
+def is_within(source: "Distinct", target: "Distinct") -> bool:
+    """Return whether both sides are one text, of one language; one text in two languages is refused."""
+    if source is not target and source.content != target.content:
+        return False
+    check_one_language(source.side, target.side, source.side.fingerprint == target.side.fingerprint)
+    return True
+
+
+def check_one_language(source: Any, target: Any, is_one: bool) -> None:
+    """Refuse one text in two languages; `source` and `target` have a path."""
+    if not is_one:
+        raise InputError(
+            f"{target.path}: has the sentences of {source.path}, but another language or model; expected another text, "
+            "or none for pairs within one"
+        )
 
 
 def write_pairs(output: Path, pairs: MinedPairs, source: Sequence[str], target: Sequence[str]) -> None:
@@ -111,7 +154,10 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
     check_same_width(source.width, target.width, (source.side.path, target.side.path))
     options.check()
     for texts in (source, target):
-        check_k(options.k, len(texts.lines), texts.side.path)
+        if source is target:
+            check_others(options.k, len(texts.lines), f"different lines of {texts.side.path}")
+        else:
+            check_k(options.k, len(texts.lines), texts.side.path)
     if reranker := find_reranker(source.side.encoder, options):
         if source.side.encoder.fingerprint != target.side.encoder.fingerprint:
             raise InputError("rerank with a model for each language; expected one, whose pieces share a table")
@@ -126,18 +172,26 @@ def check_k(k: int, count: int, path: Path) -> None:
 
 def distinct_lines(side: Side) -> Distinct:
     """Read the distinct lines that are not empty, and their line numbers from 0."""
-    first: dict[str, int] = {}
-    total = 0
+    known: set[bytes] = set()
+    lines, numbers, total, content = [], [], 0, 0
     for number, line in enumerate(read_lines(side.path)):
         total = number + 1
-        if not is_blank(line):
-            first.setdefault(line.strip(), number)
-    if not first:
+        if not is_blank(line) and (key := line_key(line)) not in known:
+            known.add(key)
+            lines.append(line.strip())
+            numbers.append(number)
+            content += int.from_bytes(key)
+    if not lines:
         raise InputError(f"{side.path}: no text in it; expected one sentence a line")
     settings = {"text": sha256(side.path), "model": side.fingerprint}
-    lines, numbers = list(first), np.array(list(first.values()))
-    width = width_of(side.encoder, Text(lines[:1], side.language, str(side.path), numbers[:1], total))
-    return Distinct(side, lines, numbers, total, width, settings)
+    width = width_of(side.encoder, Text(lines[:1], side.language, str(side.path), np.array(numbers[:1]), total))
+    return Distinct(side, lines, np.array(numbers), total, width, settings, content)
+
+
+def line_key(line: str) -> bytes:
+    """Return what is equal for lines that a reader takes for the same: of the same visible characters and words."""
+    read = " ".join(unicodedata.normalize("NFC", visible(line)).split())
+    return blake2b(read.encode("utf-8"), digest_size=16).digest()
 
 
 def embed_distinct(path: Path, texts: Distinct, show_progress: bool = False) -> np.ndarray:
@@ -146,9 +200,12 @@ def embed_distinct(path: Path, texts: Distinct, show_progress: bool = False) -> 
     return resumable_array(path, rows, texts.embed, ENCODE_ROWS, show_progress)
 
 
-def searcher(candidates: np.ndarray, options: Mining, k: int | None = None) -> Search:
-    """Return the search in candidates [M, D] for the k nearest of any queries (None: as many as the options need)."""
-    k = k or min(max(options.k, options.rerank), len(candidates))
+def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> Search:
+    """Return the search in candidates [M, D] for as many of the nearest as the options need, or for all of fewer.
+
+    Where the queries are `within` the candidates, one more is found: the query itself.
+    """
+    k = min(max(options.k, options.rerank) + within, len(candidates))
     if options.kind == "flat":
         return lambda queries: nearest_neighbours(queries, candidates, k, **options.search)
     index = cache(lambda: build_index(candidates, options.kind))  # not built where nothing is left to search
@@ -176,16 +233,19 @@ def find_neighbours(
     settings: dict[str, Any],
     show_progress: bool = False,
     again: Again | None = None,
+    first: int | None = None,
 ) -> np.ndarray:
     """Find the nearest of all queries [N, D] in a file that survives interruptions: N rows of k `cosines` and k `ids`.
 
-    `settings` are all that they depend on, `k` among them; `again` scores the neighbours of a block of queries again.
+    `settings` are all that they depend on, `k` among them; `again` scores the neighbours of a block of queries again;
+    `first` is the number of the first query among the candidates, where it is one of them, which is left out.
     """
     row = np.dtype([("cosines", np.float32, (settings["k"],)), ("ids", np.int64, (settings["k"],))])
 
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.empty(stop - start, dtype=row)
         found = search(queries[start:stop])
+        found = found if first is None else without_self(*found, first + start)
         block["cosines"], block["ids"] = again(start, *found) if again else found
         return block
 

@@ -1,4 +1,4 @@
-"""Mines translation pairs from two sets of sentences by margin (Artetxe and Schwenk 2019a)."""
+"""Mines translation pairs from two sets of sentences, paraphrases from one, by margin (Artetxe and Schwenk 2019a)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +37,21 @@ class MinedPairs:
 
 
 def mine(
-    source: NDArray[Any], target: NDArray[Any], k: int = 4, margin: str = "ratio", retrieval: str = "max", **search
+    source: NDArray[Any],
+    target: NDArray[Any] | None = None,
+    k: int = 4,
+    margin: str = "ratio",
+    retrieval: str = "max",
+    **search,
 ) -> MinedPairs:
     """Find the pairs of two sets of embeddings that have the largest margins over their neighbourhoods.
 
+    In one set, without a target, they are paraphrases: no row is paired with itself, and of (i, j) and (j, i) only the
+    one with the smaller first number is there.
+
     Args:
         source: embeddings [N, D], in memory or memory-mapped.
-        target: embeddings [M, D].
+        target: embeddings [M, D]; None for pairs of two rows of the source.
         k: number of neighbours of a sentence, which are its candidates and its neighbourhood.
         margin: `ratio`, `distance` or `absolute`.
         retrieval: `fwd` pairs every source sentence with its best target, `bwd` the reverse; `intersect` takes the
@@ -51,9 +59,39 @@ def mine(
             with all its k neighbours, for a choice that is made later.
         **search (Any): options of `nearest_neighbours`.
     """
+    if target is None:
+        check_others(k, len(source), "rows")
+        others = without_self(*nearest_neighbours(source, source, k + 1, **search))
+        return mine_within(*others, margin=margin, retrieval=retrieval)
     forward = nearest_neighbours(source, target, k, **search)
     backward = nearest_neighbours(target, source, k, **search)
     return mine_neighbours(*forward, *backward, margin=margin, retrieval=retrieval)
+
+
+def check_others(k: int, count: int, of: str) -> None:
+    """Check the size of the neighbourhoods of `count` rows or lines among each other."""
+    if not 1 <= k < count:
+        raise InputError(f"k is {k}; expected 1 to {count - 1}, one less than the number of {of}")
+
+
+def without_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[FloatArray, IntArray]:
+    """Leave each row itself out of its k + 1 nearest, or the last of them where it is not there: [n, k] of each.
+
+    `first` is the number of the first row among the candidates.
+    """
+    left_out = ids == np.arange(first, first + len(ids))[:, None]
+    left_out[:, -1] |= ~left_out.any(axis=1)
+    return cosines[~left_out].reshape(len(ids), -1), ids[~left_out].reshape(len(ids), -1)
+
+
+def mine_within(cosines: FloatArray, ids: IntArray, margin: str = "ratio", retrieval: str = "max") -> MinedPairs:
+    """Mine pairs of one set from the neighbours of every row among the others: cosines and indices [N, k]."""
+    ways = {"max": "fwd", "bwd": "fwd"}  # the same, where each pair counts once
+    pairs = mine_neighbours(cosines, ids, cosines, ids, margin, ways.get(retrieval, retrieval))
+    low, high = np.minimum(pairs.source, pairs.target), np.maximum(pairs.source, pairs.target)
+    _, best = np.unique(low * len(ids) + high, return_index=True)  # the first of each, which scores most
+    once = _in_order(pairs.scores[best], low[best], high[best])
+    return one_to_one(once, within=True) if retrieval == "max" else once
 
 
 def mine_neighbours(
@@ -87,10 +125,13 @@ def mine_neighbours(
     return one_to_one(pairs)
 
 
-def one_to_one(pairs: MinedPairs) -> MinedPairs:
-    """Select pairs greedily by score, so that each source and each target sentence occurs once."""
+def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
+    """Select pairs greedily by score, so that each source and each target sentence occurs once.
+
+    Where both are `within` one set, each sentence of it occurs once.
+    """
     seen_source: set[int] = set()
-    seen_target: set[int] = set()
+    seen_target: set[int] = seen_source if within else set()
     kept = []
     for index, (source, target) in enumerate(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)):
         if source not in seen_source and target not in seen_target:

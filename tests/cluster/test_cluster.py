@@ -199,6 +199,21 @@ def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
 
 
 @pytest.mark.usefixtures("shared")
+def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("".join((work / f"text.{name}").read_text(encoding="utf-8") for name in ("en", "fr")))
+    model = ("mine", "--model", work / "m" / "model", "--source", text, "--k", 3)
+    lxsr_here(*model, "--output", tmp_path / "whole.tsv")
+    whole = (tmp_path / "whole.tsv").read_text()
+    assert all(a != b for _, a, b in (row.split("\t") for row in whole.splitlines()))
+    for name, options in (("alone", ()), ("twice", ("--target", text))):
+        lxsr_here(*model, *options, "--output", tmp_path / name, *RAY)
+        assert (tmp_path / name).read_text() == whole
+    done = lxsr_here(*model, "--lang-pair", "en-fr", "--output", tmp_path / "o", check=False)
+    refused(done, "--lang-pair en-fr without --target; expected one language")
+
+
+@pytest.mark.usefixtures("shared")
 def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
     refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9")
     mine(work, tmp_path / "out.tsv", *RAY)

@@ -218,3 +218,45 @@ def test_bad_input(files, tmp_path):
         with pytest.raises(InputError, match=message):
             mine_files(bad, other, tmp_path / "out.tsv", tmp_path / "work")
         assert not (tmp_path / "work").exists()
+
+
+def rows_of(path):
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_pairs_within_one_text(files, tmp_path, monkeypatch):
+    """Alone, twice, under another name and in another order; with another interruption at every block."""
+    monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 30)
+    path = tmp_path / "both.txt"
+    path.write_text("\n".join([*SOURCE, *TARGET, f" {SOURCE[3]}", "s  4", "s\u00ad 5", ""]), encoding="utf-8")
+    (tmp_path / "turned.txt").write_text("\n".join([*TARGET[::-1], *SOURCE[::-1]]))
+    side = Side(path, files[0].encoder)
+    found = mine_files(side, None, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
+    expected = mine(np.stack([vector(line) for line in (*SOURCE, *TARGET)])).above(1.0)
+    np.testing.assert_array_equal((found.source, found.target), (expected.source, expected.target))
+    pairs = [pair for _, *pair in rows_of(tmp_path / "out.tsv")]
+    assert all(a != b for a, b in pairs)
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs) > 40
+    assert len({line for pair in pairs for line in pair}) == 2 * len(pairs)  # each sentence once
+    for name in ("both.txt", "turned.txt"):
+        other = Side(tmp_path / name, side.encoder)
+        mine_files(side, other, tmp_path / "again.tsv", None, Mining(threshold=1.0))
+        assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "out.tsv").read_bytes()
+
+
+def test_neighbours_of_two_texts_are_not_taken_for_those_within_one(files, tmp_path):
+    side, other = files
+    mine_files(side, other, tmp_path / "two.tsv", tmp_path / "work")
+    mine_files(side, None, tmp_path / "one.tsv", tmp_path / "work")
+    mine_files(side, None, tmp_path / "alone.tsv")
+    assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "alone.tsv").read_bytes()
+
+
+def test_one_text_in_two_languages_is_refused(files, tmp_path):
+    side = files[0]
+    for other in (Side(side.path, side.encoder, "fr"), replaced(side, side.encoder.encode, "another")):
+        with pytest.raises(InputError, match=r"a\.txt: has the sentences of .*a\.txt, but another language or model"):
+            mine_files(side, other, tmp_path / "out.tsv")
+    with pytest.raises(InputError, match="k is 80; expected 1 to 79, one less than the number of different lines"):
+        mine_files(side, None, tmp_path / "out.tsv", None, Mining(k=80))
+    assert not list(tmp_path.glob("out*"))

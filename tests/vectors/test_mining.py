@@ -85,6 +85,51 @@ def test_duplicates_are_taken_once_each():
     assert ((mined.source - mined.target) % 20 == 0).all()
 
 
+def slow_within(rows, k, retrieval):
+    """Pairs within one set from the definition: those of two sets of which a row is no neighbour of itself."""
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = units @ units.T
+    near = [sorted(set(range(len(rows))) - {i}, key=lambda j: -cosines[i, j])[:k] for i in range(len(rows))]
+    means = [cosines[i, near[i]].mean() for i in range(len(rows))]
+
+    def ratio(pair):
+        return cosines[pair] / ((means[pair[0]] + means[pair[1]]) / 2)
+
+    best = [max(near[i], key=lambda j: ratio((i, j))) for i in range(len(rows))]
+    ways = {
+        "all": {(i, j) for i in range(len(rows)) for j in near[i]},
+        "intersect": {(i, j) for i, j in enumerate(best) if best[j] == i},
+    }
+    pairs = {(min(pair), max(pair)) for pair in ways.get(retrieval, set(enumerate(best)))}
+    ordered, seen = sorted(pairs, key=lambda pair: -ratio(pair)), set()
+    if retrieval == "max":
+        ordered = [pair for pair in ordered if seen.isdisjoint(pair) and not seen.update(pair)]
+    return ordered, [ratio(pair) for pair in ordered]
+
+
+@pytest.mark.parametrize("retrieval", ["max", "intersect", "fwd", "bwd", "all"])
+@pytest.mark.parametrize(("n", "k"), [(40, 4), (33, 2), (3, 2)])
+def test_pairs_within_one_set(retrieval, n, k):
+    rng = np.random.default_rng(n)
+    rows = rng.standard_normal((n, 6)) + 1
+    rows[n // 2 :] = rows[: n - n // 2] + 0.3 * rng.standard_normal((n - n // 2, 6))
+    expected, scores = slow_within(rows, k, retrieval)
+    mined = mine(rows, k=k, retrieval=retrieval)
+    assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == expected
+    np.testing.assert_allclose(mined.scores, scores, rtol=1e-5)
+    assert (mined.source < mined.target).all()
+
+
+def test_equal_rows_are_pairs_and_none_is_its_own():
+    """Of more equal rows than neighbours, a row need not be among its own nearest."""
+    mined = mine(np.ones((9, 3)), k=2, retrieval="all")
+    assert (mined.source < mined.target).all()
+    assert len(mined) > 9
+    for k in (0, 3):
+        with pytest.raises(InputError, match=f"k is {k}; expected 1 to 2, one less than the number of rows"):
+            mine(np.eye(3), k=k)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({}, "k is 4; expected 1 to 3"), ({"k": 2, "retrieval": "best"}, "one of max, intersect, fwd")],
