@@ -133,9 +133,13 @@ class SentenceEncoder:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that are equal only for encoders that give the same embeddings."""
+        """Twelve hexadecimal digits that are equal only for encoders that give the same embeddings.
+
+        The version of the reading of text does not count: embeddings of both can be compared.
+        """
         # the hash of the weights stands for the architecture as well
         essence = {name: self.config[name] for name in ("encoder", "text", "files")}
+        essence["text"] = {name: value for name, value in essence["text"].items() if name != "version"}
         digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
         return f"{digest}-untrained" if self.untrained else digest
 
@@ -153,7 +157,8 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Embed sentences; several threads, and processes that received a copy, may call it at once.
 
-        Sentences are sorted by length for encoding and returned in the given order; an empty one gives zeros.
+        Sentences are sorted by length for encoding and returned in the given order; an empty one gives zeros, and so
+        does one without a known word.
 
         Args:
             texts: N sentences: a list, a generator, or an array of strings.
@@ -167,7 +172,7 @@ class SentenceEncoder:
             on_long: how to treat a sentence of more than `max_positions` pieces: `cut` encodes its beginning;
                 `split-mean` encodes it in parts and takes their mean, weighted by length; `error` refuses it. LASER
                 has no such limit.
-            counts: counter to which the numbers of `empty` and `long` sentences are added.
+            counts: counter to which the numbers of `empty` (without a known word) and `long` sentences are added.
 
         Returns:
             float32 [N, D], or [N, truncate_dim].
@@ -181,7 +186,7 @@ class SentenceEncoder:
         sentences = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
         check_device(device)
         self._check_options(batch_size, dtype, truncate_dim, on_long)
-        ids, lengths = self.tokenizer.encode_flat(sentences)
+        ids, lengths = self.tokenizer.encode_known(sentences)
         longest = self.size.max_positions or NO_LIMIT
         if counts is not None:
             counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
@@ -208,7 +213,7 @@ class SentenceEncoder:
         Returns:
             Rows of the `table`, of one sentence after the other [P], and the number of pieces of each [N].
         """
-        ids, lengths = self.tokenizer.encode_flat(texts)
+        ids, lengths = self.tokenizer.encode_known(texts)
         places = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
         longest = self.size.max_positions or NO_LIMIT
         return ids[places < longest], lengths.clip(max=longest)

@@ -75,7 +75,7 @@ def save_folder(
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         weights |= stored_weight(name, value.detach(), dtype)
-    sizes, options = asdict(model.config), asdict(text)
+    sizes, options = asdict(model.config), text.record()
     description = {"architecture": model.name, "encoder": sizes, "text": options, "training": training}
     write_folder(folder, [dictionary, sentencepiece_model], description, partial(save, weights))
 

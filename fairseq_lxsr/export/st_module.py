@@ -64,8 +64,9 @@ class SentenceModule(Module):
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **options: Any) -> dict[str, Tensor]:
         """Split sentences into pieces: `input_ids` [B, T], padded at the end; the end of longer ones is cut."""
-        rows = self.tokenizer.encode([(prompt or "") + text for text in inputs])
-        lengths = np.minimum([len(row) for row in rows], self.max_seq_length).astype(int)
+        pieces, lengths = self.tokenizer.encode_known([(prompt or "") + text for text in inputs])
+        rows = np.split(pieces, lengths.cumsum()[:-1])
+        lengths = np.minimum(lengths, self.max_seq_length).astype(int)
         tokens = np.full((len(rows), lengths.max(initial=0)), self.network.config.padding_idx)
         for row, ids, length in zip(tokens, rows, lengths, strict=True):
             row[:length] = ids[:length]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.invisible import INVISIBLE
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
 MAX_WORDS = 10_000
@@ -22,14 +23,12 @@ RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcome
 PACKERS = ((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"))
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# SentencePiece reads these as blanks too, but fairseq-preprocess does not split there; surrogates are no text
-_BLANK_LINE = re.compile(
-    BLANKS.replace("[", r"[\u061c\u200c\u200e\u200f\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
-)
+# SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there; surrogates are no text
+_BLANK_LINE = re.compile(BLANKS.replace("[", rf"[{INVISIBLE}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*"))
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line has no pieces: white space, control characters, marks of direction and joining, U+FFFD."""
+    """Return whether a line has no pieces: white space, control characters, what shows nothing, U+FFFD."""
     return _BLANK_LINE.fullmatch(line) is not None
 
 

@@ -24,6 +24,7 @@ from fairseq_lxsr.text.tokenizer import (
     SENTENCEPIECE_FILE,
     SPECIAL,
     TEXT_FILE,
+    TEXT_VERSION,
     TextOptions,
     normalise,
 )
@@ -35,7 +36,7 @@ LINE_BYTES, RESERVED = 4192, "\u2585"
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
     """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary."""
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    text = TextOptions(how.lowercase, how.split_han)
+    text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION)
 
     def build(work: Path) -> dict:
         (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how))
@@ -78,7 +79,7 @@ def short_lines(line: str) -> Iterator[str]:
 
 def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
     """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the model file."""
-    text = TextOptions(how.lowercase, how.split_han)
+    text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION)
     drawn = (normalise(line.replace(RESERVED, " "), text) for line in sample(files, how.max_sentences))
     lines = itertools.chain.from_iterable(map(short_lines, drawn))
     first = next(lines, None)

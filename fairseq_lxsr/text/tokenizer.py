@@ -3,18 +3,23 @@
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import BLANKS, read_lines
-from fairseq_lxsr.options import check_fields
-from fairseq_lxsr.text.words import FlatIds, WordPieces, splits_words_independently
+from fairseq_lxsr.options import at_least, check_fields, option
+from fairseq_lxsr.text.case import lower
+from fairseq_lxsr.text.words import WORD_START, FlatIds, WordPieces, splits_words_independently
 
 # the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -26,6 +31,7 @@ _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
 _WORD_CHARACTER = re.compile(r"[^\W_]")
+TEXT_VERSION = 2  # of the reading of text, for new data
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class TextOptions:
 
     lowercase: bool = False
     split_han: bool = False  # every Chinese character becomes a word
+    # 2: without characters that show nothing, and lower case leaves no unknown mark; 1: as before there was a number
+    version: int = option("of the reading of text", 1, at_least(1, TEXT_VERSION))
 
     def __post_init__(self):
         check_fields(self)
@@ -45,21 +53,36 @@ class TextOptions:
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})") from None
 
+    def record(self) -> dict[str, Any]:
+        """Return what is stored; without what an older folder does not say, so that its fingerprint stays."""
+        stored = asdict(self)
+        return {name: value for name, value in stored.items() if name != "version" or value > 1}
+
     def dumps(self) -> str:
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps(self.record(), indent=2) + "\n"
 
 
 def normalise(text: str, options: TextOptions) -> str:
     """Replace white space and control characters by single blanks; lower-case and split Chinese as the options say.
 
-    SentencePiece itself applies Unicode normalization (NFKC), which is part of its model.
+    Since version 2 characters that show nothing are left out. SentencePiece itself applies Unicode normalization
+    (NFKC), which is part of its model.
     """
+    if options.version > 1:
+        text = visible(text)
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
     if "  " in text or not text.isprintable():  # no other text has blanks to replace
         text = _BLANKS.sub(" ", text)
     text = text.strip()
-    return text.lower() if options.lowercase else text
+    if not options.lowercase:
+        return text
+    return lower(text) if options.version > 1 else text.lower()
+
+
+def is_word(piece: str) -> bool:
+    """Return whether a piece has more than marks of punctuation and of the beginning of a word."""
+    return any(unicodedata.category(letter)[0] not in "PZC" for letter in piece if letter != WORD_START)
 
 
 def is_punctuation(piece: str) -> bool:
@@ -116,6 +139,11 @@ class Tokenizer:
         """Dictionary id of the unknown symbol."""
         return self.symbols.index(UNK)
 
+    @cached_property
+    def _is_known_word(self) -> np.ndarray:
+        """Whether each symbol is known and a word or part of one, bool [V]."""
+        return np.array([symbol not in SPECIAL and is_word(symbol) for symbol in self.symbols])
+
     def all_pieces(self) -> list[str]:
         """Return every piece of the SentencePiece model."""
         return [self._processor.IdToPiece(index) for index in range(len(self))]
@@ -165,6 +193,20 @@ class Tokenizer:
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
         return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
+
+    def encode_known(self, texts: Sequence[str]) -> FlatIds:
+        """Do what `encode_flat` does, for encoding: a text with an unknown piece and no known word is empty.
+
+        All such texts would have much the same vector, that of the unknown piece; punctuation is no word.
+        """
+        ids, lengths = self.encode_flat(texts)
+        is_unknown = ids == self.unknown
+        if not is_unknown.any():
+            return ids, lengths
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        lost = np.bincount(owner[is_unknown], minlength=len(lengths)) > 0
+        lost[owner[self._is_known_word[ids]]] = False
+        return ids[~lost[owner]], np.where(lost, 0, lengths)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
         """Do what `encode_flat` does, by SentencePiece alone."""
