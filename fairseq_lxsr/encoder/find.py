@@ -1,16 +1,19 @@
 """Finds a model folder by the name of a model in this package, by its path, or by the address of its archive."""
 
+import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, MODEL_FILES, read_config
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.open import PACKAGE
-from fairseq_lxsr.files.write import atomic_folder, restore_folder
+from fairseq_lxsr.files.open import PACKAGE, sha256
+from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
 MODELS = PACKAGE / "pretrained"  # each folder in it is a model
+RECORD = ".files.json"  # SHA-256 of an archive and of the files that were in it
 WAIT_SECONDS = 3_600  # seconds to wait for another process that fetches the same archive
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ARCHIVE_ADDRESS = re.compile(
@@ -53,15 +56,33 @@ def _fetched(address: str) -> Path:
         raise InputError(
             f"{address}: expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256=64 hexadecimal digits"
         )
-    cache = cache_folder() / parts["checksum"].lower()
-    folder, archive = cache / parts["name"], cache / f"archive{parts['ending'].lower()}"
-    restore_folder(folder)
-    if not folder.is_dir():
-        with locked(cache / ".lock", cache, WAIT_SECONDS):  # hidden, because an archive has any other name
-            if not folder.is_dir():  # another process may have fetched it meanwhile
-                download(parts["url"], archive, checksum=parts["checksum"])
+    checksum = parts["checksum"].lower()
+    cache = cache_folder() / checksum
+    folder, archive = cache / parts["name"], cache / f".archive{parts['ending'].lower()}"  # hidden, as no model is
+    if not _is_cached(folder, checksum):
+        with locked(cache / ".lock", cache, WAIT_SECONDS):
+            if not _is_cached(folder, checksum):  # another process may have fetched it meanwhile
+                if os.path.lexists(folder):
+                    say(f"{folder}: not, or not proved to be, what {parts['url']} has; it is fetched again")
+                archive.unlink(missing_ok=True)
+                download(parts["url"], archive, checksum=checksum)
                 _unpack(archive, folder, parts["url"])
+                with atomic_write(cache / RECORD) as stream:
+                    json.dump({"archive": checksum, "files": _hashes(folder)}, stream)
     return folder
+
+
+def _is_cached(folder: Path, checksum: str) -> bool:
+    """Return whether a folder has the files, and no other bytes, that were in the archive with this SHA-256."""
+    try:
+        record = json.loads((folder.parent / RECORD).read_text(encoding="utf-8"))
+        return not folder.is_symlink() and record == {"archive": checksum, "files": _hashes(folder)}
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, CARD_FILE))}
 
 
 def _unpack(archive: Path, folder: Path, url: str) -> None:
@@ -69,6 +90,10 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
     from fairseq_lxsr.files.unpack import unpack
 
     try:
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.is_dir():  # damaged
+            shutil.rmtree(folder)
         with atomic_folder(folder, CONFIG_FILE) as work:
             try:
                 unpack(archive, {name: work / name for name in (*MODEL_FILES, CARD_FILE)})
@@ -83,5 +108,8 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
 def cache_folder() -> Path:
     """Return the folder of fetched models, in XDG_CACHE_HOME or in .cache of the home folder."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(named) if os.path.isabs(named) else Path.home() / ".cache"  # as the XDG specification says
+    try:
+        base = Path(named) if os.path.isabs(named) else Path.home() / ".cache"  # as the XDG specification says
+    except RuntimeError:
+        raise InputError("no home folder, where fetched models are kept; set HOME or XDG_CACHE_HOME") from None
     return base / "fairseq-lxsr" / "models"

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -157,6 +158,27 @@ def _replace_folder(work: Path, path: Path) -> None:
         shutil.rmtree(work)
 
 
+def no_follow(path: str, flags: int) -> int:
+    """Open a file as `open(..., opener=no_follow)`: not through a link, and without waiting for a pipe's other end."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+
+def remove_planted(path: Path) -> None:
+    """Remove what no run of this user left at the path of an unfinished file, before it is opened or resumed from.
+
+    That is a link, a device, a file with two names, and in a shared folder a file of another user.
+    """
+    if os.path.lexists(path) and not (_is_own(path) and stat.S_ISREG(path.lstat().st_mode)):
+        path.unlink()
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether this user or the owner of the folder made a file or folder, which has no other name."""
+    about = path.lstat()
+    is_linked = stat.S_ISLNK(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_nlink > 1)
+    return not is_linked and about.st_uid in (os.geteuid(), path.parent.stat().st_uid)
+
+
 def restore_folder(path: str | Path) -> None:
     """Restore a folder of `atomic_folder` whose replacement was interrupted; every reader calls this first.
 
@@ -164,7 +186,7 @@ def restore_folder(path: str | Path) -> None:
     """
     path = Path(path)
     left = [] if os.path.lexists(path) else sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
-    if left:
+    if left := [folder for folder in left if _is_own(folder) and folder.is_dir()]:
         os.replace(left[-1], path)
 
 

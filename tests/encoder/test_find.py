@@ -3,6 +3,8 @@
 import hashlib
 import io
 import itertools
+import json
+import os
 import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,7 @@ import pytest
 import random_model
 import toy
 from bad_server import serving
-from conftest import lxsr_here, refused
+from conftest import contents, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder import find as pretrained
@@ -151,7 +153,8 @@ def test_an_archive_is_fetched_once(made, server, tmp_path):
         np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
         assert len(server.requests) == 2, again  # the second goes on where the first was dropped
     assert encoder.folder.name == "lxsr-toy"
-    assert sorted(path.name for path in kept(tmp_path)) == sorted(path.name for path in made.iterdir())
+    names = [pretrained.RECORD, *(path.name for path in made.iterdir())]
+    assert sorted(path.name for path in kept(tmp_path)) == sorted(names)
     (tmp_path / "t.en").write_text("one dog\n")
     options = ["--input", tmp_path / "t.en"]
     lxsr_here("index", "--model", model, *options, "--output", tmp_path / "index")
@@ -174,6 +177,107 @@ def test_names_that_the_cache_has_already(made, server, tmp_path):
     taken.touch()
     with pytest.raises(InputError, match=r"taken: exists and has no config\.json"):
         pretrained.find_model(model)
+
+
+def another_model(folder: Path, tmp_path: Path) -> None:
+    shutil.rmtree(folder)
+    random_model.write_model(tmp_path / "another", gated=True, num_layers=0, embed_dim=24).rename(folder)
+
+
+def a_link(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "elsewhere")
+
+
+def a_flipped_bit(folder: Path, _: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-5] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def the_entry_of_another_archive(folder: Path, _: Path) -> None:
+    record = json.loads((folder.parent / pretrained.RECORD).read_text())
+    (folder.parent / pretrained.RECORD).write_text(json.dumps(record | {"archive": "0" * 64}))
+
+
+def planted_beside(folder: Path, _: Path) -> None:
+    shutil.copytree(folder, folder.with_name(f".{folder.name}.host.1.old"))
+    for name in (".archive.tar.gz", ".archive.tar.gz.part", ".archive.tar.gz.part.etag"):
+        (folder.parent / name).write_bytes(b"\xffplanted")
+    shutil.rmtree(folder)
+
+
+SPOILT = {
+    "truncated": lambda folder, _: os.truncate(folder / "model.safetensors", 1000),
+    "a file less": lambda folder, _: (folder / "dict.txt").unlink(),
+    "no config": lambda folder, _: (folder / "config.json").unlink(),
+    "empty": lambda folder, _: [path.unlink() for path in folder.iterdir()],
+    "another card": lambda folder, _: (folder / "README.md").write_text("owned"),
+    "no record": lambda folder, _: (folder.parent / pretrained.RECORD).unlink(),
+    "a spoilt record": lambda folder, _: (folder.parent / pretrained.RECORD).write_bytes(b"[" * 99_999),
+    **{do.__name__: do for do in (another_model, a_link, a_flipped_bit, the_entry_of_another_archive, planted_beside)},
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_the_checksum_holds_for_every_load(made, server, tmp_path, name):
+    """What is in the cache and was not in the archive is fetched again, or refused where nobody answers."""
+    model = address(server, packed(made))
+    folder = pretrained.find_model(model)
+    asked = len(server.requests)
+    for troubles in ([404], []):
+        SPOILT[name](folder, tmp_path / f"{len(troubles)}")
+        server.troubles = troubles
+        if troubles:
+            with pytest.raises(InputError, match="404"):
+                pretrained.find_model(model)
+            server.troubles = []
+        assert pretrained.find_model(model) == folder
+        assert len(server.requests) > asked
+        asked = len(server.requests)
+        assert contents(folder) == contents(made)
+        assert not folder.is_symlink()
+        assert pretrained.find_model(model) == folder
+        assert len(server.requests) == asked  # healed
+
+
+def test_no_home(made, server, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
+    with pytest.raises(InputError, match="no home folder.*set HOME or XDG_CACHE_HOME"):
+        pretrained.find_model(address(server, b"x"))
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("http://127.0.0.1:1/\u00e9/x.tar.gz", "Connection refused"),
+        ("http://[::1/x.tar.gz", "Invalid IPv6 URL"),
+        ("http://[::1]]/x.tar.gz", "no address of the web"),
+        ("http://a..b/x.tar.gz", "label empty"),
+        (f"http://{'a' * 70}.example/x.zip", "too long"),
+        ("http://" + "\u00e9" * 70 + ".example/x.zip", "too long"),
+        ("http://127.0.0.1:99999/x.zip", "Port out of range"),
+        ("http://127.0.0.1:-1/x.zip", "expected an address"),
+        ("http://127.0.0.1:x/x.zip", "expected an address"),
+        ("http:///x.zip", "expected an archive with"),
+        ("http://:80/x.zip", "no address of the web"),
+        ("http://user:word@127.0.0.1:1/x.zip", "no address of the web"),
+        ("http://127.0.0.1:1/\udcff.zip", "expected an archive with"),
+        ("http://127.0.0.1:1/\udcff/x.zip", "expected an address"),
+        ("http://\u2100.example/x.zip", "expected an address"),
+        ("http://a\0b/x.zip", "expected an address"),
+        ("http://127.0.0.1:1/a\x1b[2Jb/x.zip", "Connection refused"),
+        ("http://%5b::1%5d/x.zip", "no address of the web"),
+        ("http://1.2.3.4.5/x.zip", "not known"),
+    ],
+)
+def test_a_mistyped_address_is_one_line(server, address, message):
+    with pytest.raises(InputError, match=message) as caught:
+        pretrained.find_model(f"{address}#sha256={'0' * 64}")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

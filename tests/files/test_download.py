@@ -3,16 +3,22 @@
 import hashlib
 import itertools
 import os
+import resource
+import shutil
+import ssl
+import subprocess
+import time
 from dataclasses import replace
 
 import pytest
 import toy
 from archives import tar_of, zip_of
-from bad_server import CONTENT, serving
+from bad_server import CONTENT, HOSTILE, hostile, serving
 from conftest import contents, lxsr_here, refused
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation import named_sets as datasets
+from fairseq_lxsr.files.connection import ascii_address
 from fairseq_lxsr.files.download import download, get_archive
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.preparation.registry import PublicCorpus, find_corpus, get_corpus, registry
@@ -99,6 +105,87 @@ def test_no_address_and_nobody_answers(server, tmp_path):
     server.server_close()
     with pytest.raises(InputError, match=r"refused.*\(5 attempts\)"):
         download(server.url, tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_server_costs_a_line(tmp_path, name):
+    """Whatever it says, and however slowly, few attempts and little time and memory end with one line."""
+    known = None if name in ("a body for ever", "chunks for ever") else 10
+    with hostile(name) as server:
+        began, memory = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(InputError) as caught:
+            download(server.url, tmp_path / "x.zip", size=known, checksum="0" * 64)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+    assert server.url in str(caught.value)
+    assert server.requests <= 12  # 5 attempts, or a redirect 11 times
+    assert time.monotonic() - began < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000
+    assert {path.name for path in tmp_path.iterdir()} <= {"x.zip.part", "x.zip.part.etag"}
+
+
+def test_what_was_planted_beside_the_target_is_never_used(server, tmp_path):
+    """Links, pipes, files with two names, and spoilt validators, where a run leaves its unfinished file."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    plants = (
+        lambda path: path.symlink_to(victim),
+        lambda path: path.symlink_to(tmp_path / "nowhere"),
+        lambda path: path.hardlink_to(victim),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(b"\xff\0"),
+        lambda path: path.write_bytes(b"a\r\nRange: bytes=0-0\r\n"),
+        lambda path: path.write_bytes(b""),
+    )
+    for number, (plant, end) in enumerate(itertools.product(plants, (".part", ".part.etag"))):
+        path = tmp_path / f"x{number}"
+        if end == ".part.etag":
+            path.with_name(f"{path.name}.part").write_bytes(b"of another version")
+        plant(path.with_name(f"{path.name}{end}"))
+        download(server.url, path, checksum=hashlib.sha256(CONTENT).hexdigest())
+        assert (path.read_bytes(), path.is_symlink()) == (CONTENT, False)
+        assert victim.read_bytes() == b"precious"
+    assert {path.suffix for path in tmp_path.iterdir()} == {""}
+
+
+def test_a_wrong_part_of_an_earlier_run_is_started_again(server, tmp_path):
+    (tmp_path / "x.part").write_bytes(b"of another version")
+    download(server.url, tmp_path / "x", checksum=hashlib.sha256(CONTENT).hexdigest())
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
+def test_letters_of_any_script_in_an_address(server, tmp_path):
+    download(f"{server.url}/\u00e9/\u4f60 x%20?q=\u00e9#part", tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == CONTENT
+    assert server.paths == ["/corpus/%C3%A9/%E4%BD%A0%20x%20?q=%C3%A9"]
+    assert ascii_address("https://b\u00fccher.example:8/x") == "https://xn--bcher-kva.example:8/x"
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate")
+def test_https(server, tmp_path, monkeypatch):
+    """From a server with a certificate that is trusted, and not from one that is not."""
+    pem = tmp_path / "pem"
+    new = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(
+        ["openssl", *new.split(), "-keyout", pem, "-out", tmp_path / "cert"], check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", pem)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    url = server.url.replace("http:", "https:")
+    with pytest.raises(InputError, match="self.signed certificate.*check who answers"):
+        download(url, tmp_path / "x")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
+    server.troubles = ["drop"]
+    download(url, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("name", ["says nothing", "drips a body", "zeros", "the start of TLS"])
+def test_a_hostile_handshake_costs_a_line(tmp_path, name):
+    with hostile(name) as server, pytest.raises(InputError, match=r"\(5 attempts\)"):
+        download(server.url.replace("http:", "https:"), tmp_path / "x")
 
 
 ENGLISH, FRENCH = (("\n".join(side) + "\n").encode() for side in zip(*toy.sentences(50), strict=True))
