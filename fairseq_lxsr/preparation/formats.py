@@ -8,7 +8,13 @@ from pathlib import Path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.open import PACKED
-from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS, harvest, input_files
+from fairseq_lxsr.preparation.catalogues import (
+    LOCALE_FOLDERS,
+    catalogue_language,
+    harvest,
+    input_files,
+    read_messages,
+)
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.config import Sources, TextName
 from fairseq_lxsr.preparation.memories import MEMORIES, read_memory
@@ -68,8 +74,11 @@ def _find_text(
             name = f"{data} ({','.join(map(str, columns))})" if columns else data
             return Source(name, (path,), lambda dropped: read_table(Table(path, columns, (source, target)), dropped))
         return Source(data, (path,), lambda dropped: read_memory(path, source, target, dropped))
+    if ending in (".po", ".mo") and Path(data).is_file():
+        catalogue_language(Path(data), source, target)
+        return Source(data, (Path(data),), lambda dropped: read_messages(Path(data), source, target, dropped), True)
     files = (_one_side(data, source, source, target), _one_side(data, target, source, target))
-    return Source(data, files, lambda dropped: read_parallel(*files, max_words=None))
+    return Source(data, files, lambda dropped: read_parallel(*files, is_sentence=False))
 
 
 def join(texts: Collection[Source]) -> Source:

@@ -96,7 +96,8 @@ def test_references_are_whole_where_a_block_ends(tmp_path):
 
 XLIFF = """<?xml version="1.0"?><xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:mq="MQXliff">
 <file original="a" source-language="en-US" target-language="fr-FR" datatype="x"><header><note>no</note></header>
-<body><group><trans-unit id="1"><source>Press <g id="1">OK</g><x id="2" ctype="lb"/>twice</source><target>Deux fois</target>
+<body><group><trans-unit id="1"><source>Press <g id="1">OK</g><x id="2" ctype="lb"/>twice</source>
+<target>Deux fois</target>
 <alt-trans><source>Press</source><target>Appuyez</target></alt-trans></trans-unit></group>
 <trans-unit id="2"><source>none</source></trans-unit><trans-unit id="3"><source>empty</source><target/></trans-unit>
 <trans-unit id="4"><source>new</source><target state="new">new</target></trans-unit>
