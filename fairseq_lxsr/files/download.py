@@ -80,7 +80,8 @@ def _transfer(url: str, address: str, partial: Path, size: int | None) -> None:
                 tried = failures if failures == DOWNLOAD_ATTEMPTS else attempt
                 kind = f"{type(error).__name__}: " if isinstance(error, http.client.HTTPException) else ""
                 raise InputError(
-                    f"{url}: {kind}{plain(error)} ({tried} attempts); try again later, {_length(partial):,} bytes are kept"
+                    f"{url}: {kind}{plain(error)} ({tried} attempts); try again later, "
+                    f"{_length(partial):,} bytes are kept"
                 ) from None
         except (ValueError, OverflowError) as error:
             raise InputError(f"{url}: {plain(error)}; check the address, and those that it leads to") from None

@@ -246,7 +246,7 @@ def test_no_home(made, server, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
-    with pytest.raises(InputError, match="no home folder.*set HOME or XDG_CACHE_HOME"):
+    with pytest.raises(InputError, match=r"no home folder.*set HOME or XDG_CACHE_HOME"):
         pretrained.find_model(address(server, b"x"))
 
 

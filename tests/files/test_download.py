@@ -174,7 +174,7 @@ def test_https(server, tmp_path, monkeypatch):
     context.load_cert_chain(tmp_path / "cert", pem)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     url = server.url.replace("http:", "https:")
-    with pytest.raises(InputError, match="self.signed certificate.*check who answers"):
+    with pytest.raises(InputError, match=r"self.signed certificate.*check who answers"):
         download(url, tmp_path / "x")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
     server.troubles = ["drop"]
