@@ -43,7 +43,7 @@ def mined(model: Path, sides: tuple[list[str], list[str]], folder: Path, rerank:
     output = folder / f"{rerank}.tsv"
     options = ("--rerank", rerank) if rerank else ()
     lxsr("mine", "--model", model, "--source", files[0], "--target", files[1], "--output", output, *options)
-    rows = (line.split("\t") for line in read_lines(output, max_words=None))
+    rows = (line.split("\t") for line in read_lines(output, is_sentence=False))
     return [(float(margin), source, target) for margin, source, target in rows]
 
 

@@ -171,7 +171,7 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
 def count_pairs(work: Path, pairs: Sequence[str]) -> int:
     """Training pairs of all language pairs together."""
     return sum(
-        sum(1 for _ in read_lines(work / "corpus" / pair / f"train.{pair[:2]}", max_words=None)) for pair in pairs
+        sum(1 for _ in read_lines(work / "corpus" / pair / f"train.{pair[:2]}", is_sentence=False)) for pair in pairs
     )
 
 

@@ -47,7 +47,7 @@ def _read_sets(patterns: dict[str, Path], pair: str) -> dict[str, dict[str, list
             for language in languages
         }
         if all(file.is_file() for file in files.values()):
-            found[name] = {language: list(read_lines(file, max_words=None)) for language, file in files.items()}
+            found[name] = {language: list(read_lines(file, is_sentence=False)) for language, file in files.items()}
     return found
 
 
@@ -78,10 +78,10 @@ def distractors(
     inside.append(data / "train" / f"multi30k.{language}.txt.gz")
     further = [path for folder in more for path in sorted(data.glob(f"{folder}/*.{pair}.{language}.txt.gz"))]
     found: dict[str, None] = {}
-    trained = {line for path in inside if path.is_file() for line in read_lines(path, max_words=None)}
+    trained = {line for path in inside if path.is_file() for line in read_lines(path, is_sentence=False)}
     for paths, barred in ((outside, trained | known), (inside + further, known)):
         for path in paths:
-            for line in read_lines(path, max_words=None) if path.is_file() else ():
+            for line in read_lines(path, is_sentence=False) if path.is_file() else ():
                 if line and line not in barred:
                     found.setdefault(line)
                 if len(found) == count:
@@ -257,5 +257,5 @@ def words_of(paths: Sequence[Path]) -> set[str]:
 
 
 def _words(path: Path) -> Iterator[str]:
-    for line in read_lines(path, max_words=None):
+    for line in read_lines(path, is_sentence=False):
         yield from WORD.findall(line.lower())

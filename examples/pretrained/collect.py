@@ -30,7 +30,7 @@ def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple
     sides = [f"{prefix}.{language}.txt.gz" for language in pair.split("-")]
     count, expected = 0, source["pairs"][pair]
     tags = read_lines(f"{prefix}.source.txt.gz") if "tag" in source else None
-    for sentences in read_parallel(*sides, max_words=None):
+    for sentences in read_parallel(*sides, is_sentence=False):
         if tags is None or next(tags, None) == source["tag"]:
             count += 1
             yield sentences
@@ -64,7 +64,7 @@ def collect_all(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) 
 
 def read_sources(path: Path) -> list[dict[str, Any]]:
     """Read the table of sources."""
-    text = "\n".join(read_lines(path, max_words=None))
+    text = "\n".join(read_lines(path, is_sentence=False))
     try:
         sources = parse_json(text)["sources"]
         if not isinstance(sources, list):

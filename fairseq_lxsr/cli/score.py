@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.errors import InputError, naming_option, say
-from fairseq_lxsr.files.lines import MAX_WORDS, read_parallel, single_line
+from fairseq_lxsr.files.lines import read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
 from fairseq_lxsr.search import PairScoring
@@ -154,7 +154,7 @@ class Rows:
         self.last: list[Row] = []  # without a pair, after the last pair
         self._files = (args.source, args.target) if args.source else None
         languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else None
-        self.table = Table(args.input or "-", args.columns, languages, 2 * MAX_WORDS, args.skip_bad)
+        self.table = Table(args.input or "-", args.columns, languages, True, args.skip_bad)
 
     def read(self) -> "Iterator[Pair]":
         """Yield source, target, and the row after those without a pair that stand before it."""

@@ -167,7 +167,7 @@ class Rounds:
             if not mined.is_file():
                 start = self.config.start_model if name == "round1" else ""
                 self._mine(find_model(start) if start else previous, mined, name)
-            samples = [2 * sum(1 for _ in read_lines(mined, max_words=None))]
+            samples = [2 * sum(1 for _ in read_lines(mined, is_sentence=False))]
             last = previous.parent / "checkpoints" / "checkpoint_last.pt"
             options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
         self._train(folder, samples, options)
@@ -235,9 +235,9 @@ class Rounds:
         ]
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
         restore_last_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
-        start, said = time.perf_counter(), sum(1 for _ in read_lines(log, max_words=None)) if log.is_file() else 0
+        start, said = time.perf_counter(), sum(1 for _ in read_lines(log, is_sentence=False)) if log.is_file() else 0
         if run_logged(list(map(str, command)), log, self.lock):
-            lines = [line for line in islice(read_lines(log, max_words=None), said, None) if line.strip()]
+            lines = [line for line in islice(read_lines(log, is_sentence=False), said, None) if line.strip()]
             message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
             raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again")
         print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
@@ -246,7 +246,7 @@ class Rounds:
         """Read the metrics of the last epoch from the log of fairseq-train."""
         wanted = ("loss", "accuracy")
         found = {}
-        for line in read_lines(log, max_words=None):
+        for line in read_lines(log, is_sentence=False):
             for kind, marker in (("train", "| train |"), ("valid", "| valid on ")):
                 if marker in line:
                     fields = (field.strip().rpartition(" ") for field in line.split("|"))
@@ -304,7 +304,7 @@ def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
     """Add the line of a round to the file of reports; it replaces a line of the same round from a killed run."""
-    lines = list(read_lines(path, max_words=None)) if path.is_file() else []
+    lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
             with contextlib.suppress(ValueError):  # a truncated line
@@ -323,7 +323,7 @@ def hash_source(path: Path) -> str:
 def read_gold(path: Path) -> frozenset[tuple[str, str]]:
     """Read true pairs, `sentence<TAB>sentence`."""
     found = set()
-    for number, line in enumerate(read_lines(path, max_words=None), start=1):
+    for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         one, tab, other = line.partition("\t")
         if not tab:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")

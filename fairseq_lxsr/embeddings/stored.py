@@ -134,7 +134,7 @@ def _check_text(path: Path, embedded: str, text: Text) -> None:
     """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines."""
     readings = [iter(text.lines)] if text.rows is None else []
     if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
-        readings.append(read_lines(text.file, max_words=None))
+        readings.append(read_lines(text.file, is_sentence=False))
     if readings and all(hash_lines(lines)[1] != embedded for lines in readings):
         raise InputError(f"{path}: embeddings of other lines than {text.file} has, or in another order; embed it again")
 
@@ -142,7 +142,7 @@ def _check_text(path: Path, embedded: str, text: Text) -> None:
 def _holds_sentences(text: Text) -> bool:
     """Return whether the lines of the file are the sentences, and not rows with several columns."""
     assert text.rows is not None
-    line = next(islice(read_lines(text.file, max_words=None), int(text.rows[0]), None), "")
+    line = next(islice(read_lines(text.file, is_sentence=False), int(text.rows[0]), None), "")
     return single_line(line).lower() == single_line(text[0]).lower()
 
 

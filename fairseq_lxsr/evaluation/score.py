@@ -143,7 +143,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     path = Path(path)
     check_scores_file(path)
     with locked(path.with_name(f".{path.name}.lock"), path, SCORES_LOCK_SECONDS):
-        lines = list(read_lines(path, max_words=None)) if path.exists() else []
+        lines = list(read_lines(path, is_sentence=False)) if path.exists() else []
         lines += [json.dumps(score.as_dict(), ensure_ascii=False, allow_nan=False) for score in scores]
         with atomic_write(path) as stream:
             stream.writelines(f"{line}\n" for line in lines)
@@ -159,7 +159,7 @@ def check_scores_file(path: str | Path) -> None:
 def read_scores(path: str | Path) -> list[Score]:
     """Read the scores of a file of JSON lines."""
     scores = []
-    for number, line in enumerate(read_lines(path, max_words=None), start=1):
+    for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         try:
             scores.append(_score(parse_json(line)))
         except (ValueError, KeyError, TypeError) as error:

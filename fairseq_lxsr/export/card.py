@@ -58,7 +58,7 @@ class TextSources:
     def read(cls, path: str | Path) -> "TextSources":
         """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are ignored."""
         try:
-            read = parse_json("\n".join(read_lines(path, max_words=None)))
+            read = parse_json("\n".join(read_lines(path, is_sentence=False)))
             note, rows = read["note"], read["sources"]
             if not (isinstance(note, str) and isinstance(rows, list) and rows):
                 raise TypeError("the note is not text, or the sources are not a list")

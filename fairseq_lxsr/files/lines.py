@@ -16,7 +16,6 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.invisible import INVISIBLE
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
-MAX_WORDS = 10_000
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
 RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
 # how packed bytes begin, the program that unpacks them, and the ending of such a file
@@ -38,18 +37,18 @@ def single_line(text: str) -> str:
 
 
 def read_lines(
-    path: str | Path, max_words: int | None = MAX_WORDS, unreadable: Callable[[InputError], None] | None = None
+    path: str | Path, is_sentence: bool = True, unreadable: Callable[[InputError], None] | None = None
 ) -> Iterator[str]:
     """Yield the lines of a UTF-8 text file (`-`: standard input) without line ends; lines are split at \\n only.
 
-    A line that holds one sentence has at most `max_words` words and 1 MiB; None is for lines that are not sentences, of
-    at most 128 MiB. An error names file, line and value; where `unreadable` takes errors, their lines are left out.
+    A line that holds one sentence, however many words, has at most 1 MiB, any other 128 MiB. An error names file, line
+    and value; where `unreadable` takes errors, their lines are left out.
     """
     with reading(path), open_binary(path) as stream:
-        for number, raw in enumerate(_raw_lines(stream, path, max_words), start=1):
+        for number, raw in enumerate(_raw_lines(stream, path, is_sentence), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             try:
-                line = _checked(raw, f"{path}, line {number}", max_words)
+                line = _checked(raw, f"{path}, line {number}")
             except InputError as error:
                 if unreadable is None:
                     raise
@@ -64,14 +63,14 @@ def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
     return first, chain(first, lines)
 
 
-def _raw_lines(stream: BinaryIO, path: str | Path, max_words: int | None) -> Iterator[bytes]:
+def _raw_lines(stream: BinaryIO, path: str | Path, is_sentence: bool) -> Iterator[bytes]:
     """Yield lines with their ends; no more of a line is held in memory than its limit."""
-    limit = SENTENCE_BYTES if max_words else RECORD_BYTES
+    limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) > limit:
             raise InputError(
                 f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
-                + ("one sentence a line: split the text into sentences" if max_words else "shorter lines")
+                + ("one sentence a line: split the text into sentences" if is_sentence else "shorter lines")
             )
         yield raw
 
@@ -86,7 +85,7 @@ class Lines(Sequence[str]):
         import numpy as np  # imported here because every verb of the command line imports this module
 
         with open(path, "rb") as stream:
-            lengths = np.fromiter(map(len, _raw_lines(stream, path, None)), dtype=np.int64)
+            lengths = np.fromiter(map(len, _raw_lines(stream, path, False)), dtype=np.int64)
         self._starts = np.concatenate(([0], lengths.cumsum()))
         self._path = path
 
@@ -119,7 +118,7 @@ def reading(path: str | Path) -> Iterator[None]:
         raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
 
 
-def _checked(raw: bytes, where: str, max_words: int | None) -> str:
+def _checked(raw: bytes, where: str) -> str:
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -135,19 +134,12 @@ def _checked(raw: bytes, where: str, max_words: int | None) -> str:
     if "\0" in line:
         column = line.index("\0") + 1
         raise InputError(f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')")
-    if max_words and len(line) > max_words and len(line.split()) > max_words:
-        raise InputError(
-            f"{where}: {len(line.split()):,} words; expected one sentence a line, at most {max_words:,} words: "
-            "split the text into sentences"
-        )
     return line
 
 
-def read_parallel(
-    source: str | Path, target: str | Path, max_words: int | None = MAX_WORDS
-) -> Iterator[tuple[str, str]]:
+def read_parallel(source: str | Path, target: str | Path, is_sentence: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the aligned lines of two files, whose numbers of lines must be equal and not 0."""
-    left, right = read_lines(source, max_words), read_lines(target, max_words)
+    left, right = read_lines(source, is_sentence), read_lines(target, is_sentence)
     count = 0
     for line in left:
         other = next(right, None)

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_file_lines, read_lines
+from fairseq_lxsr.files.lines import count_file_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
@@ -181,7 +181,7 @@ def binarise_texts(texts: Sequence[Text], subwords: Path, workers: int) -> dict[
 def _numbered_blocks(texts: Sequence[Text]) -> Iterator[tuple[int, list[str]]]:
     """Yield blocks of lines with the number of their text; the first one is empty, because a text may be."""
     for number, text in enumerate(texts):
-        lines = read_lines(text.path, max_words=SENTENCE_BYTES)  # the limit of bytes still holds
+        lines = read_lines(text.path)
         yield from ((number, block) for block in itertools.chain([[]], in_blocks(lines)))
 
 

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.invisible import visible
-from fairseq_lxsr.files.lines import MAX_WORDS, SENTENCE_BYTES, is_blank, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
@@ -44,6 +44,7 @@ from fairseq_lxsr.text.data_folder import count_sources, write_sources
 SPLITS = ("train", "valid", "test")
 DEFAULT_HELD_OUT = HeldOut()
 DROPPED_FILE = "dropped.tsv.gz"
+MAX_WORDS = 10_000  # of a sentence to train on; longer lines are documents
 SOURCES_FILE = "sources.json"  # of a corpus folder: training pairs of each named source
 
 
@@ -228,7 +229,7 @@ def _write(parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, d
                 for split, output in enumerate(outputs):
                     output.writelines(itertools.compress(lines, here == split))
     if drops:
-        texts = (read_lines(parts / str(side), max_words=None) for side in (0, 1))
+        texts = (read_lines(parts / str(side), is_sentence=False) for side in (0, 1))
         for split, a, b in zip(assigned, *texts, strict=True):
             if split > TEST:
                 drops.write(f"{'repeated' if split == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")

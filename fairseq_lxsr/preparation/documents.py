@@ -38,7 +38,7 @@ def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
         raise InputError(f"{path}: no such file or folder; expected documents in {language}")
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     for file in files:
-        lines = read_lines(file, max_words=None)
+        lines = read_lines(file, is_sentence=False)
         first = next(lines, None)
         if first is None:
             raise InputError(f"{file}: empty file; expected documents, one sentence a line")

@@ -69,7 +69,7 @@ def _write_without(
 ) -> np.ndarray:
     """Write the training text without the pairs of which a side is held out; return which pairs are left."""
     source, target = (cleaned / f"train.{language}" for language in languages)
-    pairs = read_parallel(source, target, max_words=None)
+    pairs = read_parallel(source, target, is_sentence=False)
     is_kept: list[np.ndarray] = []
     with ExitStack() as stack:
         outputs = [

@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, count_file_lines, read_lines
+from fairseq_lxsr.files.lines import count_file_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, in_own_process
@@ -65,7 +65,7 @@ def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     for path in files:
         share = min(1.0, quota / max(1, languages[path.suffix]))
         rng = np.random.default_rng(0)
-        for block in in_blocks(read_lines(path, max_words=SENTENCE_BYTES)):
+        for block in in_blocks(read_lines(path)):
             yield from itertools.compress(block, rng.random(len(block)) < share)
 
 

@@ -28,7 +28,7 @@ class Curves:
 def read_log(path: Path, name: str = "") -> Curves | None:
     """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds none."""
     curves = Curves(name or path.name)
-    for number, line in enumerate(read_lines(path, max_words=None), start=1):
+    for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         found, values = _of_line(curves, line)
         update = values.get("num_updates")
         if update is None:

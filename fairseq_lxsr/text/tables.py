@@ -69,14 +69,14 @@ class Table:
         path: the file, compressed or not; `-` for standard input, which is TSV.
         columns: of source and target, from 1 or by name.
         languages: of source and target, which a header may name.
-        max_words: see `read_lines`.
+        is_sentence: see `read_lines`.
         skip_unreadable: leave out and count lines that are no text, which are refused otherwise.
     """
 
     path: str | Path
     columns: Columns | None = None
     languages: tuple[str, str] | None = None
-    max_words: int | None = None
+    is_sentence: bool = False
     skip_unreadable: bool = False
     left_out: Counter[str] = field(default_factory=Counter, init=False)  # rows without a pair, by why
     _said: bool = field(default=False, init=False)
@@ -110,7 +110,7 @@ class Table:
 
     def _cells(self) -> Iterator[Cells]:
         unreadable = self._count_unreadable if self.skip_unreadable else None
-        lines = read_lines(self.path, self.max_words, unreadable)
+        lines = read_lines(self.path, self.is_sentence, unreadable)
         if CSV_NAME.search(str(self.path)):
             return _csv_rows(self.path, lines)
         return ((number, line, line.split("\t")) for number, line in enumerate(lines, start=1))

@@ -80,7 +80,7 @@ def test_a_line_without_an_end_is_not_read(tmp_path, packed, monkeypatch):
         stream.write("one\n")
         for _ in range(4):
             stream.write("a" * 10**7)
-    for read in (read_lines, partial(read_lines, max_words=None), lambda path: read_parallel(path, path)):
+    for read in (read_lines, partial(read_lines, is_sentence=False), lambda path: read_parallel(path, path)):
         tracemalloc.start()
         with pytest.raises(InputError, match=r"text.*, line 2: begins with b'aaaaa.* has more than [13]\S* bytes"):
             list(read(path))
@@ -96,6 +96,13 @@ def test_a_line_of_just_the_length_is_read(tmp_path):
     (tmp_path / "text").write_bytes(b"a" * SENTENCE_BYTES + b"\n")
     with pytest.raises(InputError, match=r"more than 1,048,576 bytes; expected one sentence a line"):
         list(read_lines(tmp_path / "text"))
+
+
+@pytest.mark.parametrize("words", [["w"] * 20_000, ["\u0434\u0430"] * 200_000, ["\u3000", "x "] * 30_000])
+def test_a_line_of_any_number_of_words_is_read(tmp_path, words):
+    (tmp_path / "text").write_text(f"one\n{' '.join(words)}\nlast\n", encoding="utf-8")
+    assert list(read_lines(tmp_path / "text")) == ["one", " ".join(words), "last"]
+    assert sum(1 for _ in read_parallel(tmp_path / "text", tmp_path / "text")) == 3
 
 
 def test_what_is_no_file(tmp_path, monkeypatch):

@@ -140,7 +140,7 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
     """Read a file of mined pairs, tab-separated `COLUMNS`."""
     numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
     left, right, labels = [], [], []
-    for row, line in enumerate(read_lines(path, max_words=None), start=1):
+    for row, line in enumerate(read_lines(path, is_sentence=False), start=1):
         fields = line.split("\t")
         try:
             cosine, places = float(fields[1]), [(numbers[fields[at]], int(fields[at + 1])) for at in (2, 4)]
