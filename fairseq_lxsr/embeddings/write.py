@@ -19,7 +19,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import READ_BYTES, sha256
 from fairseq_lxsr.files.records import Record, difference, is_count, parse_json, sealed
-from fairseq_lxsr.files.write import atomic_write, check_replaceable, naming
+from fairseq_lxsr.files.write import atomic_write, check_replaceable, naming, no_follow, remove_planted
 
 WINDOW = 20_000  # lines that are sorted by length and written together
 INDEX_VERSION = 1
@@ -117,11 +117,14 @@ class EmbeddingsFile:
 
     def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
         """Return the lines that have no rows: all, or those that an interrupted run left."""
+        for path in (self.partial, self.progress, self.partial.with_suffix(".whole")):
+            remove_planted(path)
         if resume and self.partial.exists() and (done := Record.read(self.progress)):
             self._resume(done)
         if not self.rows:
             self.progress.unlink(missing_ok=True)  # else it would be taken for the progress of the new rows
-            self.partial.write_bytes(b"")
+            with open(self.partial, "wb", opener=no_follow):
+                pass
         remaining = iter(lines)
         if hash_lines(islice(remaining, self.rows)) != (self.rows, self.text):
             raise InputError(
@@ -171,7 +174,7 @@ class EmbeddingsFile:
                 f"{[len(lines), self.layout.width]}: give the layout the width of the encoder"
             )
         rows = self.layout.row_bytes(self._rounded(embeddings))
-        with naming(self.partial), open(self.partial, "r+b") as stream:
+        with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
             stream.seek(self._size(self.rows))
             stream.truncate()  # rows that an interrupted run did not count
             stream.write(rows)
@@ -197,7 +200,7 @@ class EmbeddingsFile:
         """Write the index, then rename the rows; the rename comes last because afterwards nothing can be resumed."""
         if not self.rows:
             raise InputError("no lines to embed; expected one sentence a line")
-        with naming(self.partial), open(self.partial, "r+b") as stream:
+        with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
             stream.write(self.format.header(self.layout, self.rows))
         whole = self.format.finish(self.partial, self.layout)
         index = {

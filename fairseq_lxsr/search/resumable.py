@@ -14,7 +14,7 @@ from tqdm import tqdm
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.records import Record, difference, open_array
-from fairseq_lxsr.files.write import naming, reserve
+from fairseq_lxsr.files.write import naming, remove_planted, reserve
 
 LOCK_FILE, WORK_MARKER = "lock", ".lxsr-work"
 ENCODE_ROWS, SEARCH_ROWS = 20_000, 32_768  # sentences, queries between two points at which work is saved
@@ -43,6 +43,8 @@ def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_p
     rows. Rows of other settings are computed again, and so are damaged ones.
     """
     partial, record = (path.with_name(f"{path.name}.{end}") for end in ("partial", "json"))
+    for side in (partial, record):
+        remove_planted(side)
     done, crc = _rows_done(record, rows, show_progress)
     whole = _opened(path, "r", rows, done, crc) if done == rows.shape[0] else None
     if whole is not None:

@@ -280,3 +280,18 @@ def test_rows_of_an_interrupted_run_that_are_damaged_are_not_gone_on_from(tmp_pa
     embed_lines(LINES, encode, output, NPY, {}, resume=True)
     embed_lines(LINES, encode, tmp_path / "y.npy", NPY, {})
     assert output.read_bytes() == (tmp_path / "y.npy").read_bytes()
+
+
+@pytest.mark.parametrize("end", ["partial", "progress", "whole"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_what_was_planted_beside_the_output_is_never_used(tmp_path, end, resume):
+    victim = tmp_path / "victim"
+    for number, plant in enumerate((os.symlink, os.link, lambda _, path: os.mkfifo(path))):
+        victim.write_bytes(b"precious")
+        output = tmp_path / f"x{number}.safetensors"
+        plant(victim, f"{output}.{end}")
+        embed_lines(LINES, encode, output, Layout("safetensors", "float32", 3), {}, resume=resume)
+        assert victim.read_bytes() == b"precious"
+        assert not output.is_symlink()
+        assert output.stat().st_nlink == 1
+        assert not os.path.lexists(f"{output}.{end}")

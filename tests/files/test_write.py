@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
+from fairseq_lxsr.files.write import atomic_folder, atomic_write, remove_planted, restore_folder
 
 
 def test_failed_write_leaves_the_old_file_or_folder_and_nothing_else(tmp_path):
@@ -77,6 +77,33 @@ def write_folder(path, content: str) -> None:
 
 def contents(path) -> set[str]:
     return {(path / name).read_text() for name in ("marker", "data")}
+
+
+def test_a_planted_folder_is_not_restored(tmp_path):
+    """A link to a folder, and that of another user, under the name of a folder that is being replaced."""
+    (tmp_path / "elsewhere").mkdir()
+    planted = tmp_path / ".folder.host.1.old"
+    planted.symlink_to(tmp_path / "elsewhere")
+    restore_folder(tmp_path / "folder")
+    assert planted.is_symlink()
+    planted.unlink()
+    planted.mkdir()
+    if os.geteuid() == 0:
+        os.chown(planted, 12345, -1)
+        restore_folder(tmp_path / "folder")
+        assert planted.is_dir()
+        os.chown(planted, 0, -1)
+    restore_folder(tmp_path / "folder")  # our own
+    assert (tmp_path / "folder").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+def test_an_unfinished_file_of_another_user_is_not_gone_on_from(tmp_path):
+    for owner, is_left in ((0, True), (12345, False)):
+        (tmp_path / "x.part").write_bytes(b"x")
+        os.chown(tmp_path / "x.part", owner, -1)
+        remove_planted(tmp_path / "x.part")
+        assert (tmp_path / "x.part").exists() == is_left
 
 
 @pytest.mark.parametrize("reads_first", [True, False], ids=["then read", "then written"])

@@ -166,3 +166,15 @@ def test_damaged_rows_of_an_interrupted_run_are_computed_again(tmp_path, capsys)
         assert (resumable_array(path, ROWS, lambda start, stop: 1, block=10) == 1).all()
         path.unlink()
     assert capsys.readouterr().err.count("x.npy.partial: damaged") == 1  # rows that nobody had counted are not
+
+
+@pytest.mark.parametrize("end", ["partial", "json"])
+def test_what_was_planted_beside_an_array_is_never_used(tmp_path, end):
+    victim = tmp_path / "victim"
+    for number, plant in enumerate((os.symlink, os.link, lambda _, path: os.mkfifo(path))):
+        victim.write_bytes(b"precious")
+        plant(victim, tmp_path / f"x{number}.npy.{end}")
+        array = resumable_array(tmp_path / f"x{number}.npy", ROWS, lambda start, stop: start, block=50)
+        assert (array[0, 0], array[94, 1]) == (0, 50)
+        assert victim.read_bytes() == b"precious"
+        assert not (tmp_path / f"x{number}.npy").is_symlink()
