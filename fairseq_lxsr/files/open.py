@@ -1,4 +1,4 @@
-"""Opens files, packed or not, and tells whether a file is the same as before."""
+"""Opens files, packed or not, and files of a folder together; tells whether a file is the same as before."""
 
 import contextlib
 import gzip
@@ -9,8 +9,10 @@ import lzma
 import os
 import stat
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 from fairseq_lxsr.errors import InputError
 
@@ -22,6 +24,10 @@ FREE_BYTES = 2**26  # decompressed bytes that any file may have, because the rat
 UNPACKED_AT_ONCE = 2**17  # bytes
 READ_BYTES = 2**20  # bytes of a file that are read at once
 PACKED = (".gz", ".xz", ".zst")
+# reads of a folder that is replaced all the time, and of one that is not there, and the wait before each
+REPLACED_TRIES, MISSING_TRIES, REPLACED_SECONDS = 100, 3, 0.01
+
+T = TypeVar("T")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
@@ -100,19 +106,59 @@ def _zstd(path: str | Path):
     raise InputError(f"{path}: needs backports.zstd, which is not installed: pip install 'fairseq-lxsr[zst]'")
 
 
-def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
+def open_file(path: str | Path) -> BinaryIO:
+    """Open a file whose name is ours; what is in its way, for example a pipe, is refused, and not waited for."""
+
+    def checked(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):  # `open` refuses a folder
+            return descriptor
+        os.close(descriptor)
+        raise InputError(f"{path}: is a pipe or a device; expected a file, remove it")
+
+    return open(path, "rb", opener=checked)
+
+
+def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
+    """Return what `read` makes of a folder; where it fails because the folder was replaced meanwhile, it reads again.
+
+    `marker` is a file that every such folder has, another one after each replacement.
+    """
+    missing = 0
+    for _ in range(REPLACED_TRIES):
+        before = _identity(marker)
+        missing += before is None  # between two renames, or for ever
+        try:
+            return read()
+        except (InputError, OSError):
+            if _identity(marker) == before and (before or missing == MISSING_TRIES):
+                raise
+            time.sleep(REPLACED_SECONDS)
+    return read()
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino, about.st_ctime_ns
+
+
+def sha256(file: str | Path | BinaryIO) -> str:
+    """Return the SHA-256 of a file, or of an open one, as hexadecimal digits."""
     digest = hashlib.sha256()
-    with open(path, "rb") as stream:
+    with open(file, "rb") if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream:
+        stream.seek(0)
         while block := stream.read(READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
-def stamp(path: str | Path) -> list[int]:
+def stamp(file: str | Path | BinaryIO) -> list[int]:
     """Return the size of a file and the time of its last change (of content or attributes), in nanoseconds.
 
     A file with the stamp that was stored when it was hashed is the same file, unchanged: a copy has another time.
     """
-    about = os.stat(path)
+    about = os.stat(file if isinstance(file, str | Path) else file.fileno())
     return [about.st_size, about.st_ctime_ns]

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
@@ -65,8 +65,9 @@ def is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < MAX_COUNT
 
 
-def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
+def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
     """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it can run code.
+    An open file is mapped whatever happens to its name, and is not needed any more.
 
     OSError is for a file that cannot be read, ValueError for one that is truncated or is not a .npy of numbers.
     """
@@ -75,7 +76,7 @@ def open_array(path: str | Path, mode: str = "r") -> "np.memmap":
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers that Python 2 may have written
-            return open_memmap(path, mode)
+            return open_memmap(file, mode) if isinstance(file, str | Path) else _mapped(file)
     except OSError:
         raise
     except Exception as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
@@ -93,6 +94,18 @@ def check_archive(path: Path) -> None:
     """Compare the CRC-32 of every record of an uncompressed zip archive, as torch.save writes; it reads 1 GB/s.
 
     ValueError is for an archive that is damaged or compressed, and `zipfile` raises errors of many other kinds.
+def _mapped(stream: BinaryIO) -> "np.memmap":
+    import numpy as np
+    from numpy.lib import format as npy
+
+    stream.seek(0)
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    shape, is_fortran, dtype = read_header(stream)
+    if dtype.hasobject:
+        raise ValueError("objects, not numbers")
+    return np.memmap(stream, dtype, "r", stream.tell(), shape, "F" if is_fortran else "C")
+
+
     """
     with zipfile.ZipFile(path) as archive:
         if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:

@@ -1,18 +1,21 @@
 """An index of a corpus on disk, which sentences of any language can search."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import compress, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank, single_line
-from fairseq_lxsr.files.open import sha256, stamp
+from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
 from fairseq_lxsr.files.records import open_array, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.options import SearchOptions
@@ -50,11 +53,20 @@ class CorpusIndex:
         for hit in index.search(["A dog."], encoder.encode, k=5)[0]:
             print(hit.score, hit.sentence)
 
-    Vectors of a flat index stay on disk, others are held in memory; a sentence is read from disk when it is found.
+    Vectors of a flat index stay on disk, others are held in memory; a sentence is read from disk when it is found. The
+    files are opened once, all together: an index that is built again while this one is open changes nothing here.
     """
 
-    def __init__(self, folder: Path, config: dict[str, Any], vectors, offsets: np.ndarray, lines: np.ndarray):
-        self.folder, self.config, self.vectors, self.offsets, self.lines = folder, config, vectors, offsets, lines
+    def __init__(self, folder: Path, config: dict[str, Any], vectors: Any, files: dict[str, BinaryIO]):
+        """Map open files, whose hashes were compared; they are not needed afterwards."""
+        count = config["sentences"]
+        self.folder, self.config, self.vectors = folder, config, vectors
+        self.offsets, self.lines = _numbers(files[OFFSETS_FILE], count + 1), _numbers(files[LINES_FILE], count)
+        self._opened = {name: os.fstat(stream.fileno()) for name, stream in files.items()}
+        size = self._opened[SENTENCES_FILE].st_size
+        if (self.offsets[0], self.offsets[-1]) != (0, size) or (np.diff(self.offsets) < 1).any():
+            raise InputError(f"{folder / OFFSETS_FILE}: not the places of {SENTENCES_FILE}; build the index again")
+        self._text = np.memmap(files[SENTENCES_FILE], np.uint8, "r").view(np.ndarray)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -93,7 +105,7 @@ class CorpusIndex:
 
         Args:
             folder: folder to write.
-            sentences: any number of sentences; empty ones are skipped.
+            sentences: any number of sentences; empty ones, and those without a known word, are skipped.
             encode: maps sentences and their line numbers to embeddings [n, D].
             fingerprint: fingerprint of the model that encodes.
             kind: as in `vectors.build_index`.
@@ -129,20 +141,23 @@ class CorpusIndex:
     def load(cls, folder: str | Path) -> "CorpusIndex":
         """Load an index folder; a file that is missing, changed or of another kind raises `InputError`."""
         folder = Path(folder)
+        return read_unreplaced(folder / INDEX_CONFIG, lambda: cls._load(folder))
+
+    @classmethod
+    def _load(cls, folder: Path) -> "CorpusIndex":
+        """Open all files once: what is checked is what is read later, whatever then has their names."""
         restore_folder(folder)
-        config = _read_config(folder)
-        count, width = config["sentences"], config["width"]
-        offsets, lines = _numbers(folder / OFFSETS_FILE, count + 1), _numbers(folder / LINES_FILE, count)
-        size = (folder / SENTENCES_FILE).stat().st_size
-        if (offsets[0], offsets[-1]) != (0, size) or (np.diff(offsets) < 1).any():
-            raise InputError(f"{folder / OFFSETS_FILE}: not the places of {SENTENCES_FILE}; build the index again")
-        vectors = read_index(folder / VECTORS_FILE)
-        if (vectors.ntotal, vectors.d) != (count, width):
-            raise InputError(
-                f"{folder / VECTORS_FILE}: {vectors.ntotal:,} vectors of width {vectors.d}; expected {count:,} of "
-                f"width {width}: build the index again"
-            )
-        return cls(folder, config, vectors, offsets, lines)
+        with ExitStack() as opened:
+            config = _read_config(folder)
+            files = {name: opened.enter_context(_open_unchanged(folder / name, config)) for name in FILES}
+            count, width = config["sentences"], config["width"]
+            vectors = read_index(files[VECTORS_FILE])
+            if (vectors.ntotal, vectors.d) != (count, width):
+                raise InputError(
+                    f"{folder / VECTORS_FILE}: {vectors.ntotal:,} vectors of width {vectors.d}; expected {count:,} of "
+                    f"width {width}: build the index again"
+                )
+            return cls(folder, config, vectors, files)
 
     def search(
         self,
@@ -161,7 +176,7 @@ class CorpusIndex:
             probes: see `vectors.search_index`.
             reranker: scores the `depth` nearest again, of which the k best are returned.
 
-        A query whose embedding is zero (it has no known piece) raises `InputError`.
+        A query whose embedding is zero (it has no known word) finds nothing; where no other is, `InputError` is raised.
         """
         if isinstance(queries, str):
             raise TypeError("queries is a str; expected a list of sentences")
@@ -169,7 +184,18 @@ class CorpusIndex:
             return []
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
-        check_directions(embeddings, text.where)
+        some = embeddings.any(axis=1)
+        check_directions(embeddings, text.where, zeros=bool(some.any()))
+        if not some.all():
+            rows = np.flatnonzero(some)
+            known = Text([text[row] for row in rows.tolist()])
+            found_for = dict(zip(rows.tolist(), self._search(known, embeddings[some], k, probes, reranker), strict=True))
+            return [found_for.get(row, []) for row in range(len(text))]
+        return self._search(text, embeddings, k, probes, reranker)
+
+    def _search(
+        self, text: Text, embeddings: FloatArray, k: int, probes: int, reranker: Reranker | None
+    ) -> list[list[Hit]]:
         if reranker:
             reranker.check_depth(k)
         cosines, found = self.neighbours(embeddings, min(reranker.depth if reranker else k, len(self)), probes)
@@ -187,6 +213,7 @@ class CorpusIndex:
     ) -> tuple[FloatArray, IntArray]:
         """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `vectors.search_index`."""
         cosines, found = search_index(self.vectors, embeddings, k, probes)
+        self._check_not_overwritten(VECTORS_FILE)
         if found.max(initial=-1) >= len(self):
             raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
         return cosines, found
@@ -197,25 +224,38 @@ class CorpusIndex:
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         """Read the line number in the corpus and the text of each of these rows [n]."""
-        with open(self.folder / SENTENCES_FILE, "rb") as stream:
-            known = {}
-            for row in rows.tolist():
-                stream.seek(int(self.offsets[row]))
-                line = stream.read(int(self.offsets[row + 1] - self.offsets[row])).decode("utf-8", "replace")
-                known[row] = int(self.lines[row]), line.rstrip("\n")
+        known = {}
+        for row in rows.tolist():
+            line = self._text[self.offsets[row] : self.offsets[row + 1]].tobytes().decode("utf-8", "replace")
+            known[row] = int(self.lines[row]), line.rstrip("\n")
+        self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
         return known
+
+    def _check_not_overwritten(self, *names: str) -> None:
+        """Refuse what was read where bytes were written into an open file, as `cp` does; replaced ones do no harm."""
+        for name in names:
+            before, now, path = self._opened[name], None, self.folder / name
+            with suppress(OSError):  # for example because the folder is gone
+                now = os.stat(path)
+            if now and os.path.samestat(before, now) and _written(before) != _written(now):
+                raise InputError(
+                    f"{path}: was overwritten while the index was open; load it again, and let `lxsr index` or a "
+                    "rename replace the folder"
+                )
+
+
+def _written(about: os.stat_result) -> tuple[int, int]:
+    return about.st_size, about.st_mtime_ns
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """Read index.json, and check that the files exist and have the hashes that it names.
-
-    Hashing takes longer than a search, so files that nobody has touched since they were hashed are not hashed again.
-    """
+    """Read index.json."""
     if not (folder / INDEX_CONFIG).is_file():
         why = f"it has no {INDEX_CONFIG}" if folder.is_dir() else "no such folder"
         raise InputError(f"{folder}: not an index, {why}; make one with `lxsr index`")
     try:
-        config = parse_json((folder / INDEX_CONFIG).read_text(encoding="utf-8"))
+        with open_file(folder / INDEX_CONFIG) as stream:
+            config = parse_json(stream.read().decode("utf-8"))
         version = config["format_version"]
         if version == INDEX_FORMAT:
             types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
@@ -226,23 +266,33 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
     if version != INDEX_FORMAT:
         raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {INDEX_FORMAT}")
-    stamps = config[STAMPS] if isinstance(config.get(STAMPS), dict) else {}
-    for name in FILES:
-        path = folder / name
-        if not path.is_file() or (stamp(path) != stamps.get(name) and sha256(path) != config["files"].get(name)):
-            raise InputError(f"{path}: missing or changed since the index was built; build it again")
     return config
 
 
-def _numbers(path: Path, count: int) -> np.ndarray:
-    """Open a stored array of `count` whole numbers."""
+def _open_unchanged(path: Path, config: dict[str, Any]) -> BinaryIO:
+    """Open a file that has the hash in index.json.
+
+    Hashing takes longer than a search, so a file that nobody has touched since it was hashed is not hashed again.
+    """
+    stamps = config[STAMPS] if isinstance(config.get(STAMPS), dict) else {}
+    with suppress(FileNotFoundError, IsADirectoryError):
+        stream = open_file(path)
+        if stamp(stream) == stamps.get(path.name) or sha256(stream) == config["files"].get(path.name):
+            return stream
+        stream.close()
+    raise InputError(f"{path}: missing or changed since the index was built; build it again")
+
+
+def _numbers(stream: BinaryIO, count: int) -> np.ndarray:
+    """Map a stored array of `count` whole numbers."""
     try:
-        array = open_array(path)
+        array = open_array(stream)
     except ValueError as error:
-        raise InputError(f"{path}: not a numpy file of numbers ({error}); build the index again") from None
+        raise InputError(f"{stream.name}: not a numpy file of numbers ({error}); build the index again") from None
     if array.shape != (count,) or array.dtype != np.int64:
         raise InputError(
-            f"{path}: {array.dtype} of shape {array.shape}; expected {count:,} whole numbers: build the index again"
+            f"{stream.name}: {array.dtype} of shape {array.shape}; expected {count:,} whole numbers: build the index "
+            "again"
         )
     return array
 
@@ -267,17 +317,23 @@ def _write_blocks(
     # arrays of blocks: every full garbage collection would go through a list of all lines
     kept: list[np.ndarray] = []
     lengths, width = [np.zeros(1, dtype=np.int64)], 0
+    nowhere: Callable[[], None] | None = None  # of sentences none of which has a known word
     with open(work / SENTENCES_FILE, "wb") as text, open(work / "vectors.raw", "wb") as vectors:
         for lines, block in _blocks(numbered):
             sentences_of_block = Text(block, rows=np.array(lines))
             embeddings = np.ascontiguousarray(encode(sentences_of_block), dtype=np.float32)
-            check_directions(embeddings, sentences_of_block.where)
-            width = embeddings.shape[1]
-            vectors.write(embeddings.tobytes())
-            kept.append(np.array(lines, dtype=np.int64))
-            written = [text.write(f"{sentence}\n".encode()) for sentence in block]
+            check_directions(embeddings, sentences_of_block.where, zeros=True)
+            some, width = embeddings.any(axis=1), embeddings.shape[1]
+            if not some.any():
+                nowhere = nowhere or partial(check_directions, embeddings, sentences_of_block.where)
+                continue
+            vectors.write(embeddings[some].tobytes())
+            kept.append(np.array(lines, dtype=np.int64)[some])
+            written = [text.write(f"{sentence}\n".encode()) for sentence in compress(block, some)]
             lengths.append(np.array(written, dtype=np.int64))
     if not kept:
+        if nowhere:
+            nowhere()  # refuses the first
         raise InputError("no text to index; expected one sentence a line")
     return np.concatenate(kept), np.concatenate(lengths).cumsum(), width
 
@@ -326,6 +382,10 @@ def open_index(folder: str | Path) -> CorpusIndex:
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
         return CorpusIndex.load(folder)
+    return read_unreplaced(folder / MANIFEST, lambda: _open_shards(folder))
+
+
+def _open_shards(folder: Path) -> ShardedIndex:
     shards = [CorpusIndex.load(folder / name) for name in shard_names(folder)]
     if len({(shard.fingerprint, shard.config["width"]) for shard in shards}) != 1:
         raise InputError(f"{folder}: shards of several models; make the index again")

@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,21 +185,26 @@ def _restore_limit() -> None:
         _faiss().set_deserialization_vector_byte_limit(_limit_before.pop())
 
 
-def read_index(path: Path) -> Any:
-    """Read an index in the format of faiss; the vectors of a flat one stay on disk."""
-    with open(path, "rb") as stream:
+def read_index(file: str | Path | BinaryIO) -> Any:
+    """Read an index in the format of faiss; the vectors of a flat one stay on disk.
+
+    An open file is read, or mapped, whatever happens to its name, and is not needed afterwards.
+    """
+    with open(file, "rb") if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream:
+        stream.seek(0)
         is_flat = stream.read(len(MAGIC)) == MAGIC
-    if is_flat:
-        return FlatIndex.read(path)
-    faiss = _faiss()
-    try:
-        with _bounded(LARGEST_VECTOR * path.stat().st_size):
-            return faiss.read_index(str(path))
-    except OSError:
-        raise
-    except Exception as error:  # a damaged file raises errors of many kinds, for example MemoryError
-        reason = f"{type(error).__name__} {error}".splitlines()[0]
-        raise InputError(f"{path}: not an index of faiss ({reason}); build it again") from None
+        stream.seek(0)
+        if is_flat:
+            return FlatIndex.read(stream)
+        faiss = _faiss()
+        try:
+            with _bounded(LARGEST_VECTOR * os.fstat(stream.fileno()).st_size):
+                return faiss.read_index(faiss.PyCallbackIOReader(stream.read))
+        except OSError:
+            raise
+        except Exception as error:  # a damaged file raises errors of many kinds, for example MemoryError
+            reason = f"{type(error).__name__} {error}".splitlines()[0]
+            raise InputError(f"{stream.name}: not an index of faiss ({reason}); build it again") from None
 
 
 MAGIC = b"IxFI"
@@ -225,15 +230,14 @@ class FlatIndex:
                 stream.write(block.tobytes())
 
     @classmethod
-    def read(cls, path: Path) -> "FlatIndex":
-        """Map an index into memory."""
-        with open(path, "rb") as stream:
-            header = stream.read(FLAT_HEADER.size)
-            size = os.fstat(stream.fileno()).st_size
+    def read(cls, stream: BinaryIO) -> "FlatIndex":
+        """Map an index into memory, from an open file."""
+        header, path = stream.read(FLAT_HEADER.size), stream.name
+        size = os.fstat(stream.fileno()).st_size
         if len(header) < FLAT_HEADER.size:
             raise InputError(f"{path}: not an index of faiss (cut off); build it again")
         _, width, count, _, _, _, metric, numbers = FLAT_HEADER.unpack(header)
         described = min(width, count) > 0 and width * count == numbers and FLAT_HEADER.size + 4 * numbers == size
         if metric != INNER_PRODUCT or not described:
             raise InputError(f"{path}: not an index of faiss ({count:,} vectors of width {width}); build it again")
-        return cls(np.memmap(path, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))
+        return cls(np.memmap(stream, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))

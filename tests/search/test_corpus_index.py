@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.open import open_file, sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex
@@ -121,3 +121,50 @@ def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(InputError, match=r"index\.faiss: missing or changed"):
         CorpusIndex.load(built)
+
+
+@pytest.mark.parametrize("kind", ["flat", "int8"])
+def test_an_index_that_is_built_again_while_it_is_open_stays_as_it_was(tmp_path, kind):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", kind)
+    CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", kind)
+    assert [hit.sentence for row in index.search(SENTENCES[7:9], encode, k=1) for hit in row] == SENTENCES[7:9]
+    shutil.rmtree(tmp_path / "index")
+    assert index.search(SENTENCES[3:4], encode, k=1)[0][0].sentence == SENTENCES[3]
+
+
+@pytest.mark.parametrize("opened", range(5))
+def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(tmp_path, monkeypatch, opened):
+    """It is replaced before the file of this number is opened."""
+    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    names = []
+
+    def replace_then_open(path):
+        names.append(path.name)
+        if len(names) == opened + 1:
+            monkeypatch.setattr("fairseq_lxsr.search.corpus.open_file", open_file)
+            CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model")
+        return open_file(path)
+
+    monkeypatch.setattr("fairseq_lxsr.search.corpus.open_file", replace_then_open)
+    index = CorpusIndex.load(tmp_path / "index")
+    assert len(names) == opened + 1
+    assert [index.search([text], encode, k=1)[0][0].sentence for text in SENTENCES[70:80]] == SENTENCES[70:80]
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy"])
+def test_an_open_index_whose_files_are_overwritten_is_refused(folder, tmp_path, name):
+    CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model")
+    index = CorpusIndex.load(folder)
+    shutil.copyfile(tmp_path / "new" / name, folder / name)  # into the file that is open
+    with pytest.raises(InputError, match=rf"{name}: was overwritten while the index was open; load it again"):
+        index.search(SENTENCES[:1], encode, k=1)
+    with pytest.raises(InputError, match="missing or changed"):
+        CorpusIndex.load(folder)
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy", "index.json"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder, name):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=f"{name}: is a pipe or a device|it has no index"):
+        CorpusIndex.load(folder)

@@ -1,6 +1,7 @@
 """An index in shards: what one index of the whole corpus finds, to the last bit."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -65,3 +66,20 @@ def test_shards_that_do_not_fit_are_refused(tmp_path):
     manifest.write_text('{"version": 1, "shards": [{"name": "gone"}]}')
     with pytest.raises(InputError, match="gone: not an index"):
         open_index(folder)
+
+
+def test_shards_that_are_replaced_while_they_are_loaded_are_those_of_one_list(tmp_path, monkeypatch):
+    folder, read, seen = write_shards(tmp_path / "sharded"), CorpusIndex._load, []
+
+    def replace_then_read(path):
+        seen.append(path.name)
+        if len(seen) == 2:
+            write_shards(folder, cuts=(0, 150, 300), models=("model",) * 2)
+            for name in ("shard90", "shard97"):
+                shutil.rmtree(folder / name)
+        return read(path)
+
+    monkeypatch.setattr(CorpusIndex, "_load", replace_then_read)
+    index = open_index(folder)
+    assert seen[-2:] == ["shard0", "shard150"]
+    assert [hits[0].sentence for hits in index.search(QUERIES[:2], encode, 1)] == ["line 7", "line 0"]
