@@ -12,18 +12,23 @@ from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.invisible import UNSPACED_BLOCKS, in_brackets, visible
 from fairseq_lxsr.options import FileName, Range, at_least, between
 from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
+from fairseq_lxsr.text.case import without_second_dot
 from fairseq_lxsr.text.languages import best_code
 
 TextPair = tuple[str, str]
 
 SHORTEST_SENTENCE, LONGEST_SENTENCE = 3, 60  # words of a sentence
-# scripts without blanks between words, and the approximate number of characters per word
-_UNSPACED = {
-    re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]"): 2,  # Chinese, Japanese
-    re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"): 5,  # Thai, Lao, Burmese, Khmer, with their vowel signs
-}
+# blocks of the scripts Han, Hiragana, Katakana, Bopomofo, Yi, Nushu, Tangut and Khitan
+_EAST_ASIAN_BLOCKS = (
+    *((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3038, 0x303C), (0x3041, 0x30FA), (0x30FC, 0x312F)),
+    *((0x31A0, 0x31BF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0xA4CF), (0xF900, 0xFAFF), (0x16FE0, 0x18D7F)),
+    *((0x1AFF0, 0x1B2FF), (0x20000, 0x3FFFF)),
+)
+# scripts without blanks between words, and the approximate number of characters per word, vowel signs included
+_UNSPACED = {re.compile(f"[{in_brackets(_EAST_ASIAN_BLOCKS)}]"): 2, re.compile(f"[{in_brackets(UNSPACED_BLOCKS)}]"): 5}
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
 _DIGITS, _NOT_DIGIT, _DIGIT = re.compile(r"\d+"), re.compile(r"\D"), re.compile(r"\d")
 _NOT_WORD = re.compile(r"[\W_]+")
@@ -58,11 +63,18 @@ def _marks() -> str:
 def count_words(text: str) -> int:
     """Count the words of a sentence; in scripts without blanks, estimate it from the number of characters."""
     count = 0.0
+    text = _as_read(text)
     if not text.isascii():
         for script, size in _UNSPACED.items():
             text, characters = script.subn(" ", text)
             count += characters / size
     return len(text.split()) + math.ceil(count)
+
+
+@functools.lru_cache(maxsize=16)  # filters ask for the same two sentences in turn
+def _as_read(text: str) -> str:
+    """Return text as the pieces are made of it: in Unicode's form NFKC, without what shows nothing."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", visible(text))
 
 
 def strip_message(text: str) -> str:
@@ -90,7 +102,8 @@ def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> b
 
 def mostly_not_letters(pair: TextPair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
     """Return whether the share of letters in a side is below `share`, blanks not counted."""
-    return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in pair)
+    sides = map(visible, pair)
+    return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in sides)
 
 
 def _letters(text: str) -> int:
@@ -105,9 +118,10 @@ def identical(pair: TextPair) -> bool:
 def comparable(text: str) -> str:
     """Fold case, and replace punctuation by blanks and each digit by 0: sentences are compared so.
 
-    `Page 5` equals `page 7!`, not `page 12`. Of a sentence without letters and digits only case is folded.
+    What shows nothing is left out. `Page 5` equals `page 7!`, not `page 12`. Of a sentence without letters and digits
+    only case is folded.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = without_second_dot(unicodedata.normalize("NFKC", visible(text)).casefold())
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
     return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 
@@ -115,9 +129,13 @@ def comparable(text: str) -> str:
 def numbers_differ(pair: TextPair) -> bool:
     """Return whether the sides contain different numbers, whatever separates their digits.
 
-    12.05.2003 is one number or three; a pair is kept if it agrees in either reading.
+    12.05.2003 is one number or three, and m² has none or a 2; a pair is kept if it agrees in one of these readings.
     """
-    return all(_numbers(pair[0], reading) != _numbers(pair[1], reading) for reading in (_NUMBER, _DIGITS))
+    return all(
+        _numbers(source, reading) != _numbers(target, reading)
+        for source, target in (pair, map(_as_read, pair))
+        for reading in (_NUMBER, _DIGITS)
+    )
 
 
 def _numbers(text: str, reading: re.Pattern[str]) -> list[str]:
@@ -138,7 +156,8 @@ def in_another_language(
 ) -> bool:
     """Return whether a side is not in its language; `is_in` is the result of `language_check`."""
     source, target = languages
-    return not (is_in(pair[0], source, target) and is_in(pair[1], target, source))
+    first, second = map(_as_read, pair)
+    return not (is_in(first, source, target) and is_in(second, target, source))
 
 
 FILTERS: dict[str, Callable[..., bool]] = {
@@ -197,7 +216,8 @@ def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 
 
-OTHER_NUMBERS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba"  # with ordinals, as in 2º
+# numbers with ordinals, as in 2º, letter-like symbols, and the units µ and Ω, whatever their code point
+OTHER_NUMBERS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba\u00b5\u03bc\u03a9"
 
 
 @cache
@@ -208,7 +228,10 @@ def alphabets() -> dict[str, str]:
 
 
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
-    """Return a function that finds the first letter or mark that is in the alphabet of none of the languages."""
+    """Return a function that finds the first letter or mark that is in the alphabet of none of the languages.
+
+    Forms of letters, as full-width ones and ligatures, are in the alphabet of these letters (NFKC).
+    """
     codes = {language: best_code(language, alphabets()) for language in languages}
     unknown = [language for language, code in codes.items() if code is None]
     if unknown:
@@ -218,4 +241,11 @@ def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
         )
     known = "".join(alphabets()[code] for code in codes.values() if code)
     # \w matches letters, digits and signs such as ½ and ²; marks always follow a letter
-    return re.compile(rf"[^{known}{OTHER_NUMBERS}\W\d_]").search
+    find = re.compile(rf"[^{known}{OTHER_NUMBERS}\W\d_]").search
+    letters = re.compile(rf"(?:(?![{OTHER_NUMBERS}])[^\W\d_]|{_mark().pattern})+")
+
+    def find_foreign(text: str) -> re.Match | None:
+        found = find(unicodedata.normalize("NFC", text))
+        return found and find(_as_read(" ".join(letters.findall(text))))
+
+    return find_foreign

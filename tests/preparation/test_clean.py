@@ -1,4 +1,5 @@
 import re
+import unicodedata
 
 import pytest
 
@@ -44,8 +45,74 @@ def test_words_of_scripts_without_blanks_are_counted_by_characters_and_what_is_n
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("日本語ですよ", 3),
+        ("ｷｮｳﾊﾃﾝｷｶﾞｲｲ", 5),  # half-width kana, ten when they are full
+        ("ㄅㄆㄇㄈ", 2),  # Bopomofo
+        ("々〇", 1),
+        ("ꆈꌠꁱꇖ", 2),  # Yi
+        ("𗀀𗀁", 1),  # Tangut
+        ("𛅰𛅱", 1),  # Nushu
+        ("𰀀𱍐𲀀𳀀", 2),  # Han
+        ("བོད་ཡིག་གི་", 3),  # Tibetan
+        ("ꦱꦥꦤꦏꦠꦫꦱꦥꦤꦏ", 2),  # Javanese
+        ("ລາວລາ", 1),
+        ("ភាសាខ", 1),
+        ("ꩠꩡꩢꩣꩤ", 1),  # of Burmese, extended
+        ("ᨠᨡᨢᨣᨤ", 1),  # Tai Tham
+        ("한국어 단어", 2),  # Korean has blanks
+        ("भारत है", 2),
+        ("⚠ ❶ x", 3),
+    ],
+)
+def test_words_by_characters_in_every_script_without_blanks(text, words):
+    assert clean.count_words(text) == words
+
+
+FORMS = [
+    ("en-ja", "Sony TV is new.", "ＳｏｎｙのＴＶは新しい。"),
+    ("en-ja", "It is nice today.", "ｷｮｳﾊﾃﾝｷｶﾞｲｲﾃﾞｽ"),
+    ("en-ja", "A new company.", "㈱ソニーの新しい会社です。"),
+    ("en-fr", "The ofﬁce is ofﬂine.", "Le bureau est hors ligne."),
+    ("en-fr", "A ﬁnal eﬀect.", "Un effet final déﬁni."),
+    ("en-fr", "It is 5 µm long.", "Il mesure 5 μm."),
+    ("en-de", "Some 10 kΩ are here.", "Hier sind 10 kΩ davon."),
+    ("en-de", "At 273 K it is cold.", "Bei 273 K ist es kalt."),
+    ("en-ar", "Peace be with you.", "ﺳﻼﻡ ﻋﻠﻴﻜﻢ ﺎﻟﺑﻴﺖ"),
+    ("en-ko", "It is Korean text.", "한국어 텍스트 글"),
+    ("ru-uk", "пункт № 5 статьи", "пункт № 5 статті"),
+]
+
+
+@pytest.mark.parametrize(("languages", "source", "target"), FORMS)
+def test_forms_of_letters_are_these_letters(languages, source, target):
+    pair = tuple(languages.split("-"))
+    filters = make_filters(dict.fromkeys(("length", "ratio", "letters", "identical", "numbers", "characters")), pair)
+    assert clean.first_failing_filter((source, target), filters) is None
+    assert filters["identical"]((target, unicodedata.normalize("NFKC", target)))
+
+
+def test_other_letters_stay_foreign_in_any_form():
+    characters = make_filters({"characters": None}, ("en", "fr"))["characters"]
+    for foreign in ("Δ", "ﾊ", "ﭏ", "你", "äő", "𝚫Δ", "№ Ж"):
+        assert characters(("a word", f"un mot {foreign}"))
+
+
+def test_soft_hyphens_are_neither_words_nor_signs():
+    pair = ("A re­sponsi­bili­ty.", "U­n­e re­spon­sa­bi­li­té.")
+    assert not clean.mostly_not_letters(pair, share=0.9)
+    assert clean.count_words(pair[1]) == 2
+
+
+@pytest.mark.parametrize(
     ("pair", "expected"),
     [
+        (("１，０００円", "1,000 yen"), False),
+        (("5 m²", "5 m2"), False),
+        (("5 m²", "5 square metres"), False),
+        (("half an hour", "½ Stunde"), False),
+        (("① one", "1. one"), False),
         (("1,000 files", "1 000 fichiers"), False),
         (("10,000,000.5 euros", "10 000 000,5 euros"), False),
         (("4 of 12", "4 12"), False),
