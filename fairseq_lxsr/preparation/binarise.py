@@ -77,7 +77,7 @@ def binarise(
             for split, language in itertools.product(splits_of(corpus, pair), pair):
                 name = f"{split}.{'-'.join(pair)}.{language}"
                 places = [output / name for output in (outputs if split == "train" else outputs[:1])]
-                texts.append(Text(corpus / f"{split}.{language}", places))
+                texts.append(SplitText(corpus / f"{split}.{language}", places))
         unknown = binarise_texts(texts, subwords, workers)
         return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown}
 
@@ -157,7 +157,7 @@ def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Text:
+class SplitText:
     """A text to binarise: one side of a split."""
 
     path: Path
@@ -166,7 +166,7 @@ class Text:
     shard_of_lines: Callable[[int, int, int], np.ndarray] = shard_numbers
 
 
-def binarise_texts(texts: Sequence[Text], subwords: Path, workers: int) -> dict[str, float]:
+def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> dict[str, float]:
     """Write the ids of texts, all by the same processes; return the percent of unknown pieces of each, by its name."""
     tokenizer = _load_tokenizer(subwords)
     if sum(text.path.stat().st_size for text in texts) < SMALL_TEXT:
@@ -178,14 +178,14 @@ def binarise_texts(texts: Sequence[Text], subwords: Path, workers: int) -> dict[
     }
 
 
-def _numbered_blocks(texts: Sequence[Text]) -> Iterator[tuple[int, list[str]]]:
+def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str]]]:
     """Yield blocks of lines with the number of their text; the first one is empty, because a text may be."""
     for number, text in enumerate(texts):
         lines = read_lines(text.path)
         yield from ((number, block) for block in itertools.chain([[]], in_blocks(lines)))
 
 
-def _write_ids(text: Text, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer) -> float:
+def _write_ids(text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer) -> float:
     """Write the ids of a text to its shards; return the percent of unknown pieces."""
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in text.places]
     total = unknown = first = 0

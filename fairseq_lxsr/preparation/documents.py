@@ -14,7 +14,7 @@ from fairseq_lxsr.files.lines import SENTENCE_BYTES, read_lines
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.binarise import (
     SUBWORD_FILES,
-    Text,
+    SplitText,
     binarise_texts,
     check_subwords,
     shard_folders,
@@ -201,7 +201,7 @@ def starts_of(text: Path) -> Path:
     return text.with_name(f"starts.{text.name}.npy")
 
 
-def _sharded(text: Path, outputs: list[Path]) -> Text:
+def _sharded(text: Path, outputs: list[Path]) -> SplitText:
     """Write the document starts of one language of a split to its shards; return how its lines are distributed."""
     places = [output / text.name for output in outputs]
     starts = np.load(starts_of(text), allow_pickle=False)
@@ -212,7 +212,7 @@ def _sharded(text: Path, outputs: list[Path]) -> Text:
     def shard_of_lines(first: int, count: int, shards: int) -> np.ndarray:
         return np.searchsorted(starts[firsts[1:-1]], np.arange(first, first + count), side="right")
 
-    return Text(text, places, shard_of_lines)
+    return SplitText(text, places, shard_of_lines)
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
