@@ -11,6 +11,7 @@ benchmark is one row of `ROWS`.
 
 import importlib.util
 import json
+import operator
 import shlex
 import subprocess
 import sys
@@ -124,6 +125,13 @@ def preparing(whose: str) -> Callable[[Any], float]:
         return sum(stage["seconds"] if isinstance(stage, dict) else stage for stage in stages)
 
     return seconds
+
+
+def serving(ours: str, theirs: str) -> Callable[[Any], float]:
+    """Requests a second of 16 clients, in units of another server's."""
+    return lambda results: operator.truediv(
+        *(results["runs"][name]["16"]["requests per second"] for name in (ours, theirs))
+    )
 
 
 def over(part: str, name: str, other: str) -> Callable[[Any], float]:
@@ -295,6 +303,15 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         None,  # the tests of --ray run what it runs
         (Figure("processor, embed by Ray over alone", ray_overhead, most=1.5),),
         package="ray",
+    ),
+    "speed.serve": Row(
+        "{text}.en --model {model} --clients 1 16 --seconds 2 --repeats 1",
+        "--clients 1 2 --seconds 0.2",
+        (
+            Figure("16 clients, times sentence-transformers", serving("ours", "sentence-transformers"), least=2),
+            Figure("16 clients, times a batch a request", serving("ours", "ours, alone"), least=1.5),
+        ),
+        package="starlette",
     ),
     "gpu": Row(
         "--device cpu --small",
