@@ -19,7 +19,10 @@ from fairseq_lxsr.files.open import READ_BYTES, open_binary
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
 RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
 # how packed bytes begin, the program that unpacks them, and the ending of such a file
-PACKERS = ((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"))
+PACKERS = (
+    *((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst")),
+    *((b"BZh", "bzcat", ".bz2"), (b"PK\x03\x04", "unzip -p", ".zip")),
+)
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there; surrogates are no text
@@ -113,7 +116,9 @@ def reading(path: str | Path) -> Iterator[None]:
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # its module may not be installed
+        is_of_bz2 = str(path).lower().endswith(".bz2") and isinstance(error, OSError) and error.errno is None
+        # modules that may not be installed, or take time to import
+        if not is_of_bz2 and type(error).__name__ not in ("ZstdError", "BadZipFile"):
             raise
         raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
 

@@ -1,5 +1,6 @@
 """Opens files, packed or not, and files of a folder together; tells whether a file is the same as before."""
 
+import bz2
 import contextlib
 import gzip
 import hashlib
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.archives import archive_of, open_member
 
 # value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder, and so gets the
 # package that `import fairseq_lxsr` finds, once; the path is absolute so that it works from any current folder
@@ -23,7 +25,7 @@ MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has l
 FREE_BYTES = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
 UNPACKED_AT_ONCE = 2**17  # bytes
 READ_BYTES = 2**20  # bytes of a file that are read at once
-PACKED = (".gz", ".xz", ".zst")
+PACKED = (".gz", ".xz", ".zst", ".bz2")
 # reads of a folder that is replaced all the time, and of one that is not there, and the wait before each
 REPLACED_TRIES, MISSING_TRIES, REPLACED_SECONDS = 100, 3, 0.01
 
@@ -31,22 +33,30 @@ T = TypeVar("T")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, `-` for standard input; `.gz`, `.xz` and `.zst` are decompressed."""
+    """Open a file for reading, `-` for standard input; `.gz`, `.bz2`, `.xz` and `.zst` are decompressed.
+
+    FILE.zip/MEMBER is a file in an archive, FILE.zip alone one that holds a single file.
+    """
     if str(path) == "-":
         if sys.stdin is None:
             raise InputError("-: standard input is closed; expected text from a file or another program")
         if sys.stdin.closed or sys.stdin.buffer.closed:
             raise InputError("-: standard input was read already; expected a file where text is read twice")
         return sys.stdin.buffer
-    if not Path(path).exists():
+    suffix = Path(path).suffix.lower()
+    archive = archive_of(path)
+    if not archive and not Path(path).exists():
         raise InputError(f"{path}: no such file; check the name")
-    if Path(path).is_dir():
+    if not archive and Path(path).is_dir():
         raise InputError(f"{path}: is a folder; expected a file")
-    suffix = Path(path).suffix
-    if suffix not in PACKED:
+    if not archive and suffix not in PACKED:
         return open(path, "rb")
-    unpack: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix) or _zstd(path).open
-    return io.BufferedReader(Metered(unpack(path, "rb"), Budget(path, FREE_BYTES)), UNPACKED_AT_ONCE)
+    budget = Budget(archive or path, FREE_BYTES)
+    stream: Any = Metered(open_member(archive, path), budget) if archive else path
+    if suffix in PACKED:
+        unpack: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(suffix) or _zstd(path).open
+        stream = Metered(unpack(stream, "rb"), budget)
+    return io.BufferedReader(stream, UNPACKED_AT_ONCE)
 
 
 class Budget:
@@ -91,10 +101,11 @@ class Metered(io.RawIOBase):
 
 def packing(path: Path, stream: IO) -> IO:
     """Return a stream that compresses as the ending of the name says."""
-    if path.suffix == ".zst":
+    suffix = path.suffix.lower()
+    if suffix == ".zst":
         return _zstd(path).ZstdFile(stream, "wb")
-    if path.suffix == ".xz":
-        return lzma.LZMAFile(stream, "wb")
+    if suffix in (".xz", ".bz2"):
+        return (lzma.LZMAFile if suffix == ".xz" else bz2.BZ2File)(stream, "wb")
     return gzip.GzipFile("", "wb", 6, stream, mtime=0)  # type: ignore[return-value]
 
 

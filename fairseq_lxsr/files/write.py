@@ -5,19 +5,30 @@ import errno
 import glob
 import io
 import os
+import secrets
 import shutil
 import socket
 import stat
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKED, packing
 
 OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
+FOLDER_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)  # errors of a rename to a folder with something in it
+
+
+def target_of(path: str | Path) -> Path:
+    """Return the place that a link as output leads to, there or not: it is written, and the link stays."""
+    path = Path(path)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if target.is_symlink():
+        raise InputError(f"{path}: a link that leads to itself; remove it, or choose another name")
+    return target
 
 
 def check_replaceable(path: Path) -> None:
@@ -48,11 +59,16 @@ def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | 
     """Check that no input is overwritten; every verb calls this before it starts.
 
     Outputs are what will be written or removed, with side files; an input that is a folder stands for all its content,
-    and `-` for standard input. None entries are ignored.
+    and `-` for standard input. None entries are ignored: a table that goes to standard output, where another output
+    named `-` is refused.
     """
     written = [Path(path) for path in outputs if path is not None]
     read = [path for path in inputs if path is not None]
     for number, output in enumerate(written):
+        if str(output) == "-":
+            raise InputError(
+                "-: no output of this command goes to standard output; expected the name of a file or folder"
+            )
         place = Path(os.path.realpath(output))
         if place in [Path(os.path.realpath(other)) for other in written[:number]]:
             raise InputError(f"{output}: would be written by two options; choose another name for one of them")
@@ -83,42 +99,102 @@ def _stat_input(path: str | Path) -> os.stat_result:
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     """Write a file that appears under its name only when it is complete; it is removed where the block fails.
 
-    Text is UTF-8 with \\n; a name ending in .gz, .xz or .zst is compressed, without a time stamp, so that the same
-    text gives the same bytes.
+    A link is followed; a file that is replaced passes its mode on, and its group where that is allowed.
+    Text is UTF-8 with \\n; a name ending in .gz, .bz2, .xz or .zst is compressed, without a time stamp, so that the
+    same text gives the same bytes.
     """
-    path = Path(path)
+    path = target_of(path)
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
+    name = _own_name(path)
     with naming(path):
-        handle, name = tempfile.mkstemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent)
+        handle = create(name, path)
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
-            if path.suffix in PACKED:
+            if path.suffix.lower() in PACKED:
                 stream = stack.enter_context(packing(path, stream))
             if "b" not in mode:
                 stream = stack.enter_context(io.TextIOWrapper(stream, encoding="utf-8", newline="\n"))
             yield stream
-        os.chmod(name, 0o666 & ~_umask())
+        sync(name)
         os.replace(name, path)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        name.unlink(missing_ok=True)
         raise _named(error, path) from None
+
+
+def create(path: Path, replaced: Path) -> int:
+    """Create a file that will replace another, or nothing, and return its descriptor; it has the access of the other.
+
+    What is there already is refused, and so is a link.
+    """
+    binary, exists = getattr(os, "O_BINARY", 0), replaced.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | binary, 0o600 if exists else 0o666)
+    if exists:
+        _keep_access(path, replaced)
+    return descriptor
+
+
+def _keep_access(path: Path, replaced: Path) -> None:
+    """Give a file or folder the mode of the one that it will replace; no other group may read it than before."""
+    before = replaced.stat()
+    mode = stat.S_IMODE(before.st_mode)
+    if path.stat().st_gid != before.st_gid:
+        try:
+            os.chown(path, -1, before.st_gid)
+        except OSError:
+            mode &= ~stat.S_IRWXG
+    path.chmod(mode)
+
+
+def sync(path: Path) -> None:
+    """Write what the system still holds of a file, or of a folder and all in it, to the disk before it is renamed."""
+    for inside in sorted(path.iterdir()) if path.is_dir() else ():
+        sync(inside)
+    if path.is_dir() and os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
-    """Write a folder that replaces `path` only when it is complete.
+    """Write a folder that replaces `path` only when it is complete, while no other process writes it.
 
+    A link is followed; the folder that is replaced, and files in it, pass their modes on to those of the same names.
     An existing folder that lacks one of the files `markers` is not replaced, nor one without the text `sign` in the
     first of them, whose name alone may be that of other programs too.
     """
-    path = Path(path).resolve() if Path(path).is_symlink() or ".." in Path(path).parts else Path(path)
+    path = target_of(path)
+    path = path.resolve() if ".." in path.parts else path
     if Path.cwd().is_relative_to(path.resolve()):
         raise InputError(f"{path}: is the current folder or holds it, so it is not replaced; choose another name")
-    restore_folder(path)
+    with locked(path.with_name(f".{path.name}.lock"), path):
+        restore_folder(path)
+        _check_markers(path, markers, sign)
+        _remove_left_behind(path)
+        work = _own_name(path)
+        with naming(path):
+            work.mkdir(0o700 if path.exists() else 0o777)
+        try:
+            yield work
+            for new in [*work.rglob("*"), work]:
+                if (path / new.relative_to(work)).exists():
+                    _keep_access(new, path / new.relative_to(work))
+            sync(work)
+            _replace_folder(work, path)
+        except BaseException as error:
+            restore_folder(path)
+            shutil.rmtree(work, ignore_errors=True)
+            raise _named(error, path) from None
+
+
+def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         missing = [name for name in markers if not (path / name).is_file()]
         if missing:
@@ -128,18 +204,6 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
                 f"{path}: exists, and its {markers[0]} is not of this command, which has {sign}, so it is not "
                 "replaced; choose another name, or remove it"
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left_behind(path)
-    with naming(path):
-        work = Path(tempfile.mkdtemp(prefix=_own_prefix(path), suffix=".tmp", dir=path.parent))
-    try:
-        yield work
-        work.chmod(0o777 & ~_umask())
-        _replace_folder(work, path)
-    except BaseException as error:
-        restore_folder(path)
-        shutil.rmtree(work, ignore_errors=True)
-        raise _named(error, path) from None
 
 
 def _replace_folder(work: Path, path: Path) -> None:
@@ -151,7 +215,7 @@ def _replace_folder(work: Path, path: Path) -> None:
         try:
             os.replace(work, path)
         except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or old.exists():
+            if error.errno not in FOLDER_IS_THERE or old.exists():
                 raise  # otherwise a reader has just restored the old folder, so try again
     if old.exists():
         os.replace(old, work)  # so that the old folder is not restored where its removal is interrupted
@@ -176,7 +240,8 @@ def _is_own(path: Path) -> bool:
     """Return whether this user or the owner of the folder made a file or folder, which has no other name."""
     about = path.lstat()
     is_linked = stat.S_ISLNK(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_nlink > 1)
-    return not is_linked and about.st_uid in (os.geteuid(), path.parent.stat().st_uid)
+    owner = os.geteuid() if hasattr(os, "geteuid") else about.st_uid  # not on Windows
+    return not is_linked and about.st_uid in (owner, path.parent.stat().st_uid)
 
 
 def restore_folder(path: str | Path) -> None:
@@ -186,13 +251,19 @@ def restore_folder(path: str | Path) -> None:
     """
     path = Path(path)
     left = [] if os.path.lexists(path) else sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
-    if left := [folder for folder in left if _is_own(folder) and folder.is_dir()]:
-        os.replace(left[-1], path)
+    with contextlib.suppress(FileNotFoundError):  # another reader was faster
+        left = [folder for folder in left if _is_own(folder) and folder.is_dir()]
+        try:
+            if left:
+                os.replace(left[-1], path)
+        except OSError as error:
+            if error.errno not in FOLDER_IS_THERE:  # the writer was faster
+                raise
 
 
-def _own_prefix(path: Path) -> str:
-    """Return the prefix for temporary files of `path`: host and process id."""
-    return f".{path.name}.{socket.gethostname()}.{os.getpid()}."
+def _own_name(path: Path) -> Path:
+    """Return a temporary name for `path`, with host and process id."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
 def _remove_left_behind(path: Path) -> None:
@@ -208,6 +279,8 @@ def _remove_left_behind(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    if os.name == "nt":  # where this signal would end the process
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -233,9 +306,3 @@ def _named(error: BaseException, path: Path) -> BaseException:
     if error.filename and not is_temporary:
         return error
     return OSError(error.errno, os.strerror(error.errno), str(path))
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value

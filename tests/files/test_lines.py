@@ -1,6 +1,8 @@
+import gzip
 import os
 import sys
 import tracemalloc
+import zipfile
 from functools import partial
 
 import pytest
@@ -13,7 +15,7 @@ from fairseq_lxsr.files.lines import SENTENCE_BYTES, Lines, is_blank, read_lines
 from fairseq_lxsr.files.write import atomic_write
 
 
-@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst", ".bz2", ".GZ"])
 @pytest.mark.parametrize("line", [b"\n", b"short\n"])
 def test_a_packed_file_that_unfolds_without_end_is_refused(tmp_path, monkeypatch, ending, line):
     """Many lines, each as it should be."""
@@ -35,7 +37,9 @@ def test_lines_end_at_line_feeds_only(tmp_path):
     assert single_line(" a\t\nb \ud800") == "a b ?"
 
 
-@pytest.mark.parametrize(("ending", "program"), [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat")])
+@pytest.mark.parametrize(
+    ("ending", "program"), [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat"), (".bz2", "bzcat")]
+)
 def test_packed_bytes_are_read_and_recognised_under_another_name(tmp_path, ending, program):
     packed = tmp_path / f"packed{ending}"
     with atomic_write(packed) as stream:
@@ -44,6 +48,45 @@ def test_packed_bytes_are_read_and_recognised_under_another_name(tmp_path, endin
     message = rf"plain, line 1: packed bytes; .* through {program}, or give a file named \*{ending}"
     with pytest.raises(InputError, match=message):
         list(read_lines(packed.rename(tmp_path / "plain")))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".BZ2", ".Xz"])
+def test_endings_in_capitals_and_files_cut_off(tmp_path, ending):
+    path = tmp_path / f"x{ending}"
+    with atomic_write(path) as stream:
+        stream.writelines(f"{number * 7919 % 10_007}\n" for number in range(5000))
+    assert len(list(read_lines(path))) == 5000
+    content = path.read_bytes()
+    for spoilt in (content[:-30], content[: len(content) // 2] + b"spoilt" + content[len(content) // 2 + 6 :]):
+        path.write_bytes(spoilt)
+        with pytest.raises(InputError, match=f"x{ending}: not a whole packed file"):
+            list(read_lines(path))
+
+
+def test_files_in_an_archive(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "FREE_BYTES", 100_000)
+    path = tmp_path / "x.ZIP"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("deep/a.en", "one\ntwo\n")
+    assert list(read_lines(path)) == list(read_lines(path / "deep/a.en")) == ["one", "two"]
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("b.gz", gzip.compress(b"three\n"))
+        packed.writestr("c", b"word\n" * 200_000)
+    assert list(read_lines(path / "b.gz")) == ["three"]
+    for name in ("", "missing"):
+        with pytest.raises(InputError, match=r"x.ZIP has 3 files, 'b.gz', 'c', 'deep/a.en'; name one: .*x.ZIP/MEMBER"):
+            list(read_lines(path / name))
+    with pytest.raises(InputError, match="unpacks to more than 100 times"):
+        for _ in read_lines(path / "c"):
+            pass
+    content = bytearray(path.read_bytes())
+    content[40:44] = b"abcd"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"x\.ZIP"):
+        list(read_lines(path / "deep/a.en"))
+    path.write_bytes(content[:-40])
+    with pytest.raises(InputError, match="not a whole archive"):
+        list(read_lines(path / "deep/a.en"))
 
 
 def test_unequal_files_are_counted_to_the_end(tmp_path):
