@@ -11,8 +11,8 @@ from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text.tokenizer import TextOptions
 
 
-def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, **sizes) -> Path:
-    """Args: pieces: `bpe` or `unigram`; sizes: of `TransformerConfig`."""
+def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, version: int = 1, **sizes) -> Path:
+    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; sizes: of `TransformerConfig`."""
     folder.mkdir(parents=True)
     text = folder / "text"
     text.write_text("\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8")
@@ -28,5 +28,6 @@ def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, 
     for name, weights in network.named_parameters():
         if name.endswith(("gates", "order")):  # zero before training, when they change nothing
             torch.nn.init.normal_(weights)
-    save_folder(folder / "model", network, folder / "dict.txt", folder / "sp.model", TextOptions(lowercase=True), {})
+    options = TextOptions(lowercase=True, version=version)
+    save_folder(folder / "model", network, folder / "dict.txt", folder / "sp.model", options, {})
     return folder / "model"

@@ -20,10 +20,12 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.invisible import STEPS
 from fairseq_lxsr.files.lines import BLANKS, single_line
 from fairseq_lxsr.files.write import atomic_folder
+from fairseq_lxsr.text.case import SECOND_DOT, STYLED
 from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sentencepiece
-from fairseq_lxsr.text.tokenizer import Tokenizer
+from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, is_word
 
 PAGE_FILE = "index.html"
 PAGE_SIGN = '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
@@ -97,9 +99,21 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
         "longest": max(map(len, texts)),
         "letters": letters_of(tokenizer),
-        "lowercase": tokenizer.options.lowercase,
-        "splitHan": tokenizer.options.split_han,
+        "marks": [number for number, text in enumerate(texts) if not is_word(text)],
+        **_reading(tokenizer.options),
         "blanks": BLANKS,
+    }
+
+
+def _reading(options: TextOptions) -> dict[str, Any]:
+    """Collect what `normalise` does to a text, as regular expressions."""
+    newer = options.version > 1
+    return {
+        "lowercase": options.lowercase,
+        "splitHan": options.split_han,
+        "invisible": STEPS if newer else [],
+        "secondDot": SECOND_DOT if newer else "(?!)",
+        "styled": STYLED if newer else "(?!)",
     }
 
 

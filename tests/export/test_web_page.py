@@ -16,6 +16,23 @@ BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
 CORPUS = list(dict.fromkeys(side for pair in toy.sentences(60, seed=3) for side in pair))
 QUERIES = [*CORPUS[:8], *SAMPLE, "", " ", "</script><b>", "ΑΣ \u03c3 ς ﬁ ½ … a▁b"]
 QUERIES += ["e\u0301te\u0301 \uff21\uff22 \uff5e \u200b x"]
+# invisible characters, a second dot and capitals in disguise; without a known word
+QUERIES += [
+    "th\u00ade do\u2060g \u200fsee\u200ds",
+    "\u0e01\u200b\u0e02 \u2801\u2800\u2802 क\u094d\u200dष",
+    "İSTANBUL № \u2115 ㎏ \U0001d403og ị\u0307",
+]
+QUERIES += [
+    "\u0e2a\u0e27\u0e31",
+    "☃ !",
+    "!",
+    ", . !",
+    "\u00ad",
+    "\u3164 \u2800",
+    "☃ dog",
+    "☃" * 300 + " dog",
+    "☃ " * 300 + "dog",
+]
 
 
 def export(folder, model, lines=("", *CORPUS, "<b>bold</b> & </script>")):
@@ -26,9 +43,9 @@ def export(folder, model, lines=("", *CORPUS, "<b>bold</b> & </script>")):
 
 
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
-@pytest.mark.parametrize("order", [0, 2])
-def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order):
-    model = write_model(tmp_path / "random", pieces, order_coefficients=order, **BAG)
+@pytest.mark.parametrize(("order", "version"), [(0, 1), (2, 2)])
+def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, version):
+    model = write_model(tmp_path / "random", pieces, version=version, order_coefficients=order, **BAG)
     assert export(tmp_path, model).returncode == 0
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     context = browser.new_context()

@@ -8,6 +8,7 @@ const lengths = new Float32Array(bytes(data.lengths)); // [N], of the rows of `c
 const width = data.width;
 const pieces = new Map(data.pieces.map((piece, number) => [piece, number]));
 const apart = data.pieces.every((piece) => piece.lastIndexOf("\u2581") <= 0); // no piece has a part of two words
+const marks = new Set(data.marks); // numbers of pieces without a letter or digit
 const UNKNOWN = -1;
 const LONGEST = 4; // a letter with three marks
 const JOINS = /^[\p{M}\u1161-\u1175\u11a8-\u11c2]$/u; // marks, and the jamo after the first of a syllable
@@ -20,11 +21,21 @@ function isOne(letters) {
   return ordered && [...text.normalize("NFKC")].length === 1;
 }
 
+/** Small letters that NFKC keeps: without a second dot, and of capitals in disguise too. */
+function lower(text) {
+  text = text.toLowerCase().replace(new RegExp(data.secondDot, "gu"), "$1");
+  return text.replace(new RegExp(data.styled, "gu"), (letter) => {
+    const plain = letter.normalize("NFKC"), small = plain.toLowerCase();
+    return plain === small ? letter : small;
+  });
+}
+
 /** What is done to text before it is split: as in training. */
 function normalize(text) {
+  for (const [pattern, replacement] of data.invisible) text = text.replace(new RegExp(pattern, "gu"), replacement);
   if (data.splitHan) text = text.replace(HAN, " $& ");
   text = text.replace(new RegExp(data.blanks, "gu"), " ").trim();
-  if (data.lowercase) text = text.toLowerCase();
+  if (data.lowercase) text = lower(text);
   const letters = [...text];
   let result = "";
   for (let start = 0, length; start < letters.length; start += length) {
@@ -98,21 +109,29 @@ function unigram(text) {
 
 /** Rows of the table, one for each piece; unknown pieces in a row count once. */
 function encode(text) {
-  const rows = [];
-  let before = 0;
-  for (const part of piecesOf(normalize(text))) {
-    if (rows.length === data.most) break;
-    const number = pieces.has(part) ? pieces.get(part) : UNKNOWN;
-    if (number !== UNKNOWN || before !== UNKNOWN) rows.push(number === UNKNOWN ? data.unknown : data.rows[number]);
-    before = number;
-  }
-  return rows;
+  return read(text).rows;
 }
 
-/** The embedding of a sentence, length one, or null where it has no piece. */
+/** The rows, and whether any is known: a text with an unknown piece is empty where it has no known word. */
+function read(text) {
+  const rows = [];
+  let before = 0, hasUnknown = false, hasWord = false;
+  for (const part of piecesOf(normalize(text))) {
+    if (hasWord && rows.length === data.most) break;
+    const number = pieces.has(part) ? pieces.get(part) : UNKNOWN;
+    const row = number === UNKNOWN ? data.unknown : data.rows[number];
+    if (row === data.unknown) hasUnknown = true;
+    else if (!marks.has(number)) hasWord = true;
+    if (number !== UNKNOWN || before !== UNKNOWN) rows.push(row);
+    before = number;
+  }
+  return {rows: rows.slice(0, data.most), isKnown: rows.length > 0 && (hasWord || !hasUnknown)};
+}
+
+/** The embedding of a sentence, length one, or null where it has no known piece. */
 function embed(text) {
-  const rows = encode(text);
-  if (!rows.length) return null;
+  const {rows, isKnown} = read(text);
+  if (!isKnown) return null;
   const sum = new Float64Array(width);
   rows.forEach((row, place) => {
     for (let unit = 0; unit < width; unit++) {
