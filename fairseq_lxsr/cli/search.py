@@ -125,15 +125,19 @@ def index_in_cluster(args: argparse.Namespace) -> None:
 
 
 def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
-    """Yield lines and count them."""
+    """Yield lines and count them, and those that are empty."""
     for line in lines:
         counts["lines"] += 1
+        counts["empty"] += is_blank(line)
         yield line
 
 
 def left_out(read: Counter[str], kept: int) -> str:
-    """Say how many of the lines that were read are empty, where some are."""
-    return f", {read['lines'] - kept:,} empty" if read["lines"] > kept else ""
+    """Say how many of the lines that were read are empty or have no known word, where some are."""
+    unknown = read["lines"] - read["empty"] - kept
+    return (f", {read['empty']:,} empty" if read["empty"] else "") + (
+        f", {unknown:,} without a known word" if unknown else ""
+    )
 
 
 def model_folder(args: argparse.Namespace) -> str:
@@ -193,7 +197,7 @@ def run_search(args: argparse.Namespace) -> None:
     args.model = args.model or [index_model(index, args.index)]
     refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)
-    index.check_model(encoder.fingerprint)
+    check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
     rows = [row for row, line in enumerate(queries) if not is_blank(line)]
     if not rows:
@@ -204,6 +208,22 @@ def run_search(args: argparse.Namespace) -> None:
     write(args.output, text, found, rows if args.numbered else None)
     if len(rows) < len(queries):
         say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")
+    if lost := sum(not hits for hits in found):
+        say(f"{lost:,} of {len(queries):,} queries have no known word or no neighbour: nothing found")
+
+
+def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
+    """Refuse a model other than that of the index; the one of stored embeddings without a description is not known."""
+    from fairseq_lxsr.embeddings import is_stored
+
+    made_of = index.config["model_folder"]
+    differs = index.fingerprint != encoder.fingerprint
+    if differs and made_of and is_stored(Path(made_of)) and not list(Path(made_of).glob("*.json")):
+        raise InputError(
+            f"{index.folder}: made of the vectors in {made_of}, of which no FILE.json says the model; expected --input "
+            "FILE whose vectors are there too, or an index by a model or of what `lxsr embed` writes"
+        )
+    index.check_model(encoder.fingerprint)
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:

@@ -72,17 +72,17 @@ class Encoder(Protocol):
         """
 
 
-def embed(encoder: Encoder, text: Text) -> FloatArray:
+def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
     """Embed sentences for an evaluation.
 
     Raises:
-        InputError: for an embedding that is not finite or is zero (an empty sentence, or no known word), because its
-            neighbours, and so the score, would be arbitrary.
+        InputError: for an embedding that is not finite or, without `zeros`, is zero (an empty sentence, or no known
+            word), because its neighbours, and so the score, would be arbitrary.
     """
     embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(text):
         raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
-    check_directions(embeddings, text.where)
+    check_directions(embeddings, text.where, zeros)
     return embeddings
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, check_same_width, embed, width_of
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
 from fairseq_lxsr.files.open import sha256
@@ -22,12 +22,14 @@ from fairseq_lxsr.search.resumable import ENCODE_ROWS, SEARCH_ROWS, Rows, resuma
 from fairseq_lxsr.vectors import (
     MinedPairs,
     build_index,
+    check_directions,
     mine_neighbours,
     mine_within,
     nearest_neighbours,
     search_index,
 )
-from fairseq_lxsr.vectors.mining import check_others, without_self
+from fairseq_lxsr.vectors.mining import without_self
+from fairseq_lxsr.vectors.rows import best_first, check_count
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -57,12 +59,16 @@ class Distinct:
     total: int
     width: int
     settings: dict[str, str]
-    content: int  # the same for the same lines in any order
+    content: int  # the same for the same lines in any order; 0 for a part of a text
 
     def embed(self, start: int, stop: int) -> np.ndarray:
-        """Embed the sentences start to stop, [stop - start, D]."""
+        """Embed the sentences start to stop, [stop - start, D]; one without a known word gives zeros, not all may."""
         lines, numbers = self.lines[start:stop], self.numbers[start:stop]
-        return embed(self.side.encoder, Text(lines, self.side.language, str(self.side.path), numbers, self.total))
+        text = Text(lines, self.side.language, str(self.side.path), numbers, self.total)
+        rows = embed(self.side.encoder, text, zeros=True)
+        if self.content and len(lines) == len(self.lines) and not rows.any():
+            check_directions(rows, text.where)
+        return rows
 
 
 def mine_files(
@@ -121,6 +127,9 @@ def mine_files(
 def select(found: Sequence[np.ndarray], options: Mining) -> MinedPairs:
     """Choose the pairs from the neighbours of both sides, or from those of one side among each other."""
     neighbours = [way[name] for way in found for name in ("cosines", "ids")]
+    for way, side in zip(found, ("source", "target"), strict=False):
+        if lost := int(np.count_nonzero(~way["cosines"].any(axis=1))):
+            say(f"{lost:,} of the {len(way):,} different lines of the {side} have no known word: they are in no pair")
     choose = mine_neighbours if len(found) > 1 else mine_within
     return options.chosen(choose(*neighbours, margin=options.margin, retrieval=options.retrieval))
 
@@ -154,20 +163,16 @@ def _check(source: Distinct, target: Distinct, options: Mining) -> None:
     check_same_width(source.width, target.width, (source.side.path, target.side.path))
     options.check()
     for texts in (source, target):
-        if source is target:
-            check_others(options.k, len(texts.lines), f"different lines of {texts.side.path}")
-        else:
-            check_k(options.k, len(texts.lines), texts.side.path)
+        check_k(options.k, len(texts.lines), texts.side.path, source is target)
     if reranker := find_reranker(source.side.encoder, options):
         if source.side.encoder.fingerprint != target.side.encoder.fingerprint:
             raise InputError("rerank with a model for each language; expected one, whose pieces share a table")
         reranker.check_depth(options.k)
 
 
-def check_k(k: int, count: int, path: Path) -> None:
-    """Check the size of the neighbourhoods against the number of different lines of a file."""
-    if not 1 <= k <= count:
-        raise InputError(f"k is {k}; expected 1 to {count}, the number of different lines of {path}")
+def check_k(k: int, count: int, path: Path, within: bool = False) -> None:
+    """Check the size of the neighbourhoods against the number of different lines of a file, or of other ones."""
+    check_count("k", k, count - within, f"{'other' if within else 'different'} lines of {path}")
 
 
 def distinct_lines(side: Side) -> Distinct:
@@ -219,9 +224,11 @@ def scorer(texts: Distinct, others: Distinct, options: Mining) -> Again | None:
         return None
 
     def again(start: int, cosines: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        lines = texts.lines[start : start + len(ids)]
-        scores, found = reranker.best(lines, lambda rows: [others.lines[row] for row in rows], cosines, ids)
-        return scores[:, : options.k], found[:, : options.k]
+        some = np.flatnonzero(cosines.any(axis=1))  # others, and candidates of cosine 0, may have no known word
+        lines, scores = [texts.lines[start + row] for row in some.tolist()], cosines.copy()
+        known = np.where(cosines[some] == 0, -1, ids[some])
+        scores[some] = reranker.scores(lines, lambda rows: [others.lines[row] for row in rows], cosines[some], known)
+        return best_first(scores, ids, options.k)
 
     return again
 
@@ -245,6 +252,7 @@ def find_neighbours(
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.empty(stop - start, dtype=row)
         found = search(queries[start:stop])
+        found[0][~queries[start:stop].any(axis=1)] = 0  # without a known word, whatever an index says
         found = found if first is None else without_self(*found, first + start)
         block["cosines"], block["ids"] = again(start, *found) if again else found
         return block

@@ -187,10 +187,9 @@ class CorpusIndex:
         some = embeddings.any(axis=1)
         check_directions(embeddings, text.where, zeros=bool(some.any()))
         if not some.all():
-            rows = np.flatnonzero(some)
-            known = Text([text[row] for row in rows.tolist()])
-            found_for = dict(zip(rows.tolist(), self._search(known, embeddings[some], k, probes, reranker), strict=True))
-            return [found_for.get(row, []) for row in range(len(text))]
+            known = Text(list(compress(text, some)))
+            hits = iter(self._search(known, embeddings[some], k, probes, reranker))
+            return [next(hits) if is_known else [] for is_known in some.tolist()]
         return self._search(text, embeddings, k, probes, reranker)
 
     def _search(

@@ -17,7 +17,15 @@ from fairseq_lxsr.files.write import naming
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.vectors.neighbours import nearest_neighbours
-from fairseq_lxsr.vectors.rows import CANDIDATE_ROWS, FloatArray, IntArray, normalise_rows, unit_rows
+from fairseq_lxsr.vectors.rows import (
+    CANDIDATE_ROWS,
+    FloatArray,
+    IntArray,
+    as_matrix,
+    check_count,
+    normalise_rows,
+    unit_rows,
+)
 
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
@@ -81,6 +89,7 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", lists: int | None 
 
     Vectors with NaN raise `InputError`; of a flat index, when it is written or searched.
     """
+    embeddings = as_matrix(embeddings, "embeddings")
     count, width = embeddings.shape
     check_kind(kind, lists, width, count)
     if kind == "flat":
@@ -131,13 +140,14 @@ def _binary_index(width: int) -> Any:
 def search_index(index: Any, queries: NDArray[Any], k: int, probes: int = 32) -> tuple[FloatArray, IntArray]:
     """Search the k nearest vectors: cosines [N, k] in descending order and ids [N, k]; threads may share the index.
 
-    `probes` are the inverted lists to search for a query [N, D]; more lists are slower and find more. Where they hold
-    fewer than k vectors, the rest has id -1 and cosine minus infinity.
+    `probes` are the inverted lists to search for a query [N, D], at least 1; more lists are slower and find more. Where
+    they hold fewer than k vectors, the rest has id -1 and cosine minus infinity.
     """
-    if queries.ndim != 2 or queries.shape[1] != index.d:
+    queries = as_matrix(queries, "queries")
+    if queries.shape[1] != index.d:
         raise InputError(f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index")
-    if not 1 <= k <= index.ntotal:
-        raise InputError(f"k is {k}; expected 1 to {index.ntotal}, the number of vectors in the index")
+    check_count("k", k, index.ntotal, "vectors in the index")
+    check_count("probes", probes)
     if isinstance(index, FlatIndex):
         return nearest_neighbours(queries, index.rows, k)
     faiss, parameters = _faiss(), None

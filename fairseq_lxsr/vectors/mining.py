@@ -10,7 +10,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import RETRIEVALS
 from fairseq_lxsr.vectors.margin import margin_scores, neighbourhood
 from fairseq_lxsr.vectors.neighbours import nearest_neighbours
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray, normalise_rows
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, as_matrix, check_count, normalise_rows
 
 PAIR_ROWS = 1024  # queries that are compared at a time
 
@@ -60,18 +60,13 @@ def mine(
         **search (Any): options of `nearest_neighbours`.
     """
     if target is None:
-        check_others(k, len(source), "rows")
+        source = as_matrix(source, "source")
+        check_count("k", k, len(source) - 1, "other rows")
         others = without_self(*nearest_neighbours(source, source, k + 1, **search))
         return mine_within(*others, margin=margin, retrieval=retrieval)
     forward = nearest_neighbours(source, target, k, **search)
     backward = nearest_neighbours(target, source, k, **search)
     return mine_neighbours(*forward, *backward, margin=margin, retrieval=retrieval)
-
-
-def check_others(k: int, count: int, of: str) -> None:
-    """Check the size of the neighbourhoods of `count` rows or lines among each other."""
-    if not 1 <= k < count:
-        raise InputError(f"k is {k}; expected 1 to {count - 1}, one less than the number of {of}")
 
 
 def without_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[FloatArray, IntArray]:
@@ -102,12 +97,25 @@ def mine_neighbours(
     margin: str = "ratio",
     retrieval: str = "max",
 ) -> MinedPairs:
-    """Mine pairs from known neighbours in both directions: cosines and indices [N, k] and [M, k]."""
+    """Mine pairs from known neighbours in both directions: cosines and indices [N, k] and [M, k].
+
+    A row whose cosines are all 0 is a zero vector, which is in no pair.
+    """
     if retrieval not in RETRIEVALS:
         raise InputError(f"retrieval {retrieval!r}; expected one of {', '.join(RETRIEVALS)}")
     source_means, target_means = neighbourhood(forward_cosines), neighbourhood(backward_cosines)
     left = margin_scores(forward_cosines, source_means[:, None], target_means[forward], margin)
     right = margin_scores(backward_cosines, target_means[:, None], source_means[backward], margin)
+    is_source, is_target = forward_cosines.any(axis=1), backward_cosines.any(axis=1)
+    left[~is_target[forward]] = right[~is_source[backward]] = -np.inf  # not the nearest of any
+    pairs = _chosen(left, forward, right, backward, retrieval)
+    kept = is_source[pairs.source] & is_target[pairs.target]
+    pairs = MinedPairs(pairs.scores[kept], pairs.source[kept], pairs.target[kept])
+    return one_to_one(pairs) if retrieval == "max" else pairs
+
+
+def _chosen(left: FloatArray, forward: IntArray, right: FloatArray, backward: IntArray, retrieval: str) -> MinedPairs:
+    """Choose pairs by their margins in both directions, [N, k] and [M, k]; those of `max` are not one to one yet."""
     if retrieval == "all":
         return _union(left, forward, right, backward)
     best_target, forward_scores = _nearest(left, forward)
@@ -121,8 +129,7 @@ def mine_neighbours(
         both = best_source[best_target] == sources
         return _in_order(forward_scores[both], sources[both], best_target[both])
     scores = np.concatenate([forward_scores, backward_scores])
-    pairs = _in_order(scores, np.concatenate([sources, best_source]), np.concatenate([best_target, targets]))
-    return one_to_one(pairs)
+    return _in_order(scores, np.concatenate([sources, best_source]), np.concatenate([best_target, targets]))
 
 
 def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:

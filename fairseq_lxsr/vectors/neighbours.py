@@ -22,6 +22,7 @@ from fairseq_lxsr.vectors.rows import (
     IntArray,
     as_matrix,
     best_first,
+    check_count,
     queries_in,
     query_blocks,
     unit_rows,
@@ -45,6 +46,7 @@ def nearest_neighbours(
 
     Args:
         queries: vectors [N, D] of any length, float32 or float16, in memory or memory-mapped; lists are converted.
+            Codes (int8, bits) are refused: `embeddings.load_embeddings` decodes them.
         candidates: vectors [M, D] of the same kinds.
         k: number of neighbours, at most M.
         penalty: value to subtract from every candidate's cosine (CSLS) [M].
@@ -105,8 +107,7 @@ def _check(queries, candidates, k: int, penalty, precision: str) -> None:
         raise InputError(
             f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected one model"
         )
-    if not 1 <= k <= len(candidates):
-        raise InputError(f"k is {k}; expected 1 to {len(candidates)}, the number of candidates")
+    check_count("k", k, len(candidates), "candidates")
     if penalty is not None and (penalty.shape != (len(candidates),) or not np.isfinite(penalty).all()):
         raise InputError(f"penalty has shape {penalty.shape}; expected ({len(candidates)},) finite numbers")
     if precision not in SPARE:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairseq_lxsr.errors import InputError, first_line
+from fairseq_lxsr.errors import InputError, first_line, shown
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
@@ -29,7 +30,10 @@ def normalise_rows(embeddings: ArrayLike) -> FloatArray:
 
 
 def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
-    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not."""
+    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not.
+
+    Numbers of one byte are refused: they are codes of `lxsr embed`, whose directions are not those of the vectors.
+    """
     try:
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths, a tensor on a GPU
@@ -37,16 +41,36 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
         raise InputError(f"{name} are not an array of numbers ({reason}); expected rows of one length") from None
     if matrix.dtype.kind in NO_NUMBERS:
         raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
+    if matrix.dtype.itemsize == 1:
+        raise InputError(
+            f"{name} are {matrix.dtype}; expected floating-point numbers: decode files of `lxsr embed` with "
+            "fairseq_lxsr.embeddings.load_embeddings(path)"
+        )
     if matrix.ndim != 2 or not len(matrix):
         raise InputError(f"{name} have shape {matrix.shape}; expected [N, D] with at least one row")
     return matrix
 
 
-def check_directions(embeddings: FloatArray, where: Callable[[int], str]) -> None:
-    """Refuse rows of zeros, NaN or infinity, whose neighbours would be arbitrary; `where` names the origin of a row."""
+def check_count(name: str, value: Any, most: int | None = None, of: str = "") -> None:
+    """Check a whole number from 1 on, of any integer type; at most `most`, the number of something."""
+    try:
+        fits = 1 <= index(value) <= (value if most is None else most)
+    except TypeError:
+        fits = False
+    if not fits:
+        limit = "a whole number of at least 1" if most is None else f"1 to {most}, the number of {of}"
+        raise InputError(f"{name} is {shown(value)}; expected {limit}")
+
+
+def check_directions(embeddings: FloatArray, where: Callable[[int], str], zeros: bool = False) -> None:
+    """Refuse rows of NaN or infinity, or of zeros, whose neighbours would be arbitrary; `where` says whence a row is.
+
+    With `zeros`, rows of zeros are for the caller to leave out.
+    """
     with np.errstate(over="ignore"):  # values whose square overflows are refused like infinity
         norms = np.linalg.norm(embeddings, axis=1)
-    for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (norms == 0, "is a zero vector")):
+    empty = (norms == 0) & (not zeros)
+    for bad, why in ((~np.isfinite(norms), "has NaN or infinity"), (empty, "is a zero vector, without a known word")):
         if bad.any():
             what = where(int(bad.argmax()))
             raise InputError(f"{what} {why}, so nothing is near to it; leave the sentence out or correct the encoder")
