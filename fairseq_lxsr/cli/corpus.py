@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import file_path
 from fairseq_lxsr.text.languages import best_code, split_pair
 
@@ -126,6 +127,7 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
 def run_get(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation.registry import find_corpus, get_corpus
 
+    refuse_overlap([args.output], [])
     if args.name in test_sets():
         get_test_set(test_sets()[args.name], args)
         return

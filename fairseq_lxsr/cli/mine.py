@@ -1,6 +1,9 @@
 """`lxsr mine`: two monolingual files in, scored sentence pairs out; of one file, its paraphrases."""
 
 import argparse
+import shutil
+import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +18,7 @@ from fairseq_lxsr.cli.options import (
     summary,
     workers,
 )
-from fairseq_lxsr.errors import InputError, naming_option
+from fairseq_lxsr.errors import InputError, naming_option, say
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import at_least, file_path, output_path
@@ -38,7 +41,11 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument("--lang-pair", metavar="PAIR", help="their languages, where --model names one for each")
     parser.add_argument(
-        "--output", required=True, type=output_path, metavar="FILE.tsv", help="score, source, target (.gz too)"
+        "--output",
+        required=True,
+        type=output_path,
+        metavar="FILE.tsv",
+        help="score, source, target (.gz too); - for standard output",
     )
     parser.add_argument(
         "--work",
@@ -61,6 +68,19 @@ def add_parser(verbs) -> None:
 
 
 def run_mine(args: argparse.Namespace) -> None:
+    if str(args.output) != "-":
+        print(f"{args.output}: {write_mined(args)}")
+        return
+    with tempfile.TemporaryDirectory() as folder:  # where nobody looks for a half-written table
+        args.output = Path(folder) / "pairs.tsv"
+        said = write_mined(args)
+        with open(args.output, encoding="utf-8", newline="\n") as table:
+            shutil.copyfileobj(table, sys.stdout)
+    say(said)
+
+
+def write_mined(args: argparse.Namespace) -> str:
+    """Write the pairs to a file, and describe them."""
     from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.search import Side, mine_files
 
@@ -83,24 +103,23 @@ def run_mine(args: argparse.Namespace) -> None:
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
             raise InputError(f"{path}: {why}")
     if in_cluster(args):
-        mine_in_cluster(args, list(zip(files, languages, strict=False)), options)
-        return
+        return mine_in_cluster(args, list(zip(files, languages, strict=False)), options)
     encoder = load_any(args)
     source, *others = (Side(path, encoder, language) for path, language in zip(files, languages, strict=False))
     target = others[0] if others else None
     with naming_option("--k"):
         pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
-    print(f"{args.output}: {len(pairs):,} pairs{score_range(pairs)}")
+    return f"{len(pairs):,} pairs{score_range(pairs)}"
 
 
-def mine_in_cluster(args: argparse.Namespace, texts: list[tuple[Path, str]], options: Mining) -> None:
+def mine_in_cluster(args: argparse.Namespace, texts: list[tuple[Path, str]], options: Mining) -> str:
     from fairseq_lxsr.cluster import Corpus, mine_shards
 
     source, *others = (Corpus(path, language, sum(1 for _ in read_lines(path))) for path, language in texts)
     target = others[0] if others else None
     with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
         pairs, done = mine_shards(source, target, args.output, those, args.work, options)
-    print(f"{args.output}: {len(pairs):,} pairs{score_range(pairs)}, {summary(done, those)}")
+    return f"{len(pairs):,} pairs{score_range(pairs)}, {summary(done, those)}"
 
 
 def score_range(pairs: "MinedPairs") -> str:

@@ -11,6 +11,7 @@ from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.config import SOURCE_NAME, Cleaning, PrepareConfig, Sources, SubwordOptions, TextName
+from fairseq_lxsr.preparation.formats import holds_languages
 from fairseq_lxsr.text.languages import split_pairs
 
 BESIDE_A_FILE = ("--locale-dir", "--until")
@@ -38,8 +39,9 @@ def add_parser(verbs) -> None:
         action="append",
         default=[],
         metavar="[NAME=]PREFIX",
-        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.csv, FILE.tmx, compressed or not, or a folder of "
-        "gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this machine); "
+        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.csv, FILE.tmx, compressed or not, or a "
+        "folder of gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this "
+        "machine); "
         "repeated, with the NAME of the source (kind of text) of each, which --source-temperature of training balances",
     )
     parser.add_argument(
@@ -81,8 +83,11 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
 def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]:
     """Return the text of each language pair: that of `--data`, by the name of each source where names are given."""
     for text in data:
-        if len(pairs) > 1 and "{pair}" not in text:
-            raise InputError(f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs")
+        if len(pairs) > 1 and "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
+            raise InputError(
+                f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs, and a file of this kind "
+                "holds one"
+            )
     named: dict[str, list[str]] = {}
     for text in data:
         name, equals, prefix = text.partition("=")

@@ -87,7 +87,7 @@ def run_score(args: argparse.Namespace) -> None:
     refuse_overlap([output], [*inputs(args), *(args.index or ()), *model_files(args.model)])
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     encode = PairEncoder(load_any(args, show_progress=False), languages)
-    rows = Rows(args)
+    rows = InputRows(args)
     with atomic_write(output) if output else nullcontext(sys.stdout) as stream:
         with naming_option("--k"), tqdm(unit=" pairs", disable=None) as bar:
             for block, scores in scored(args, rows, encode):
@@ -133,7 +133,7 @@ def inputs(args: argparse.Namespace) -> list[str | Path]:
     return [args.source, args.target] if args.source else [args.input or "-"]
 
 
-def scored(args: argparse.Namespace, rows: "Rows", encode: "PairEncoder") -> "Scored":
+def scored(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -> "Scored":
     """Score all pairs of the input as the options say."""
     from fairseq_lxsr.search import open_index, score_pairs, score_pairs_among_themselves
 
@@ -144,7 +144,7 @@ def scored(args: argparse.Namespace, rows: "Rows", encode: "PairEncoder") -> "Sc
     return score_pairs_among_themselves(rows.read, encode, options)
 
 
-class Rows:
+class InputRows:
     """The rows of the input, and the lines that are written of them."""
 
     def __init__(self, args: argparse.Namespace):

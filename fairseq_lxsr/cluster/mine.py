@@ -35,7 +35,6 @@ from fairseq_lxsr.search.bitext import (
 from fairseq_lxsr.search.resumable import is_whole, work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, read_index, write_index
 from fairseq_lxsr.vectors.index import search_index
-from fairseq_lxsr.vectors.mining import check_others
 from fairseq_lxsr.vectors.neighbours import shifted
 
 VECTORS = ".npy"
@@ -74,10 +73,7 @@ class Corpus:
         first = list(islice(distinct(self.path), max(k, 1) + within))
         if not first:
             raise InputError(f"{self.path}: no text in it; expected one sentence a line")
-        if within:
-            check_others(k, len(first), f"different lines of {self.path}")
-        else:
-            check_k(k, len(first), self.path)
+        check_k(k, len(first), self.path, within)
         number, line = first[0]
         return self.text([line], np.array([number]))
 

@@ -3,7 +3,13 @@
 from fairseq_lxsr.embeddings.contract import Encoder, Text, embed
 from fairseq_lxsr.embeddings.formats import Layout
 from fairseq_lxsr.embeddings.load import load, model_files, refuse_idf
-from fairseq_lxsr.embeddings.stored import StoredEmbeddings, embedding_files, is_stored, read_embeddings
+from fairseq_lxsr.embeddings.stored import (
+    StoredEmbeddings,
+    embedding_files,
+    is_stored,
+    load_embeddings,
+    read_embeddings,
+)
 from fairseq_lxsr.embeddings.systems import (
     ByLanguage,
     LibraryModel,
@@ -31,6 +37,7 @@ __all__ = [
     "index_path",
     "is_stored",
     "load",
+    "load_embeddings",
     "model_files",
     "read_embeddings",
     "refuse_idf",

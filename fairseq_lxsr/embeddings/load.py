@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.embeddings.contract import Encoder
+from fairseq_lxsr.embeddings.formats import format_name
 from fairseq_lxsr.embeddings.stored import StoredEmbeddings, embedding_files, is_stored
 from fairseq_lxsr.embeddings.systems import ByLanguage, ModelFolder, sentence_transformers_folder
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
@@ -149,6 +150,11 @@ def _load_one(
     if (path / ST_MODULE).is_dir():
         path = path / ST_MODULE
     if path.is_file():
+        if format_name(path):
+            raise InputError(
+                f"--model {path}: a file of embeddings; expected the folder that holds it, where the vectors of a text "
+                f"NAME are in NAME{path.suffix}"
+            )
         _refuse_checkpoint(path)
         return WordVectors(path, name.word(WORD_WEIGHTS, "word vectors") or WORD_WEIGHTS[0], show_progress=True)
     if is_stored(path):

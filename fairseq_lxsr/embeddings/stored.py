@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairseq_lxsr.embeddings.codes import Calibration, StoredCodes
 from fairseq_lxsr.embeddings.contract import Text, count_zeros, short_hash
@@ -69,7 +70,8 @@ class StoredEmbeddings:
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         if not text.file:
             raise InputError(
-                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model"
+                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model, the one that "
+                f"made them ({self.fingerprint}), --model NAME, or a text file that was embedded too, --input FILE"
             )
         path = self._find(text.file)
         known = self.text_of.setdefault(path, text.file)
@@ -191,6 +193,25 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
     if about["dtype"] in ("int8", "binary"):
         return StoredCodes(stored, about["dimension"], about.get("calibration"))
     return stored
+
+
+def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float32]:
+    """Load a file of embeddings, of any format and type that `lxsr embed` writes, as float32 [N, D].
+
+    int8 and binary are decoded by the description FILE.json beside the file; float32 stays on disk, memory-mapped,
+    where the format allows it. `numpy.load` gives the codes, whose neighbours are wrong.
+
+        vectors = load_embeddings("work/en-fr/test.en.npy")
+        cosines, found = nearest_neighbours(vectors, load_embeddings("work/en-fr/test.fr.npy"), k=5)
+
+    Args:
+        path: the file.
+        raw_width: D of a LASER-raw file without a description, which holds float32.
+
+    Raises:
+        InputError: for a missing file, one of another format, codes without a description, or a damaged file.
+    """
+    return np.asarray(read_embeddings(path, raw_width), dtype=np.float32)
 
 
 @lru_cache

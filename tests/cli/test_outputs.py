@@ -134,6 +134,33 @@ def test_an_output_that_is_an_input_is_refused(inputs, name):
     assert contents(inputs) == before
 
 
+TO_STANDARD_OUTPUT = {  # the tables
+    "mine": "mine {M} {TEXTS} --k 1 --output -",
+    "score": "score {M} {TEXTS} --output -",
+    "search": "search --index {index} dog --output -",
+}
+REFUSED = {name: command for name, command in CASES.items() if command.count("output ") == 1}
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *TO_STANDARD_OUTPUT, "corpus get"])
+def test_a_dash_is_standard_output_for_tables_and_refused_elsewhere(inputs, tmp_path, name):
+    """Never a file of that name."""
+    places = {"d": inputs, **{word: inputs / word for word in ("s", "t", "model", "index")}}
+    places |= {"M": f"--model {inputs}/model", "TEXTS": f"--source {inputs}/s --target {inputs}/t"}
+    places["BUCC"] = f"--data {inputs}/bucc/{{pair}} --lang-pairs fr-en"
+    command = {"corpus get": "corpus get tatoeba-en-fr --lang-pair en-fr --output -"} | REFUSED | TO_STANDARD_OUTPUT
+    words = command[name].format(**places).split()
+    place = next(number for number, word in enumerate(words) if word.endswith("output")) + 1
+    done = lxsr_here(*words[:place], "-", *words[place + 1 :], check=False, folder=tmp_path)
+    if words[0] not in TO_STANDARD_OUTPUT:
+        refused(done, "-: no output of this command goes to standard output; expected the name of a file")
+    elif name in TO_STANDARD_OUTPUT:
+        assert done.returncode == 0, done.stderr
+        assert all(row.count("\t") > 1 for row in done.stdout.splitlines())
+        assert done.stdout
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_verb_is_among_the_cases():
     assert {command.split()[0] for command in CASES.values()} | WRITES_NO_FILE_THAT_IS_NAMED == set(VERBS)
 

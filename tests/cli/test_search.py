@@ -51,9 +51,36 @@ def test_options_without_effect_are_refused(folder):
 
 
 def test_too_few_lines_to_mine_name_the_option(folder):
-    command = ("mine", "--model", "model", "--source", "corpus", "--target", "corpus", "--output", "mined")
-    done = lxsr_here(*command, check=False, folder=folder)
-    refused(done, "--k: k is 4; expected 1 to 3, the number of different lines of corpus")
+    command = ("mine", "--model", "model", "--output", "mined", "--source", "corpus")
+    for target, number in ((("--target", "queries"), "3, the number of different"), ((), "2, the number of other")):
+        done = lxsr_here(*command, *target, check=False, folder=folder)
+        refused(done, f"--k: k is 4; expected 1 to {number} lines of corpus")
+
+
+@pytest.mark.parametrize("target", [(), ("--target", "corpus"), ("--target", "turned")])
+def test_mining_one_text_pairs_no_sentence_with_itself(folder, target):
+    (folder / "turned").write_text("\n".join(CORPUS[::-1]) + "\n", encoding="utf-8")
+    command = ("mine", "--model", "model", "--source", "corpus", *target, "--k", 2, "--retrieval", "all")
+    pairs = [row.split("\t")[1:] for row in lxsr_here(*command, "--output", "-", folder=folder).stdout.splitlines()]
+    assert sorted(map(sorted, pairs)) == [["a cat", "a dog"], ["a cat", CORPUS[0]], ["a dog", CORPUS[0]]]
+
+
+def test_an_index_of_vectors_says_what_can_search_it(folder):
+    lxsr_here("embed", "--model", "model", "--input", "whole", "--output", "stored/whole.npy", folder=folder)
+    command = ("index", "--input", "whole", "--output", "vectors", "--model")
+    done = lxsr_here(*command, "stored/whole.npy", check=False, folder=folder)
+    refused(done, "--model stored/whole.npy: a file of embeddings; expected the folder that holds it", "NAME.npy")
+    lxsr_here(*command, "stored", folder=folder)
+    query = ("search", "--index", "vectors", "a cat", "--k", 1)
+    done = lxsr_here(*query, check=False, folder=folder)
+    refused(done, "belong to text files", "expected a model, the one that made them (", "--model NAME", "--input FILE")
+    assert "a cat" in lxsr_here(*query, "--model", "model", folder=folder).stdout
+    (folder / "stored" / "whole.npy.json").unlink()
+    lxsr_here(*command, "stored", folder=folder)
+    done = lxsr_here(*query, "--model", "model", check=False, folder=folder)
+    refused(done, "vectors: made of the vectors in", "no FILE.json says the model; expected --input FILE")
+    found = ("search", "--index", "vectors", "--input", "whole", "--k", 1, "--output", "-")
+    assert "a cat\t1.000000\t1\ta cat" in lxsr_here(*found, folder=folder).stdout
 
 
 def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):

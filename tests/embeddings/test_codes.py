@@ -6,12 +6,13 @@ import warnings
 import numpy as np
 import pytest
 
-from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, embed_lines, read_embeddings
+from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, embed_lines, load_embeddings, read_embeddings
 from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import parse_json
-from fairseq_lxsr.options import EMBEDDING_FORMATS
+from fairseq_lxsr.options import EMBEDDING_DTYPES, EMBEDDING_FORMATS
+from fairseq_lxsr.vectors import nearest_neighbours
 
 WIDTH = 11  # no multiple of eight
 EMBEDDINGS = (np.random.default_rng(0).standard_normal((50, WIDTH)) * np.arange(1, WIDTH + 1) + 2).astype(np.float32)
@@ -162,3 +163,21 @@ def test_progress_without_calibration_is_not_gone_on_from(tmp_path, monkeypatch)
     progress.write_text(json.dumps(record))
     with pytest.raises(InputError, match=r"x\.npy\.progress: has no calibration .*; run without --resume"):
         write(tmp_path / "x.npy", "int8", resume=True)
+
+
+@pytest.mark.parametrize("dtype", EMBEDDING_DTYPES)
+@pytest.mark.parametrize("form", EMBEDDING_FORMATS)
+def test_any_file_is_loaded_as_float32(tmp_path, form, dtype):
+    index = write(tmp_path / f"x.{form}", dtype, form)
+    loaded = load_embeddings(tmp_path / f"x.{form}", raw_width=WIDTH)
+    assert (loaded.dtype, loaded.shape) == (np.float32, (50, WIDTH))
+    expected = np.where(EMBEDDINGS > 0, 1, -1) if dtype == "binary" else EMBEDDINGS
+    step = np.array(index["calibration"]["step"]) if dtype == "int8" else 0.05
+    assert (np.abs(loaded - expected) <= step * 0.5001).all()
+    nearest_neighbours(loaded, loaded, 2)
+
+
+def test_codes_that_numpy_loads_are_not_searched(tmp_path):
+    write(tmp_path / "x.npy", "int8")
+    with pytest.raises(InputError, match=r"are int8; expected floating-point numbers: .*load_embeddings"):
+        nearest_neighbours(np.load(tmp_path / "x.npy"), EMBEDDINGS, 1)

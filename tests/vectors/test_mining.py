@@ -126,7 +126,7 @@ def test_equal_rows_are_pairs_and_none_is_its_own():
     assert (mined.source < mined.target).all()
     assert len(mined) > 9
     for k in (0, 3):
-        with pytest.raises(InputError, match=f"k is {k}; expected 1 to 2, one less than the number of rows"):
+        with pytest.raises(InputError, match=f"k is {k}; expected 1 to 2, the number of other rows"):
             mine(np.eye(3), k=k)
 
 

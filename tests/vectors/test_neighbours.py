@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.vectors import bfloat16, merge_neighbours, nearest_neighbours, normalise_rows, rows
+from fairseq_lxsr.vectors import (
+    bfloat16,
+    build_index,
+    merge_neighbours,
+    mine,
+    nearest_neighbours,
+    normalise_rows,
+    rows,
+    search_index,
+)
 from fairseq_lxsr.vectors.neighbours import shifted
 
 PRECISIONS = ("float32", "bfloat16")
@@ -195,3 +204,36 @@ def test_merged_parts_are_one_search_to_the_last_bit(precision):
         merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
         for one, other in zip(merged, whole, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, bool])
+def test_codes_are_refused(kind):
+    """Their directions are not those of the vectors; whole numbers of other types are taken for what they are."""
+    vectors, codes = np.eye(4), np.eye(4, dtype=kind)
+    for search in (
+        lambda: nearest_neighbours(vectors, codes, 1),
+        lambda: nearest_neighbours(codes, vectors, 1),
+        lambda: mine(codes, k=1),
+        lambda: normalise_rows(codes),
+        lambda: build_index(codes),
+        lambda: build_index(codes, "int8"),
+        lambda: search_index(build_index(vectors), codes, 1),
+    ):
+        with pytest.raises(InputError, match=r"are (u?int8|bool); expected .*embeddings\.load_embeddings\(path\)"):
+            search()
+    assert nearest_neighbours(vectors.astype(int), vectors.tolist(), 1)[1].ravel().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, None, "3", float("nan")])
+def test_numbers_of_neighbours_and_of_lists(value):
+    vectors = np.eye(4, 16, dtype=np.float32)
+    index = build_index(vectors)
+    for name, search in (
+        ("k", lambda: nearest_neighbours(vectors, vectors, value)),
+        ("k", lambda: mine(vectors, k=value)),
+        ("k", lambda: search_index(index, vectors, value)),
+        ("probes", lambda: search_index(index, vectors, 1, probes=value)),
+    ):
+        with pytest.raises(InputError, match=f"{name} is .*; expected "):
+            search()
+    assert search_index(index, vectors, np.int64(1), probes=np.int32(3))[1].ravel().tolist() == [0, 1, 2, 3]
