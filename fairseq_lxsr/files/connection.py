@@ -104,10 +104,10 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         return connection
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(self._make, _Plain), request)  # type: ignore[arg-type]
+        return self.do_open(partial(self._make, _Plain), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(self._make, _Secure), request)  # type: ignore[arg-type]
+        return self.do_open(partial(self._make, _Secure), request)
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 

@@ -181,7 +181,7 @@ def _blocks(connection: Connection, answer: http.client.HTTPResponse, limit: int
         yield block
 
 
-def _begin(partial: Path, headers: Mapping[str, str]) -> None:
+def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
     """Empty the partial file, before the validator of the new version is written."""
     with open(partial, "wb", opener=no_follow):
         pass
