@@ -13,7 +13,7 @@ from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
 MODELS = PACKAGE / "pretrained"  # each folder in it is a model
-RECORD = ".files.json"  # SHA-256 of an archive and of the files that were in it
+CACHE_RECORD = ".files.json"  # SHA-256 of an archive and of the files that were in it
 WAIT_SECONDS = 3_600  # seconds to wait for another process that fetches the same archive
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ARCHIVE_ADDRESS = re.compile(
@@ -67,7 +67,7 @@ def _fetched(address: str) -> Path:
                 archive.unlink(missing_ok=True)
                 download(parts["url"], archive, checksum=checksum)
                 _unpack(archive, folder, parts["url"])
-                with atomic_write(cache / RECORD) as stream:
+                with atomic_write(cache / CACHE_RECORD) as stream:
                     json.dump({"archive": checksum, "files": _hashes(folder)}, stream)
     return folder
 
@@ -75,7 +75,7 @@ def _fetched(address: str) -> Path:
 def _is_cached(folder: Path, checksum: str) -> bool:
     """Return whether a folder has the files, and no other bytes, that were in the archive with this SHA-256."""
     try:
-        record = json.loads((folder.parent / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((folder.parent / CACHE_RECORD).read_text(encoding="utf-8"))
         return not folder.is_symlink() and record == {"archive": checksum, "files": _hashes(folder)}
     except (OSError, ValueError, RecursionError):
         return False

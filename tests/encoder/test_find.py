@@ -153,7 +153,7 @@ def test_an_archive_is_fetched_once(made, server, tmp_path):
         np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
         assert len(server.requests) == 2, again  # the second goes on where the first was dropped
     assert encoder.folder.name == "lxsr-toy"
-    names = [pretrained.RECORD, *(path.name for path in made.iterdir())]
+    names = [pretrained.CACHE_RECORD, *(path.name for path in made.iterdir())]
     assert sorted(path.name for path in kept(tmp_path)) == sorted(names)
     (tmp_path / "t.en").write_text("one dog\n")
     options = ["--input", tmp_path / "t.en"]
@@ -197,8 +197,8 @@ def a_flipped_bit(folder: Path, _: Path) -> None:
 
 
 def the_entry_of_another_archive(folder: Path, _: Path) -> None:
-    record = json.loads((folder.parent / pretrained.RECORD).read_text())
-    (folder.parent / pretrained.RECORD).write_text(json.dumps(record | {"archive": "0" * 64}))
+    record = json.loads((folder.parent / pretrained.CACHE_RECORD).read_text())
+    (folder.parent / pretrained.CACHE_RECORD).write_text(json.dumps(record | {"archive": "0" * 64}))
 
 
 def planted_beside(folder: Path, _: Path) -> None:
@@ -214,8 +214,8 @@ SPOILT = {
     "no config": lambda folder, _: (folder / "config.json").unlink(),
     "empty": lambda folder, _: [path.unlink() for path in folder.iterdir()],
     "another card": lambda folder, _: (folder / "README.md").write_text("owned"),
-    "no record": lambda folder, _: (folder.parent / pretrained.RECORD).unlink(),
-    "a spoilt record": lambda folder, _: (folder.parent / pretrained.RECORD).write_bytes(b"[" * 99_999),
+    "no record": lambda folder, _: (folder.parent / pretrained.CACHE_RECORD).unlink(),
+    "a spoilt record": lambda folder, _: (folder.parent / pretrained.CACHE_RECORD).write_bytes(b"[" * 99_999),
     **{do.__name__: do for do in (another_model, a_link, a_flipped_bit, the_entry_of_another_archive, planted_beside)},
 }
 
