@@ -190,4 +190,4 @@ class InputRows:
         if counts:
             kinds = ", ".join(f"{count:,} {why}" for why, count in counts.items())
             become = "score 0" if self.scores_alone and not self.skip_bad else "left out"
-            say(f"{sum(counts.values()):,} rows have no pair ({kinds}): {become}")
+            say(f"rows without a pair: {sum(counts.values()):,} ({kinds}), {become}")

@@ -38,7 +38,7 @@ from fairseq_lxsr.vectors.index import search_index
 from fairseq_lxsr.vectors.neighbours import shifted
 
 VECTORS = ".npy"
-SIDES = "source", "target"
+NAMES = "source", "target"
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def mine_shards(
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
-        cut = [_cut(side, folder / name, options.kind, workers) for side, name in zip(sides, SIDES, strict=False)]
+        cut = [_cut(side, folder / name, options.kind, workers) for side, name in zip(sides, NAMES, strict=False)]
         left, right = cut[0], cut[-1]
         done = complete(list(chain(*cut)), workers)
         ways = [_searches(side, other, options) for side, other in zip(cut, reversed(cut), strict=True)]

@@ -48,7 +48,7 @@ def read_lines(
     and value; where `unreadable` takes errors, their lines are left out.
     """
     with reading(path), open_binary(path) as stream:
-        for number, raw in enumerate(_raw_lines(stream, path, is_sentence), start=1):
+        for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             try:
                 line = _checked(raw, f"{path}, line {number}")
@@ -66,16 +66,24 @@ def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
     return first, chain(first, lines)
 
 
-def _raw_lines(stream: BinaryIO, path: str | Path, is_sentence: bool) -> Iterator[bytes]:
+def _raw_lines(
+    stream: BinaryIO, path: str | Path, is_sentence: bool, unreadable: Callable[[InputError], None] | None = None
+) -> Iterator[bytes]:
     """Yield lines with their ends; no more of a line is held in memory than its limit."""
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
-        if len(raw) > limit:
-            raise InputError(
-                f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
-                + ("one sentence a line: split the text into sentences" if is_sentence else "shorter lines")
-            )
-        yield raw
+        if len(raw) <= limit:
+            yield raw
+            continue
+        error = InputError(
+            f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
+            + ("one sentence a line: split the text into sentences" if is_sentence else "shorter lines")
+        )
+        if unreadable is None:
+            raise error
+        unreadable(error)
+        while raw and not raw.endswith(b"\n"):
+            raw = stream.readline(limit)
 
 
 class Lines(Sequence[str]):

@@ -12,7 +12,7 @@ from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.lines import RECORD_BYTES, is_blank, read_lines, single_line
 from fairseq_lxsr.text.languages import parse_tag
 
-SAMPLE = 100  # rows that tell a header, and which columns hold text
+SAMPLE_ROWS = 100  # rows that tell a header, and which columns hold text
 DELIMITERS = ",;\t|"  # of CSV; some spreadsheets write ; where the comma is the decimal point
 CSV_NAME, TABLE_NAME = (re.compile(rf"\.{ending}(\.\w+)?$", re.IGNORECASE) for ending in ("csv", "[ct]sv"))
 # a cell that is no sentence: a number, an address, an identifier, or a sign that there is none
@@ -84,8 +84,8 @@ class Table:
     def rows(self) -> Iterator[Row]:
         """Yield all rows in their order."""
         self.left_out.clear()
-        remaining = self._cells()
-        sample = list(islice(remaining, SAMPLE))
+        remaining = self.cells()
+        sample = list(islice(remaining, SAMPLE_ROWS))
         filled = [row for row in sample if not _blank(row[2])]
         if not filled:
             yield from (self._without(text, "blank") for _, text, _ in chain(sample, remaining))
@@ -108,7 +108,8 @@ class Table:
         self.left_out[why] += 1
         return Row(text, None, why)
 
-    def _cells(self) -> Iterator[Cells]:
+    def cells(self) -> Iterator[Cells]:
+        """Yield the cells of all rows, whatever they hold."""
         unreadable = self._count_unreadable if self.skip_unreadable else None
         lines = read_lines(self.path, self.is_sentence, unreadable)
         if CSV_NAME.search(str(self.path)):
@@ -121,7 +122,7 @@ class Table:
     def _header(self, rows: list[Cells]) -> list[str]:
         """Return the names of the columns; none where the first row holds a pair."""
         first, *others = (cells for _, _, cells in rows)
-        names = [cell.strip().strip('"').lstrip("#") for cell in first]
+        names = [cell.strip().strip('"').lstrip("# ") for cell in first]
         if self.columns and any(isinstance(column, str) for column in self.columns):
             return names
         if others and any(name and name == below for name, below in zip(first, others[0], strict=False)):
@@ -130,7 +131,7 @@ class Table:
 
     def _languages(self, names: list[str], others: list[list[str]]) -> bool:
         """Return whether the first row names two languages; above words alone, two codes may be a pair of words."""
-        codes = {place: code for place, name in enumerate(names) if (code := _language(name))}
+        codes = {place: code for place, name in enumerate(names) if (code := language_of_column(name))}
         if not others or len(set(codes.values())) < 2:
             return False
         below = [cells[place] for cells in others for place in codes if place < len(cells)]
@@ -162,16 +163,16 @@ class Table:
 
     def _named(self, names: list[str]) -> tuple[int, int] | None:
         """Return the places that names tell: of the two languages, or of source and target."""
-        codes = [_language(name) for name in names]
+        codes = [language_of_column(name) for name in names]
         languages = [parse_tag(language).language for language in self.languages or ()]
         if languages and all(codes.count(language) == 1 for language in languages):
             return codes.index(languages[0]), codes.index(languages[1])
-        sides = [_side(name) for name in names]
+        sides = [side_of_column(name) for name in names]
         return (sides.index(0), sides.index(1)) if {0, 1} <= set(sides) else None
 
     def _by_language(self, names: list[str]) -> tuple[int, int] | None:
         """Return the first two columns that a header names after languages, which no pair was named for."""
-        places = [place for place, name in enumerate(names) if _language(name)]
+        places = [place for place, name in enumerate(names) if language_of_column(name)]
         if len(places) < 2:
             return None
         if self.languages:
@@ -215,7 +216,7 @@ def _bare(name: str) -> list[str]:
     return [word for word in words if word not in _KIND] or words
 
 
-def _language(name: str) -> str:
+def language_of_column(name: str) -> str:
     """Return the language that a column is named after: `fr` for French, fra_Latn, text_fr; empty where none."""
     words = _bare(name)
     if len(words) == 1 and words[0] in _LANGUAGES:
@@ -224,7 +225,7 @@ def _language(name: str) -> str:
     return code if code in _LANGUAGES.values() else ""
 
 
-def _side(name: str) -> int | None:
+def side_of_column(name: str) -> int | None:
     return next((side for side, known in enumerate(_SIDES) if " ".join(_bare(name)) in known), None)
 
 
@@ -250,7 +251,7 @@ def _is_constant(cells: Sequence[str]) -> bool:
 def _csv_rows(path: str | Path, lines: Iterator[str]) -> Iterator[Cells]:
     """Split the rows of a CSV; a cell in quotes may hold line ends, which become blanks."""
     csv.field_size_limit(RECORD_BYTES)
-    sample = list(islice(lines, SAMPLE))
+    sample = list(islice(lines, SAMPLE_ROWS))
     told = re.fullmatch(r"sep=(.)", sample[0]) if sample else None  # written by a spreadsheet
     delimiter = told[1] if told else _delimiter(sample)
     skipped = int(told is not None)

@@ -103,11 +103,11 @@ def test_rows_without_a_pair(folder):
     done = score(folder, "--input", "odd.tsv", folder=folder)
     one, two = (f"{value:.6f}" for value in cosines(folder)[:2])
     assert done.stdout.split() == ["score", one, "0.000000", "0.000000", two, "0.000000"]  # line for line
-    assert "3 rows have no pair (2 blank, 1 short): score 0" in done.stderr
+    assert "rows without a pair: 3 (2 blank, 1 short), score 0" in done.stderr
     assert score(folder, "--input", "odd.tsv", "--skip-bad", folder=folder).stdout.split() == ["score", one, two]
     done = score(folder, "--input", "odd.tsv", "--output", "-", folder=folder)
     assert done.stdout.splitlines() == ["score\ten\tfr", f"{one}\t{first}", f"{two}\t{second}"]
-    assert "(2 blank, 1 short): left out" in done.stderr
+    assert "(2 blank, 1 short), left out" in done.stderr
 
 
 def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
@@ -115,7 +115,7 @@ def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
     refused(score(folder, "--input", "odd.tsv", check=False, folder=folder), "odd.tsv, line 6: bytes e9 6a e0 09")
     done = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad", folder=folder)
     assert [line.split("\t", 1)[1] for line in done.stdout.splitlines()[1:]] == [first, second]
-    assert "4 rows have no pair (1 unreadable, 2 blank, 1 short)" in done.stderr
+    assert "rows without a pair: 4 (1 unreadable, 2 blank, 1 short), left out" in done.stderr
     aligned = ("--source", "s.en", "--target", "s.fr", "--skip-bad")
     refused(score(folder, *aligned, check=False, folder=folder), "--skip-bad beside --source")
 

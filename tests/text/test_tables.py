@@ -68,6 +68,10 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
     assert pairs == [("A dog.", "Un chien."), ("A cat.", ""), ("A bee.", "Une abeille.")]
     assert left_out == {"blank": 3, "short": 1}
     assert read(tmp_path, "x.tsv", ["", "  "]) == ([], {"blank": 2})
+    long = "A dog.\tUn chien." + "." * 2**20
+    rows = [TWO[0], TWO[1]]
+    text = ["\t".join(rows[0]), long, "\t".join(rows[1]), long]
+    assert read(tmp_path, "x.tsv", text, is_sentence=True, skip_unreadable=True) == (rows, {"unreadable": 2})
     spoilt = b"A dog.\tUn chien.\nd\xe9j\xe0\tvu\na\0\tb\nA cat.\tUn chat.\n"
     assert read(tmp_path, "x.tsv", spoilt, skip_unreadable=True)[1] == {"unreadable": 2}
     with pytest.raises(InputError, match=r"x\.tsv, line 2: bytes e9 6a e0 09"):
