@@ -1,10 +1,15 @@
 """What exports for other programs share: a Hugging Face tokenizer, and how their vectors are compared with ours."""
 
 import base64
+import io
 import json
+import tempfile
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from sentencepiece import SentencePieceTrainer
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE
@@ -95,12 +100,41 @@ def tokenizer_json(
         "truncation": None if longest is None else cut,
         "padding": None if padding_idx is None else padding,
         "added_tokens": [],
-        "normalizer": {"type": "Sequence", "normalizers": _normalizers(file, tokenizer.options.lowercase)},
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                *_read_as(tokenizer.options.read_as),
+                *_normalizers(file, tokenizer.options.lowercase),
+            ],
+        },
         "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True},
         "post_processor": None,
         "decoder": None,
         "model": _algorithm(file, symbols),
     }
+
+
+def _read_as(letters: str) -> list[dict[str, Any]]:
+    """Describe which letters are read as others; thousands of rules are one step, which SentencePiece compiles."""
+    if not letters:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        rules, model = Path(folder) / "rules.tsv", io.BytesIO()
+        pairs = zip(letters[::2], letters[1::2], strict=True)
+        rules.write_text("".join(f"{ord(old):X}\t{ord(new):X}\n" for old, new in pairs), encoding="ascii")
+        SentencePieceTrainer.Train(
+            sentence_iterator=iter("ab"),
+            model_writer=model,
+            model_type="char",
+            vocab_size=6,
+            normalization_rule_tsv=str(rules),
+            minloglevel=2,
+        )
+    return [_precompiled(read_sentencepiece(model.getvalue()).charsmap)]
+
+
+def _precompiled(charsmap: bytes) -> dict[str, Any]:
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
 def _normalizers(file: SentencePieceFile, lowercase: bool) -> list[dict[str, Any]]:
@@ -115,7 +149,7 @@ def _normalizers(file: SentencePieceFile, lowercase: bool) -> list[dict[str, Any
         # each step costs time, and without kana among the pieces their letters are unknown in either form
         if file.byte_fallback or any(ord(letter) in KANA for piece in file.pieces for letter in piece.text):
             steps += [_replace({"String": text}, letter) for text, letter in (VOICING | VOICED).items()]
-        steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(file.charsmap).decode()})
+        steps.append(_precompiled(file.charsmap))
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
 
 

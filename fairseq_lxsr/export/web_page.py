@@ -98,7 +98,7 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
         "unknown": tokenizer.unknown,
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
         "longest": max(map(len, texts)),
-        "letters": letters_of(tokenizer),
+        "letters": letters_of(tokenizer) | {chr(old): new for old, new in tokenizer.options.table.items()},
         "marks": [number for number, text in enumerate(texts) if not is_word(text)],
         **_reading(tokenizer.options),
         "blanks": BLANKS,

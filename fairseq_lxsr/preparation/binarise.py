@@ -20,7 +20,9 @@ from fairseq_lxsr.files.lines import count_file_lines, read_lines
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
+from fairseq_lxsr.text.chinese import describe_characters
 from fairseq_lxsr.text.data_folder import INDEX_MAGIC, count_sources, read_sources, write_sources
+from fairseq_lxsr.text.languages import parse_tag
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     EOS,
@@ -40,6 +42,8 @@ SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
+CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")  # languages written with Chinese characters alone
+DESCRIBED_LINES = 200_000
 SMALL_TEXT = 1 << 20  # bytes that this process binarises alone, because another one takes a second to start
 
 _tokenizer: Tokenizer
@@ -79,13 +83,30 @@ def binarise(
                 places = [output / name for output in (outputs if split == "train" else outputs[:1])]
                 texts.append(SplitText(corpus / f"{split}.{language}", places))
         unknown = binarise_texts(texts, subwords, workers)
-        return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown}
+        chinese = {
+            "-".join(pair): describe_chinese(corpus / f"train.{language}", subwords)
+            for pair, corpus in corpora.items()
+            for language in pair
+            if parse_tag(language).language in CHINESE
+        }
+        return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown, "chinese per cent": chinese}
 
     options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
     report = run_stage(folder, options, inputs, build)
     parts = f", {shards} shards" if shards > 1 else ""
     print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{parts}")
+    for pair, shares in report.get("chinese per cent", {}).items():
+        print(
+            f"{folder}: {pair}: Chinese characters: " + ", ".join(f"{value} % {kind}" for kind, value in shares.items())
+        )
     return report
+
+
+def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
+    """Describe the Chinese characters of at most `DESCRIBED_LINES` lines, spread over a text."""
+    tokenizer = _load_tokenizer(subwords)
+    lines = itertools.islice(read_lines(text), None, None, 1 + count_file_lines(text) // DESCRIBED_LINES)
+    return describe_characters(lines, lambda letter: bool((tokenizer.encode([letter])[0] == tokenizer.unknown).any()))
 
 
 def shard_places(work: Path, shards: int) -> list[Path]:

@@ -92,6 +92,9 @@ class SubwordOptions:
         "normalization rule of SentencePiece, stored in its model", "nmt_nfkc", NORMALISATIONS, only_in_files=True
     )
     split_han: bool = option("treat every Chinese character as a word", False, only_in_files=True)
+    simplify_chinese: bool = option(
+        "read traditional Chinese characters as simplified ones in all text, here and later when encoding", False
+    )
 
     def __post_init__(self):
         check_fields(self)

@@ -19,6 +19,7 @@ from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.text.chinese import require_converter
 from fairseq_lxsr.text.languages import split_pair
 from fairseq_lxsr.text.tables import parse_columns
 
@@ -43,6 +44,8 @@ def prepare_corpora(
     A corpus without a named text, and the subwords, may have been made elsewhere: they are used as they are.
     """
     corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
+    if config.subwords.simplify_chinese:
+        require_converter()
     clean(config, locale_folders)
     if until == "clean":
         return None

@@ -17,6 +17,7 @@ from fairseq_lxsr.files.lines import count_file_lines, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, in_own_process
+from fairseq_lxsr.text.chinese import simplified_characters
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     MASK,
@@ -36,19 +37,24 @@ LINE_BYTES, RESERVED = 4192, "\u2585"
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
     """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary."""
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION)
+    text = TextOptions(
+        how.lowercase, how.split_han, TEXT_VERSION, simplified_characters() if how.simplify_chinese else ""
+    )
+    options = asdict(how) | {"sentencepiece": sentencepiece.__version__, "read_as": text.read_as}
+    if not how.simplify_chinese:  # as before there was this option
+        options = {name: value for name, value in options.items() if name not in ("simplify_chinese", "read_as")}
 
     def build(work: Path) -> dict:
-        (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how))
+        (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how, text))
         pieces = list(dictionary_pieces(work / SENTENCEPIECE_FILE))
         (work / DICTIONARY_FILE).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
         (work / TEXT_FILE).write_text(text.dumps(), encoding="utf-8")
         return {"dictionary": len(pieces) + len(SPECIAL) + 1}
 
-    report = run_stage(folder, asdict(how) | {"sentencepiece": sentencepiece.__version__}, files, build)
+    report = run_stage(folder, options, files, build)
     print(
         f"{folder}: SentencePiece {how.model_type}, dictionary of {report['dictionary']:,}"
-        f"{', lower case' if how.lowercase else ''}"
+        f"{', lower case' if how.lowercase else ''}{', simplified Chinese' if how.simplify_chinese else ''}"
     )
     return report
 
@@ -77,9 +83,8 @@ def short_lines(line: str) -> Iterator[str]:
         yield line
 
 
-def train_model(files: Sequence[Path], how: SubwordOptions) -> bytes:
+def train_model(files: Sequence[Path], how: SubwordOptions, text: TextOptions) -> bytes:
     """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the model file."""
-    text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION)
     drawn = (normalise(line.replace(RESERVED, " "), text) for line in sample(files, how.max_sentences))
     lines = itertools.chain.from_iterable(map(short_lines, drawn))
     first = next(lines, None)

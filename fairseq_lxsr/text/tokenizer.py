@@ -30,6 +30,7 @@ DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.mode
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
+_READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")  # pairs of letters beyond Latin
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 2  # of the reading of text, for new data
 
@@ -42,9 +43,17 @@ class TextOptions:
     split_han: bool = False  # every Chinese character becomes a word
     # 2: without characters that show nothing, and lower case leaves no unknown mark; 1: as before there was a number
     version: int = option("of the reading of text", 1, at_least(1, TEXT_VERSION))
+    read_as: str = ""  # characters, each followed by the one that it is read as: simplified Chinese for traditional
 
     def __post_init__(self):
         check_fields(self)
+        if not _READ_AS.fullmatch(self.read_as) or len(self.table) * 2 != len(self.read_as):
+            raise InputError(f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, none twice")
+
+    @cached_property
+    def table(self) -> dict[int, str]:
+        """Return `read_as` for `str.translate`."""
+        return str.maketrans(dict(zip(self.read_as[::2], self.read_as[1::2], strict=True)))
 
     @classmethod
     def load(cls, path: str | Path) -> "TextOptions":
@@ -56,7 +65,8 @@ class TextOptions:
     def record(self) -> dict[str, Any]:
         """Return what is stored; without what an older folder does not say, so that its fingerprint stays."""
         stored = asdict(self)
-        return {name: value for name, value in stored.items() if name != "version" or value > 1}
+        later = {"version": 1, "read_as": ""}
+        return {name: value for name, value in stored.items() if name not in later or value != later[name]}
 
     def dumps(self) -> str:
         return json.dumps(self.record(), indent=2) + "\n"
@@ -70,6 +80,8 @@ def normalise(text: str, options: TextOptions) -> str:
     """
     if options.version > 1:
         text = visible(text)
+    if options.read_as and not text.isascii():
+        text = text.translate(options.table)
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
     if "  " in text or not text.isprintable():  # no other text has blanks to replace

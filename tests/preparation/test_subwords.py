@@ -7,6 +7,7 @@ import sentencepiece
 
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.subwords import LINE_BYTES, sample, short_lines, train_model
+from fairseq_lxsr.text.tokenizer import TextOptions
 
 WORDS = {
     "thai": [chr(code) for code in range(0xE01, 0xE0B)],  # consonants, which are written without blanks
@@ -22,7 +23,8 @@ def text_of(words, size, seed=0):
 
 def pieces_of(tmp_path, lines, **options):
     (tmp_path / "train.xx").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    model = train_model([tmp_path / "train.xx"], SubwordOptions(**({"vocab_size": 26} | options)))
+    how = SubwordOptions(**({"vocab_size": 26} | options))
+    model = train_model([tmp_path / "train.xx"], how, TextOptions(how.lowercase))
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return [processor.IdToPiece(number) for number in range(len(processor))]
 
