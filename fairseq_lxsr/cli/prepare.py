@@ -39,10 +39,10 @@ def add_parser(verbs) -> None:
         action="append",
         default=[],
         metavar="[NAME=]PREFIX",
-        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, FILE.csv, FILE.tmx, compressed or not, or a "
-        "folder of gettext catalogues (.po, .mo); {pair} in it stands for SRC-TGT (default: the catalogues of this "
-        "machine); "
-        "repeated, with the NAME of the source (kind of text) of each, which --source-temperature of training balances",
+        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, .csv, .tmx, .xliff, .jsonl, .po, packed or not, "
+        "a .zip with these, or a folder of gettext catalogues; {pair} in it stands for SRC-TGT (default: the "
+        "catalogues of this machine); repeated, with the NAME of the source (kind of text) of each, "
+        "which --source-temperature of training balances",
     )
     parser.add_argument(
         "--locale-dir",
@@ -85,8 +85,7 @@ def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]
     for text in data:
         if len(pairs) > 1 and "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
             raise InputError(
-                f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs, and a file of this kind "
-                "holds one"
+                f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs, and it holds one"
             )
     named: dict[str, list[str]] = {}
     for text in data:

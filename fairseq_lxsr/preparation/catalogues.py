@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.lines import reading
 from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.machine import require
@@ -177,7 +178,7 @@ def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     are counted in `dropped`.
     """
     try:
-        if not path.is_file() or path.stat().st_size > CATALOGUE_BYTES:
+        if not archive_of(path) and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
             raise ValueError
         with reading(path), open_binary(path) as stream:
             content = stream.read(CATALOGUE_BYTES + 1)

@@ -48,7 +48,11 @@ class Cleaning:
         REPEATS,
     )
     exclude: tuple[str, ...] = option(
-        "evaluation text; no pair with one of its sentences is used", (), FILE_NAME, nargs="+", metavar="FILE"
+        "evaluation text, in any format of --data; no pair with one of its sentences is used",
+        (),
+        FILE_NAME,
+        nargs="+",
+        metavar="FILE",
     )
     keep_dropped: bool = option("write dropped pairs and why to dropped.tsv.gz", False)
 

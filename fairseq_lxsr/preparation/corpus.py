@@ -23,6 +23,7 @@ from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
+from fairseq_lxsr.preparation.excluded import files_to_exclude
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.splits import (
     ASSIGNMENTS,
@@ -118,7 +119,8 @@ def make_corpus(
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
     make_filters(filters, languages)  # raises before anything is read
-    excluded = excluded_keys(cleaning.exclude)
+    to_exclude = files_to_exclude(cleaning.exclude, *languages)
+    excluded = excluded_keys(list(map(str, to_exclude)))
     sizes = {"valid": held_out.valid_size, "test": held_out.test_size, "seed": held_out.seed}
     by = {"drawn by": held_out.by} if held_out.by else {}
 
@@ -141,7 +143,7 @@ def make_corpus(
 
     options = {"pair": list(languages), "data": source.name, **sizes, **by, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
-    report = run_stage(folder, options, [*source.files, *models, *map(Path, cleaning.exclude)], build)
+    report = run_stage(folder, options, [*source.files, *models, *to_exclude], build)
     print_corpus(folder, languages, report)
     return report
 

@@ -10,10 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.files.open import PACKED
 from fairseq_lxsr.preparation.clean import comparable
+from fairseq_lxsr.preparation.excluded import read_sentences
 
 ASSIGNMENTS = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
 MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out splits
@@ -161,11 +159,6 @@ def sentence_key(text: str) -> int:
 
 
 def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
-    """Return the keys of the lines of text files, and of their columns where lines have tabs."""
-    for path in paths:
-        plain = Path(path).with_suffix("") if Path(path).suffix in PACKED else Path(path)
-        if plain.suffix.lower() in (".tmx", ".po", ".mo"):
-            raise InputError(f"{path}: cannot be excluded; expected text, one sentence a line, or columns with tabs")
-    lines = itertools.chain.from_iterable(read_lines(path) for path in paths)
-    texts = itertools.chain.from_iterable({line, *line.split("\t")} for line in lines)
+    """Return the keys of all sentences of files of any format."""
+    texts = itertools.chain.from_iterable(read_sentences(Path(path)) for path in paths)
     return frozenset(sentence_key(text) for text in texts if text.strip())

@@ -42,8 +42,8 @@ def parse_tag(code: str) -> Tag:
 
     A code of no known form is a language by itself.
 
-        >>> parse_tag("zho_Hant"), parse_tag("pt_BR")
-        (Tag(language='zh', script='Hant', region='', variant=''), Tag(language='pt', script='', region='BR', variant=''))
+        >>> parse_tag("zho_Hant")
+        Tag(language='zh', script='Hant', region='', variant='')
     """
     plain, _, modifier = code.strip().replace("_", "-").replace("+", "-").removeprefix("b-").partition("@")
     found = _TAG.fullmatch(plain.partition(".")[0])

@@ -16,7 +16,7 @@ SAMPLE_ROWS = 100  # rows that tell a header, and which columns hold text
 DELIMITERS = ",;\t|"  # of CSV; some spreadsheets write ; where the comma is the decimal point
 CSV_NAME, TABLE_NAME = (re.compile(rf"\.{ending}(\.\w+)?$", re.IGNORECASE) for ending in ("csv", "[ct]sv"))
 # a cell that is no sentence: a number, an address, an identifier, or a sign that there is none
-_CODE = re.compile(r"\S*\d\S*|\w+://\S+|www\.\S+|-?(nan|inf|infinity|none|null|n/?a|-)", re.IGNORECASE)
+_CODE = re.compile(r"[!-~]*[0-9][!-~]*|\w+://\S+|www\.\S+|-?(nan|inf|infinity|none|null|n/?a|-)", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d_][\w .:()#/-]{0,39}")  # of a column
 _SIDES = (
     {"source", "src", "original", "sentence1", "text1"},
@@ -163,8 +163,8 @@ class Table:
 
     def _named(self, names: list[str]) -> tuple[int, int] | None:
         """Return the places that names tell: of the two languages, or of source and target."""
-        codes = [language_of_column(name) for name in names]
         languages = [parse_tag(language).language for language in self.languages or ()]
+        codes = [language_of_column(name, languages) for name in names]
         if languages and all(codes.count(language) == 1 for language in languages):
             return codes.index(languages[0]), codes.index(languages[1])
         sides = [side_of_column(name) for name in names]
@@ -216,16 +216,20 @@ def _bare(name: str) -> list[str]:
     return [word for word in words if word not in _KIND] or words
 
 
-def language_of_column(name: str) -> str:
-    """Return the language that a column is named after: `fr` for French, fra_Latn, text_fr; empty where none."""
+def language_of_column(name: str, known: Sequence[str] = ()) -> str:
+    """Return the language that a column is named after: `fr` for French, fra_Latn, text_fr; empty where none.
+
+    Codes of small languages are words of large ones, so that they count only where they are among the `known`.
+    """
     words = _bare(name)
     if len(words) == 1 and words[0] in _LANGUAGES:
         return _LANGUAGES[words[0]]
     code = parse_tag("-".join(words)).language if len(words) == 1 or " " not in name.strip() else ""
-    return code if code in _LANGUAGES.values() else ""
+    return code if code in known or code in _LANGUAGES.values() else ""
 
 
 def side_of_column(name: str) -> int | None:
+    """Return the side that a column is named after: 0 for source, src, sentence1; 1 for target, tgt; None for none."""
     return next((side for side, known in enumerate(_SIDES) if " ".join(_bare(name)) in known), None)
 
 

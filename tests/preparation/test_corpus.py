@@ -300,11 +300,3 @@ def test_a_stage_that_a_kill_left_under_its_hidden_name_is_kept(tmp_path, capsys
     (tmp_path / "corpus").rename(tmp_path / ".corpus.machine.7.x.old")
     assert run_stage(tmp_path / "corpus", {}, [], build_text) == {"lines": 1}
     assert capsys.readouterr().out == f"{tmp_path / 'corpus'}: unchanged, kept\n"
-
-
-def test_only_text_can_be_excluded(tmp_path):
-    for name in ("x.tmx.gz", "x.PO"):
-        with pytest.raises(InputError, match=f"{name}: cannot be excluded"):
-            make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning(exclude=(str(tmp_path / name),)))
-    with pytest.raises(InputError, match=r"x\.tmx: cannot be excluded; expected text"):
-        make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning(exclude=("x.tmx",)))
