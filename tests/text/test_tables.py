@@ -55,6 +55,16 @@ def test_columns_and_header_are_found(tmp_path, capsys, rows, columns, header):
     assert ("columns" in capsys.readouterr().err) == (columns is None and not usual)
 
 
+def test_sentences_without_blanks_are_text_beside_a_score(tmp_path):
+    assert read(tmp_path, "x.tsv", ["我有3只猫。\tI have 3 cats.\t0.9"])[0] == [("我有3只猫。", "I have 3 cats.")]
+
+
+def test_codes_of_languages_that_are_not_among_the_largest(tmp_path):
+    rows = ["swa\tmt", "A b.\tC d."]
+    assert read(tmp_path, "x.tsv", rows, None, ("mt", "sw")) == ([("C d.", "A b.")], {"header": 1})
+    assert read(tmp_path, "x.tsv", rows, None, ("en", "fr"))[0] == [("swa", "mt"), ("A b.", "C d.")]
+
+
 @pytest.mark.parametrize("rows", [["no\tsi", "la\tit"], ["No\tIt"], ["it is\tno one", "A dog sleeps.\tUn chien dort."]])
 def test_pairs_that_are_like_a_header_are_pairs(tmp_path, rows):
     pairs, left_out = read(tmp_path, "x.tsv", rows)
