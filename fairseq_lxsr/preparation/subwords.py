@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import count_file_lines, read_lines
+from fairseq_lxsr.files.lines import count_file_lines, is_blank, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, in_own_process
@@ -79,7 +79,7 @@ def short_lines(line: str) -> Iterator[str]:
     """Yield a line in parts that SentencePiece reads, cut at blanks where there are any."""
     if len(line) > LINE_BYTES // 4 and len(line.encode()) > LINE_BYTES:
         yield from textwrap.wrap(line, LINE_BYTES // 4, break_on_hyphens=False)
-    elif line:
+    elif not is_blank(line):
         yield line
 
 

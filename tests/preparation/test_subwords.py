@@ -5,6 +5,7 @@ import random
 import pytest
 import sentencepiece
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.subwords import LINE_BYTES, sample, short_lines, train_model
 from fairseq_lxsr.text.tokenizer import TextOptions
@@ -67,3 +68,9 @@ def test_long_lines_count_by_their_bytes(tmp_path):
     drawn = list(sample([tmp_path / "train.en", tmp_path / "train.fr"], 80))
     assert drawn.count("mot") == 40
     assert 0 < len(drawn) - 40 < 10
+
+
+@pytest.mark.parametrize("line", ["\ufffd", "\u2581 \u2581", "\u2585", "\u00ad", " \u3000"])
+def test_a_text_without_a_letter_is_refused_in_words(tmp_path, line):
+    with pytest.raises(InputError, match=r"train\.xx: no text; expected sentences to learn pieces from"):
+        pieces_of(tmp_path, [line] * 3)
