@@ -13,10 +13,10 @@ from typing import IO
 
 import numpy as np
 
-from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, print_corpus, sort_reasons
-from fairseq_lxsr.preparation.splits import excluded_keys, sentence_key
+from fairseq_lxsr.preparation.splits import keys_of, sentence_key
 from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, read_sources, write_sources
@@ -44,7 +44,7 @@ def drop_leaks(
         for path in cleaned.iterdir():
             if path.name not in (STAGE_FILE, *(f"train.{language}" for language in languages)):
                 shutil.copyfile(path, work / path.name)
-        held = [excluded_keys(list(map(str, held_files[language]))) for language in languages]
+        held = [keys_of(map(read_lines, held_files[language])) for language in languages]
         report = json.loads((cleaned / STAGE_FILE).read_text(encoding="utf-8"))["report"]
         is_kept = _write_without(held, cleaned, work, languages, workers)
         kept = int(np.count_nonzero(is_kept))

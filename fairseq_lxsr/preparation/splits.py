@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 
 from fairseq_lxsr.preparation.clean import comparable
-from fairseq_lxsr.preparation.excluded import read_sentences
 
 ASSIGNMENTS = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
 MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out splits
@@ -158,7 +157,6 @@ def sentence_key(text: str) -> int:
     )
 
 
-def excluded_keys(paths: Sequence[str]) -> frozenset[int]:
-    """Return the keys of all sentences of files of any format."""
-    texts = itertools.chain.from_iterable(read_sentences(Path(path)) for path in paths)
-    return frozenset(sentence_key(text) for text in texts if text.strip())
+def keys_of(files: Iterable[Iterable[str]]) -> frozenset[int]:
+    """Return the keys of the sentences of files."""
+    return frozenset(sentence_key(text) for text in itertools.chain.from_iterable(files) if text.strip())

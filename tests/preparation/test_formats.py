@@ -1,7 +1,10 @@
 """TMX as translation memories have it, and every way in which files of pairs are spoilt."""
 
 import gzip
+import json
+import os
 import tracemalloc
+import zipfile
 from collections import Counter
 
 import pytest
@@ -127,3 +130,118 @@ def test_unequal_files_name_the_line_that_stands_alone(tmp_path):
     (tmp_path / "x.fr").write_text("un\ndeux\n")
     with pytest.raises(InputError, match=r"3 lines and .*x\.fr has 2; .* line 3 stands alone in .*x\.en: 'three'"):
         list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter()))
+
+
+def write_pair(folder, left, right):
+    for name, text in ((left, "one\ntwo\n"), (right, "un\ndeux\n")):
+        packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+        (folder / name).write_bytes(packed)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "pair"),
+    [
+        ("x.en", "x.fr", "eng-fra"),
+        ("x.eng_Latn", "x.fra_Latn.gz", "en-fr"),
+        ("x.en-US.txt", "x.pt-BR.txt.gz", "en-pt_BR"),
+        ("x.EN", "x.zh-Hant.TXT", "en-zh_TW"),
+        ("x.v2.en", "x.v2.fr", "en-fr"),
+    ],
+)
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_aligned_files_with_codes_of_every_spelling(tmp_path, left, right, pair, is_zip):
+    prefix = tmp_path / left.partition(".e")[0].partition(".E")[0]
+    write_pair(tmp_path, left, right)
+    (tmp_path / "x.de").write_text("nicht\n")
+    if is_zip:
+        with zipfile.ZipFile(tmp_path / "opus.zip", "w") as packed:
+            for name in (left, right, "x.de"):
+                packed.write(tmp_path / name, f"deep/{name}")
+                (tmp_path / name).unlink()
+            packed.writestr("README", "about")
+            packed.writestr("x.xml", "<cesAlign/>")
+        prefix = tmp_path / "opus.zip"
+    source = find_source(str(prefix), *pair.split("-"))
+    assert list(source.read(Counter())) == [("one", "un"), ("two", "deux")]
+    assert {path.name for path in source.files} == ({"opus.zip"} if is_zip else {left, right})
+    if is_zip:
+        assert list(
+            find_source(f"{prefix}/deep/{left.partition('.e')[0].partition('.E')[0]}", *pair.split("-")).read(Counter())
+        )
+
+
+def test_a_side_that_is_missing_is_named_with_those_that_are_there(tmp_path):
+    write_pair(tmp_path, "x.en", "x.pt-PT")
+    with pytest.raises(InputError, match=r"x\.pt_BR: no such file .*; there are x\.en, x\.pt-PT; expected PREFIX\.en"):
+        find_source(str(tmp_path / "x"), "en", "pt_BR")
+    with pytest.raises(InputError, match=r"x\.en_GB: no such file"):
+        find_source(str(tmp_path / "x"), "en", "en_GB")
+    with pytest.raises(InputError, match=r"nothing\.en: no such file"):
+        find_source(str(tmp_path / "missing" / "nothing"), "en", "fr")
+    (tmp_path / "x.docx").write_text("x")
+    with pytest.raises(InputError, match=r"x\.docx: a file whose ending, \.docx, is none of \.tsv, "):
+        find_source(str(tmp_path / "x.docx"), "en", "fr")
+
+
+def test_archives_of_other_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr("a.tmx", f"<tmx>{UNIT.format(1)}</tmx>")
+        packed.writestr("b/c.tsv", "two words\tdeux mots\n")
+        packed.writestr("LICENSE", "free")
+    assert list(find_source(str(tmp_path / "x.zip"), "en", "fr").read(Counter())) == [
+        ("1 words", "1 mots"),
+        ("two words", "deux mots"),
+    ]
+    with pytest.raises(InputError, match=r"x\.zip/a\.tmx: none of its units has text of both en and de; it has en, fr"):
+        list(find_source(str(tmp_path / "x.zip"), "en", "de").read(Counter()))
+    with zipfile.ZipFile(tmp_path / "y.zip", "w") as packed:
+        packed.writestr("notes.en", "x")
+    with pytest.raises(InputError, match=r"y\.zip: no text of en-fr in it; it has 'notes\.en'"):
+        find_source(str(tmp_path / "y.zip"), "en", "fr")
+    (tmp_path / "z.zip").write_bytes(b"no archive")
+    with pytest.raises(InputError, match=r"z\.zip: not a whole archive"):
+        find_source(str(tmp_path / "z.zip"), "en", "fr")
+
+
+@pytest.mark.parametrize(
+    "keys", ["en fr", "eng_Latn fra_Latn", "source target", "src tgt", "en_text fr_text", "EN fr-FR"]
+)
+def test_lines_of_json(tmp_path, keys):
+    left, right = keys.split()
+    lines = [
+        {left: "one", right: "un", "id": 7},
+        {"translation": {left: "two", right: "deux"}},
+        {left: "alone", right: None},
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    dropped = Counter()
+    source = find_source(str(tmp_path / "x.jsonl"), "en", "fr")
+    assert list(source.read(dropped)) == [("one", "un"), ("two", "deux")]
+    assert dropped == {"language missing": 1, "empty side": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"en": "a", "de": "b"}', "no line has text of both en and fr; it has de, en"),
+        ('{"en": "a", "fr": "b"}\n[1]', r"x\.jsonl, line 2: '\[1\]' is no JSON object"),
+        ('{"en": "a", "fr": "b"', r"line 1: .* is no JSON object"),
+        ("[" * 100_000, "line 1: .* is no JSON object"),
+        ('{"en": "\\ud800", "fr": "b"}', "line 1: .* is no JSON object"),
+        ("", "no line has text"),
+    ],
+)
+def test_spoilt_lines_of_json(tmp_path, content, message):
+    (tmp_path / "x.jsonl").write_text(content)
+    with pytest.raises(InputError, match=message):
+        list(find_source(str(tmp_path / "x.jsonl"), "en", "fr").read(Counter()))
+
+
+@pytest.mark.parametrize("name", ["p.tsv", "p.tmx", "p.jsonl", "p.po", "p"])
+def test_a_pipe_is_named_as_one(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    if name == "p":
+        os.mkfifo(tmp_path / "p.en")
+        os.mkfifo(tmp_path / "p.fr")
+    with pytest.raises(InputError, match="is a pipe or a device, which is read only once; write its text to a file"):
+        find_source(str(tmp_path / name), "en", "fr")
