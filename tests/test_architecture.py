@@ -23,7 +23,7 @@ FLOORS = (
     {"training/lightweight/terms", "evaluation", "cluster"},
     {"training/lightweight", "evaluation/protocols"},
     {"tasks", "export"},
-    {"context", "report", "serve"},
+    {"context", "report", "serve", "clients"},
     {"cli"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}

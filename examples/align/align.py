@@ -10,12 +10,11 @@ import argparse
 import importlib
 import subprocess
 import sys
-import types
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from unittest import mock
 
+from fairseq_lxsr.clients.bertalign import bertalign_with
 from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
@@ -43,7 +42,7 @@ def run(*arguments, **options) -> None:
 
 
 def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
-    """Align with the folder of `lxsr export sentence-transformers`."""
+    """Align with Bertalign, which takes any model here."""
     aligner = bertalign_with(args.model)
     for source, target, output in zip(args.source, args.target, outputs, strict=True):
         (rows, text), (other_rows, other_text) = map(numbered, (source, target))
@@ -53,26 +52,6 @@ def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
         with atomic_write(output) as file:
             for ours, theirs in alignment.result:
                 print([rows[row] for row in ours], [other_rows[row] for row in theirs], sep=":", file=file)
-
-
-def bertalign_with(model: str) -> types.ModuleType:
-    """Import Bertalign, which loads LaBSE when it is imported and has no option for another model.
-
-    Its language detection, which asks a server, and its sentence splitter are not needed for text that is split.
-    """
-    import sentence_transformers
-    from sentence_transformers.sentence_transformer.modules import Normalize
-
-    from fairseq_lxsr.export.st_folder import load_folder
-
-    encoder = load_folder(model)
-    encoder.append(Normalize())  # Bertalign takes the products of embeddings for cosines
-    for unused in ("googletrans", "sentence_splitter"):
-        sys.modules[unused] = mock.MagicMock()
-    with mock.patch.object(sentence_transformers, "SentenceTransformer", return_value=encoder):
-        aligner = importlib.import_module("bertalign.aligner")
-    aligner.detect_lang = lambda text: "en"  # for its messages alone
-    return aligner
 
 
 def numbered(path: Path) -> tuple[list[int], str]:
@@ -101,8 +80,6 @@ def main() -> None:
     align, reader, scorer, max_size = TOOLS[args.tool]
     if find_spec(args.tool) is None:
         parser.error(f"{args.tool} is not installed; pip install a checkout of its repository")
-    if args.tool == "bertalign" and not Path(args.model, "modules.json").is_file():
-        parser.error(f"{args.model} has no modules.json; expected a folder of `lxsr export sentence-transformers`")
     if len({len(files) for files in (args.source, args.target, args.gold or args.source)}) != 1:
         parser.error("--source, --target and --gold name different numbers of files")
     outputs = [args.output / f"{source.name}.align" for source in args.source]

@@ -8,14 +8,14 @@ API_KEY = "LXSR_API_KEY"  # environment variable
 MODEL_TOKENS = "model"
 TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)  # encodings of tiktoken, and the pieces of the model itself
 MEBIBYTE = 2**20
-TEXT = FileName(what="text")
+HOST_NAME = FileName(what="an address")
 
 
 @dataclass(frozen=True)
 class ServeOptions:
     """Where a server listens, and what it lets a client ask for."""
 
-    host: str = option("address to listen on; 0.0.0.0 for all of this machine", "127.0.0.1", TEXT, metavar="HOST")
+    host: str = option("address to listen on; 0.0.0.0 for all of this machine", "127.0.0.1", HOST_NAME, metavar="HOST")
     port: int = option("port to listen on; 0 for a free one", 8000, at_least(0, 65535))
     name: str | None = option("name of the model to clients (default: that of its folder)", None, metavar="NAME")
     api_key: str | None = option(

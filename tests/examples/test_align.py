@@ -10,8 +10,6 @@ import small_model
 import toy
 from conftest import ROOT, checked, load_script, main_here, refused
 
-from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.vectors import normalise_rows
 
 FOLDER = ROOT / "examples" / "align"
@@ -143,8 +141,6 @@ def documents(tmp_path) -> dict[str, list[str]]:
 def align(folder: Path, tool: str):
     """Returns: the alignments of both documents, and what the script printed last."""
     model = small_model.write_folder(folder / "model", gated=True, num_layers=0)
-    if tool == "bertalign":
-        export_sentence_transformers(SentenceEncoder.from_pretrained(model), model := folder / "st")
     texts = ("--source", "a.en", "b.en", "--target", "a.back", "b.back", "--gold", "gold", "gold")
     done = script("align", tool, "--model", model, *texts, "--output", "found", folder=folder)
     found = [(folder / "found" / f"{name}.en.align").read_text().splitlines() for name in "ab"]
@@ -170,7 +166,7 @@ def test_bertalign_gets_our_model_and_asks_no_server(tool, documents, tmp_path):
         ("vecalign", None, "--source a b --target c", "vecalign is not installed"),
         ("vecalign", "vecalign", "--source a b --target c", "different numbers of files"),
         ("vecalign", "vecalign", "--source x/a y/a --target b c", "two of --source have the same file name"),
-        ("bertalign", "bertalign", "--source a b --target c", "m has no modules.json"),
+        ("bertalign", "bertalign", "--source a --target b", "m: "),
     ],
 )
 def test_what_is_missing_is_told(monkeypatch, tool, found, texts, message):

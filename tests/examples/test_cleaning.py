@@ -1,19 +1,10 @@
-"""examples/cleaning: the dirty corpus, the count of what a filter keeps, and the class for OpusFilter."""
+"""examples/cleaning: the dirty corpus, and the count of what a filter keeps."""
 
-import importlib.util
-import json
-import sys
-import types
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-import small_model
-import toy
 from conftest import ROOT, load_script, main_here, refused
-
-from fairseq_lxsr import SentenceEncoder
 
 FOLDER = ROOT / "examples" / "cleaning"
 WRONG_RATES = ("0.25", "-0.1", "nan")  # four faults at a rate each leave no true pair
@@ -79,29 +70,3 @@ def test_pairs_in_another_order_are_refused(dirty, tmp_path):
 def test_rates_that_leave_no_true_pair_are_refused(words, said, dirty, tmp_path):
     words += " --target fr --other de --output dirty"
     refused(script("make_dirty", tmp_path, words, check=False), said)
-
-
-def test_filter_of_opuscleaner_runs_a_command_of_ours():
-    filters = json.loads((FOLDER / "filters" / "lxsr.json").read_text())
-    pipeline = json.loads((FOLDER / "opuscleaner.filters.json").read_text())
-    assert filters["command"].endswith('lxsr score --model "$MODEL"')
-    assert pipeline["filters"][0]["parameters"].keys() == filters["parameters"].keys()
-
-
-def test_filter_of_opusfilter(tmp_path, monkeypatch):
-    """With a base class that has what OpusFilter's has; the README says how it was tried with OpusFilter itself."""
-    if importlib.util.find_spec("opusfilter") is None:
-        base = type("FilterABC", (), {"__init__": lambda self, name=None, workdir="", **options: None})
-        monkeypatch.setitem(sys.modules, "opusfilter", types.SimpleNamespace(FilterABC=base, CLEAN_HIGH="clean_high"))
-    kind = load_script(FOLDER / "lxsr_opusfilter.py")
-    monkeypatch.setattr(kind, "CHUNK", 7)
-    folder = small_model.write_folder(tmp_path / "model")
-    pairs = list(toy.sentences(20))
-    source, target = (SentenceEncoder.from_pretrained(folder).encode(side) for side in zip(*pairs, strict=True))
-    cosines = (source * target).sum(1) / np.linalg.norm(source, axis=1) / np.linalg.norm(target, axis=1)
-    threshold = float(np.median(cosines)) + 1e-4
-    filters = kind.LxsrFilter(model=str(folder), threshold=threshold, workdir="")
-    np.testing.assert_allclose(list(filters.score(pairs)), cosines, atol=1e-5)
-    kept = [pair for pair, cosine in zip(pairs, cosines, strict=True) if cosine >= threshold]
-    assert list(filters.filter(iter(pairs))) == kept
-    assert len(kept) + len(list(filters.filterfalse(iter(pairs)))) == 20

@@ -1,9 +1,9 @@
-"""A filter for OpusFilter: the cosine of a pair by a fairseq-lxsr model.
+"""The filter for OpusFilter: the cosine of a pair.
 
-In its configuration, with this file's folder on PYTHONPATH:
+In its configuration:
 
     - LxsrFilter: {model: /path/to/model, threshold: 0.5}
-      module: lxsr_opusfilter
+      module: fairseq_lxsr.clients.opusfilter
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,16 +11,16 @@ from itertools import islice
 
 from opusfilter import CLEAN_HIGH, FilterABC
 
-from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
-CHUNK = 1024  # pairs encoded together
+PAIRS_AT_ONCE = 1024  # pairs encoded together
 
 
 class LxsrFilter(FilterABC):
     """Scores a pair by the cosine of its two sentences.
 
     Args:
-        model: model folder of `lxsr export folder`.
+        model: folder or name of the model.
         threshold: least cosine of an accepted pair.
     """
 
@@ -28,15 +28,14 @@ class LxsrFilter(FilterABC):
     accept_threshold = -1 - 10**-6
     reject_threshold = 1 + 10**-6
 
-    def __init__(self, model: str, threshold: float = 0.5, **kwargs):
+    def __init__(self, model: str = DEFAULT, threshold: float = 0.5, **kwargs):
         super().__init__(**kwargs)
-        self.encoder, self.threshold = SentenceEncoder.from_pretrained(model), threshold
+        self.model, self.threshold = model, threshold
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         remaining = iter(pairs)
-        while chunk := list(islice(remaining, CHUNK)):
-            sides = zip(*chunk, strict=True)
-            source, target = (self.encoder.encode(list(side), normalize=True) for side in sides)
+        while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
+            source, target = (unit_vectors(self.model, list(side)) for side in zip(*chunk, strict=True))
             yield from (source * target).sum(axis=1).tolist()
 
     def accept(self, score: float) -> bool:
@@ -51,5 +50,5 @@ class LxsrFilter(FilterABC):
     def _decided(self, pairs):
         """Score whole chunks; the methods of the base class score pair by pair."""
         remaining = iter(pairs)
-        while chunk := list(islice(remaining, CHUNK)):
+        while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
             yield from zip(chunk, map(self.accept, self.score(chunk)), strict=True)

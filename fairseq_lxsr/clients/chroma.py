@@ -1,0 +1,44 @@
+"""The class for Chroma."""
+
+from typing import Any
+
+from chromadb import Documents, EmbeddingFunction, Embeddings
+from chromadb.utils.embedding_functions import register_embedding_function
+
+from fairseq_lxsr.clients import DEFAULT, unit_vectors
+
+
+@register_embedding_function
+class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
+    """Embeds for Chroma, which stores the options with a collection.
+
+        client.create_collection("notes", embedding_function=ChromaEmbeddingFunction())
+
+    Args:
+        model: folder or name of the model.
+        dimensions: number of leading dimensions to keep; None keeps all.
+    """
+
+    def __init__(self, model: str = DEFAULT, dimensions: int | None = None):
+        self.model, self.dimensions = model, dimensions
+
+    def __call__(self, input: Documents) -> Embeddings:
+        return list(unit_vectors(self.model, list(input), self.dimensions))
+
+    @staticmethod
+    def name() -> str:
+        """Return the name that Chroma stores."""
+        return "fairseq-lxsr"
+
+    def default_space(self) -> Any:
+        """Return the similarity of a collection that names none."""
+        return "cosine"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the options."""
+        return {"model": self.model, "dimensions": self.dimensions}
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> "ChromaEmbeddingFunction":
+        """Make it again from stored options."""
+        return ChromaEmbeddingFunction(**config)

@@ -1,0 +1,28 @@
+"""The class for LanceDB."""
+
+from typing import Any
+
+from lancedb.embeddings import TextEmbeddingFunction, register
+
+from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
+
+
+@register("fairseq-lxsr")
+class LanceEmbeddingFunction(TextEmbeddingFunction):
+    """Embeds for LanceDB, which stores the options with a table: `LanceEmbeddingFunction.create(model="lxsr-nine")`.
+
+    Args:
+        model: folder or name of the model.
+        dimensions: number of leading dimensions to keep; None keeps all.
+    """
+
+    model: str = DEFAULT
+    dimensions: int | None = None
+
+    def generate_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        """Embed texts."""
+        return list(unit_vectors(self.model, list(texts), self.dimensions))
+
+    def ndims(self) -> int:
+        """Return the width of a vector."""
+        return self.dimensions or model_named(self.model).output_dim

@@ -1,0 +1,40 @@
+"""The class for scikit-learn."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
+
+
+class SentenceVectors(TransformerMixin, BaseEstimator):
+    """Turns sentences into vectors in a pipeline: `make_pipeline(SentenceVectors(), LogisticRegression())`.
+
+    A classifier that is trained on one language then reads the others.
+
+    Args:
+        model: folder or name of the model.
+        dimensions: number of leading dimensions to keep; None keeps all.
+    """
+
+    def __init__(self, model: str = DEFAULT, dimensions: int | None = None):
+        self.model = model
+        self.dimensions = dimensions
+
+    def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- as scikit-learn has it
+        """Learn nothing."""
+        return self
+
+    def transform(self, X: Iterable[str]) -> Any:  # noqa: N803
+        """Embed sentences: N -> [N, D]."""
+        return unit_vectors(self.model, list(X), self.dimensions)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Name the D columns."""
+        width = self.dimensions or model_named(self.model).output_dim
+        return np.array([f"sentencevectors{column}" for column in range(width)], dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
