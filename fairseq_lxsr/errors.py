@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 EXIT_STATUS = 2
+INTERRUPTED = 130  # 128 and the number of the signal
 EXTRAS = {"torch": "torch", "faiss": "faiss"}  # module and the extra that installs it, where any command may need it
 
 _SHORT = reprlib.Repr()
@@ -118,15 +119,20 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def install_excepthook(program: str, explain: Callable[[BaseException], str | None] = error_message) -> None:
+def install_excepthook(
+    program: str, explain: Callable[[BaseException], str | None] = error_message, interrupted: str = "interrupted"
+) -> None:
     """Report bad input in one line in a program whose main function is not ours: fairseq-train with this plugin.
 
-    `explain` returns the message for an error, or None to print the traceback.
+    `explain` returns the message for an error, or None to print the traceback; `interrupted` is that for Ctrl-C.
     """
     # torch, with several processes, replaces sys.stderr around this hook and drops what SystemExit leaves there
     previous, stderr = sys.excepthook, sys.stderr
 
     def report(kind, error, traceback):
+        if isinstance(error, KeyboardInterrupt):
+            print(f"{program}: {interrupted}", file=stderr, flush=True)
+            raise SystemExit(INTERRUPTED)
         message = explain(error)
         if message is None:
             previous(kind, error, traceback)

@@ -20,6 +20,16 @@ INSTALL = f"CFLAGS=-O0 {shlex.join(['pip', 'install', '--no-deps', '--no-build-i
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
 QUIET = [word for module in (*ADVISED, "runpy") for word in ("-W", f"ignore::UserWarning:{module}")]
+# fairseq-train, where Ctrl-C leaves one line also in the seconds of its imports; --user-dir must be the first to import
+# this package
+START = """import runpy, sys
+def report(kind, error, traceback, others=sys.excepthook):
+    if not issubclass(kind, KeyboardInterrupt):
+        return others(kind, error, traceback)
+    print("lxsr train: interrupted", file=sys.stderr)
+    raise SystemExit(130)
+sys.excepthook = report
+runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
 GOING_ON = {"--finetune-from-model", "--restore-file", "--continue-once"}
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
 and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
@@ -60,7 +70,7 @@ def run_train(args: argparse.Namespace) -> None:
         raise InputError(f"fairseq is not installed: pip install 'fairseq-lxsr[train]', then {INSTALL}")
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
-    os.execv(sys.executable, [sys.executable, *QUIET, "-m", "fairseq_cli.train", *command])
+    os.execv(sys.executable, [sys.executable, *QUIET, "-c", START, *command])
 
 
 def run_recipes(args: argparse.Namespace) -> None:

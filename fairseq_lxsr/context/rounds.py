@@ -19,7 +19,7 @@ import numpy as np
 
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.checkpoint import newest_other, read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import newest_checkpoint, read_checkpoint
 from fairseq_lxsr.encoder.find import find_model
 from fairseq_lxsr.encoder.folder import CONFIG_FILE, read_config
 from fairseq_lxsr.errors import InputError, sigterm_as_interrupt
@@ -332,15 +332,17 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def restore_last_checkpoint(checkpoint: Path) -> None:
-    """Replace a corrupt last checkpoint by the newest intact one: fairseq copies it, and a copy may be truncated."""
-    if not checkpoint.is_file():
-        return
+    """Replace a last checkpoint that is missing or corrupt by the newest intact one: fairseq copies it.
+
+    Where all are corrupt, they are removed: training would refuse to begin beside them.
+    """
     try:
         read_checkpoint(checkpoint)
     except InputError:
-        other = newest_other(checkpoint)
+        other = newest_checkpoint(checkpoint.parent, checkpoint.name)
         if other is None:
-            checkpoint.unlink()
+            for path in checkpoint.parent.glob("checkpoint*.pt"):
+                path.unlink()
             return
         copy = checkpoint.with_suffix(".copied")
         shutil.copyfile(other, copy)

@@ -19,6 +19,7 @@ from fairseq_lxsr.files.records import check_archive
 
 # a task stores the hash of its dictionary and its target languages in every checkpoint under these keys
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
+DATA_HASH = "data_sha256"  # key for the hash of the text that it trains and validates on
 SPLIT_PROBABILITY = "split_probability"  # key for that of each piece in training [V]
 ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
 
@@ -31,7 +32,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if path.is_dir():
         best = path / "checkpoint_best.pt"
-        known = best if best.is_file() else newest_other(best)
+        known = best if best.is_file() else newest_checkpoint(path)
         there = f"for example {known}" if known else "and it has none"
         raise InputError(f"{path}: is a folder; expected a checkpoint in it, {there}")
     if not path.is_file():
@@ -94,19 +95,23 @@ def _has_values(part: Any, fit: Callable[[Any], bool]) -> bool:
     return isinstance(part, dict) and all(isinstance(name, str) and fit(value) for name, value in part.items())
 
 
-def newest_other(path: Path) -> Path | None:
-    """Return the newest other checkpoint of the folder that can be read."""
-    others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
-    for other in others:
+def newest_checkpoint(folder: Path, without: str = "", finite: bool = False) -> Path | None:
+    """Return the newest checkpoint of a folder that is whole, and has only `finite` weights on demand.
+
+    `without` is the name of one to leave out.
+    """
+    names = sorted(folder.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
+    for other in (path for path in names if path.name != without):
         with contextlib.suppress(Exception):
-            if other.name != path.name and _checked(_load(other), other):
+            weights = _checked(_load(other), other)["model"].values()
+            if not finite or all(bool(value.isfinite().all()) for value in weights):
                 return other
     return None
 
 
 def _other_checkpoint(path: Path) -> str:
     """Name the checkpoint to use instead, as the end of a message."""
-    other = newest_other(path)
+    other = newest_checkpoint(path.parent, path.name)
     if other is None:
         return "; there is no other checkpoint beside it"
     return f"; the newest other one is {other}: take that (in training --restore-file {other})"

@@ -5,13 +5,12 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ def is_count(value: Any) -> bool:
 
 def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
     """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it can run code.
-    An open file is mapped whatever happens to its name, and is not needed any more.
 
+    An open file is mapped whatever happens to its name, and is not needed any more.
     OSError is for a file that cannot be read, ValueError for one that is truncated or is not a .npy of numbers.
     """
     from numpy.lib.format import open_memmap  # the command line imports this module
@@ -83,17 +82,18 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def changed_files(folder: Path, hashes: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files that are there and have another SHA-256 than the one that stands beside their name."""
-    for name, expected in hashes.items():
-        if (folder / name).is_file() and sha256(folder / name) != expected:
-            yield folder / name
-
-
 def check_archive(path: Path) -> None:
     """Compare the CRC-32 of every record of an uncompressed zip archive, as torch.save writes; it reads 1 GB/s.
 
     ValueError is for an archive that is damaged or compressed, and `zipfile` raises errors of many other kinds.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:
+            raise ValueError("compressed")
+        if damaged := archive.testzip():
+            raise ValueError(f"{damaged} has another checksum")
+
+
 def _mapped(stream: BinaryIO) -> "np.memmap":
     import numpy as np
     from numpy.lib import format as npy
@@ -104,14 +104,6 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
     if dtype.hasobject:
         raise ValueError("objects, not numbers")
     return np.memmap(stream, dtype, "r", stream.tell(), shape, "F" if is_fortran else "C")
-
-
-    """
-    with zipfile.ZipFile(path) as archive:
-        if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:
-            raise ValueError("compressed")
-        if damaged := archive.testzip():
-            raise ValueError(f"{damaged} has another checksum")
 
 
 @dataclass(frozen=True)

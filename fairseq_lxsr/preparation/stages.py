@@ -8,10 +8,9 @@ from typing import Any
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, refuse_overlap, restore_folder
-
-STAGE_FILE = "stage.json"
+from fairseq_lxsr.text.data_folder import STAGE_FILE
 
 
 def run_stage(
@@ -36,7 +35,7 @@ def run_stage(
         report = build(work)
         files = {str(path.relative_to(work)): sha256(path) for path in sorted(work.rglob("*")) if path.is_file()}
         record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
-        (work / STAGE_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        (work / STAGE_FILE).write_text(json.dumps(sealed(record), indent=2) + "\n", encoding="utf-8")
     return report
 
 

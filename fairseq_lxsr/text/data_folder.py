@@ -1,8 +1,10 @@
 """Checks a data folder of fairseq-preprocess, counts its sentences and those of its sources; without fairseq."""
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.records import is_count, parse_json
+from fairseq_lxsr.files.records import is_count, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
@@ -22,12 +24,47 @@ from fairseq_lxsr.text.tokenizer import (
 )
 
 INDEX_MAGIC = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
+STAGE_FILE = "stage.json"  # in a folder that we made: the SHA-256 of its files (`files`), and what it was made from
+TRAINED_ON = re.compile(r"(train|valid).*\.(bin|idx|documents\.npy)")  # files that a run trains and validates on
 
 
 def check_data_folder(folder: Path) -> None:
     """Refuse a data folder that does not exist."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such data folder; name one that fairseq-preprocess or `lxsr prepare` has made")
+
+
+def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
+    """Return the SHA-256 of the files that were trained on, after comparing all with `stage.json`, where there is one.
+
+    That of a shard is in the folder above it. Files that are gone, or that nobody listed, pass; `only` are the names of
+    those to compare.
+    """
+    expected: dict[str, str] = {}
+    for manifest, inside in ((folder / STAGE_FILE, ""), (folder.parent / STAGE_FILE, f"{folder.name}/")):
+        if manifest.is_file() and not expected:
+            listed = read_hashes(manifest)
+            expected = {name.removeprefix(inside): value for name, value in listed.items() if name.startswith(inside)}
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and (not only or path.name in only))
+    found = {name: sha256(folder / name) for name in names if name in expected or TRAINED_ON.fullmatch(name)}
+    for name, value in found.items():
+        if expected.get(name, value) != value:
+            raise InputError(
+                f"{folder / name}: damaged or changed, its SHA-256 is not the one in {STAGE_FILE}; delete {folder} and "
+                f"make it again, or delete {STAGE_FILE} where the change was meant"
+            )
+    return {name: value for name, value in found.items() if TRAINED_ON.fullmatch(name)}
+
+
+def read_hashes(manifest: Path) -> dict[str, str]:
+    """Read the SHA-256 of the files of a folder, by name, from its `stage.json`."""
+    try:
+        return dict(parse_json(manifest.read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{manifest}: no list of files and their SHA-256 ({error!r:.150}); delete {manifest.parent} and make it "
+            "again"
+        ) from None
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
@@ -93,15 +130,25 @@ class TextFiles:
 
 
 def keep_text(data: Path, save_dir: Path) -> None:
-    """Copy the text files beside the checkpoints: export needs them, and data folders may be moved or removed."""
+    """Copy the text files beside the checkpoints, with their hashes: data folders may be moved or removed."""
     named = {DICTIONARY_FILE: find_dictionary(data)} | {name: data / name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
     wanted = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
     folder = save_dir / TEXT_FOLDER
     restore_folder(folder)
-    if {name: (folder / name).read_bytes() for name in named if (folder / name).is_file()} != wanted:
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in wanted.items()}
+    if not _are_kept(folder, hashes):
         with atomic_folder(folder, DICTIONARY_FILE) as work:
             for name, content in wanted.items():
                 (work / name).write_bytes(content)
+            (work / STAGE_FILE).write_text(json.dumps(sealed({"files": hashes})) + "\n", encoding="utf-8")
+
+
+def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
+    try:
+        check_files(folder)
+        return read_hashes(folder / STAGE_FILE) == hashes and all((folder / name).is_file() for name in hashes)
+    except (InputError, OSError):
+        return False
 
 
 def find_shards(checkpoint: Path, named: str) -> list[Path]:
@@ -129,6 +176,9 @@ def find_text(
     model = Path(sentencepiece_model or own)
     if not model.is_file():
         raise InputError(f"{model}: no such file; name the SentencePiece model with --sentencepiece-model")
+    for path in (dictionary, own, options):
+        if path.is_file():
+            check_files(path.parent, [path.name])
     if own.is_file() and sha256(own) != sha256(model):
         raise InputError(
             f"{model}: differs from {own}, which the training data was made with; leave --sentencepiece-model out"

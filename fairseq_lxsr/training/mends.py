@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import InterpolationKeyError
 from torch.multiprocessing.spawn import ProcessException
 
+from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
 from fairseq_lxsr.errors import error_message, install_excepthook
 from fairseq_lxsr.training.checks import OF_TASK, RANGES, spelling
 
@@ -37,6 +39,7 @@ OF_DEAD = (
 )
 # what constructors of fairseq's schedules ask for
 SCHEDULE = r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|Pass-through schedule can .*)"
+saving_to: list[Path] = []  # the folders of checkpoints of the runs of this process
 # type of the error, pattern of its message, replacement (with the groups of the pattern)
 EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
     # these are raised before a task is built
@@ -86,7 +89,7 @@ EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
         FloatingPointError,
         "",
         "training diverged, the gradients are not finite any more; expected a lower --lr, more --warmup-updates, or "
-        "--clip-norm 1, and begin in another --save-dir or go on from the last checkpoint",
+        "--clip-norm 1, and {good}",
     ),
     (RuntimeError, DEAD, OF_DEAD),
     (ProcessException, DEAD, OF_DEAD),
@@ -100,13 +103,19 @@ def explain(error: BaseException) -> str | None:
     for kind, pattern, message in EXPLAINED:
         match = re.match(pattern, str(cause)) if isinstance(cause, kind) else None
         if match:
-            return message.format(*match.groups())
+            return message.format(*match.groups(), good=_how_to_go_on() if "{good}" in message else "")
     return error_message(error)
+
+
+def _how_to_go_on() -> str:
+    """Name the last good checkpoint: the newest one of this run that is whole and has only finite weights."""
+    good = newest_checkpoint(saving_to[-1], finite=True) if saving_to else None
+    return f"go on from the last good checkpoint with --restore-file {good}" if good else "begin in another --save-dir"
 
 
 def report_in_one_line() -> None:
     """Call once, when the plugin is imported."""
-    install_excepthook("fairseq_lxsr", explain)
+    install_excepthook("fairseq_lxsr", explain, "interrupted; the same command goes on from the last checkpoint")
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra then re-raises errors without printing a traceback
 

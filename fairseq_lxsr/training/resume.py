@@ -8,7 +8,14 @@ from typing import Any
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, LANGUAGES, TOKEN_EMBEDDINGS, read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import (
+    DATA_HASH,
+    DICTIONARY_HASH,
+    LANGUAGES,
+    TOKEN_EMBEDDINGS,
+    newest_checkpoint,
+    read_checkpoint,
+)
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED
@@ -24,14 +31,15 @@ class NewRun:
     weights: Mapping[str, Tensor]  # of its model, as they begin
     resumes: bool  # the optimizer goes on too, where its state is kept, so that exactly the same weights are needed
     options_without_shape: Mapping[str, Any]  # options of the model that no weight shows, see `SentenceNetwork`
+    same_place: bool = False  # it goes on in the middle of the data, so that exactly the same data is needed
 
     @classmethod
-    def of(cls, task: Any, model: nn.Module, resumes: bool) -> "NewRun":
+    def of(cls, task: Any, model: nn.Module, resumes: bool, same_place: bool) -> "NewRun":
         """Describe the training of a model by a task of fairseq."""
         networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
         options = {name: value for network in networks for name, value in network.options_without_shape.items()}
         state, vocab_size = task.state.state_dict, len(task.source_dictionary)
-        return cls(task.cfg._name, vocab_size, state, model.state_dict(), resumes, options)
+        return cls(task.cfg._name, vocab_size, state, model.state_dict(), resumes, options, same_place)
 
 
 def check_resumable(path: Path, run: NewRun) -> None:
@@ -41,6 +49,12 @@ def check_resumable(path: Path, run: NewRun) -> None:
     if trained_by != run.task:
         raise InputError(f"{path}: trained by --task {trained_by}, not {run.task}; choose another --save-dir")
     _check_text(path, state, run)
+    stored, own = state["task_state"].get(DATA_HASH), run.task_state.get(DATA_HASH)
+    if run.same_place and stored not in (None, own):
+        raise InputError(
+            f"{path}: trained on other text than the files of train and valid have now; go on with the data it was "
+            "trained on, or give --reset-dataloader to begin with this data, or another --save-dir"
+        )
     _check_weights(path, state, run)
     if run.resumes:
         _check_removed(path, state["cfg"])
@@ -57,6 +71,19 @@ def check_layers(path: Path, model: Any) -> None:
         raise InputError(
             f"{path}: trained with other layers, only {'it' if name in stored else 'the new model'} has {name}; give "
             "the options of its training (--arch, --encoder-layers, --gated), or another checkpoint"
+        )
+
+
+def refuse_replacing(save_dir: Path) -> None:
+    """Refuse to begin in a folder with the checkpoints of another training, which the first ones would replace."""
+    names = sorted(path.name for path in save_dir.glob("checkpoint*.pt"))
+    if names:
+        best = save_dir / "checkpoint_best.pt"
+        good = best if best.name in names else newest_checkpoint(save_dir)
+        raise InputError(
+            f"{save_dir}: has {good.name if good else names[0]} of an earlier training and no checkpoint_last.pt, and "
+            "this training would begin anew and replace it; choose another --save-dir"
+            f"{f', or go on with --restore-file {good}' if good else ''}"
         )
 
 

@@ -2,7 +2,9 @@
 
 import atexit
 import contextlib
+import hashlib
 import itertools
+import json
 import logging
 import os
 import shutil
@@ -19,18 +21,18 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import nn
 
-from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH
+from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DATA_HASH, DICTIONARY_HASH
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.options import option
-from fairseq_lxsr.text.data_folder import keep_text
+from fairseq_lxsr.text.data_folder import check_files, keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 from fairseq_lxsr.training.checks import check_run, spelling
-from fairseq_lxsr.training.mends import load_on_all_workers, report_in_one_line
-from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable, reached
+from fairseq_lxsr.training.mends import load_on_all_workers, report_in_one_line, saving_to
+from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable, reached, refuse_replacing
 
 LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-file as a path
 
@@ -65,7 +67,9 @@ class LxsrTask(FairseqTask):
         self.shards = [Path(path) for path in cfg.data.split(os.pathsep)]
         self.dictionary = self.read_dictionary(self.shards[0])
         self.num_symbols = len(self.dictionary)  # symbols that the data was made with; a task may add <mask>
-        self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols)})
+        text = [check_files(shard) for shard in self.shards]
+        data = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
+        self.state.merge_state_dict({DICTIONARY_HASH: hash_symbols(self.dictionary.symbols), DATA_HASH: data})
         self.check_shards()
 
     def check_shards(self) -> None:
@@ -103,9 +107,13 @@ class LxsrTask(FairseqTask):
         check_memory(lambda: super(LxsrTask, self).build_model(cfg))
         model = super().build_model(cfg)
         start = self.starting_checkpoint()
+        if saves and not (start and start[1]):
+            refuse_replacing(Path(self.cfg.save_dir))
         if start is not None:
             path, resumes = start
-            check_resumable(path, NewRun.of(self, model, resumes and not self.cfg.reset_optimizer))
+            resumes_optimizer = resumes and not self.cfg.reset_optimizer
+            same_place = resumes_optimizer and options is not None and not options.checkpoint.reset_dataloader
+            check_resumable(path, NewRun.of(self, model, resumes_optimizer, same_place))
             check_layers(path, model)
             limit = reached(path, options) if resumes and options is not None else None
             if limit:
@@ -187,6 +195,7 @@ let_go = atexit.register(_held.close)
 def hold(save_dir: Path) -> None:
     """Lock a folder against other runs until this process ends or starts another run."""
     let_go()
+    saving_to.append(save_dir)
     _held.enter_context(locked(save_dir / LOCK, save_dir))
 
 

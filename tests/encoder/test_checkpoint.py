@@ -83,7 +83,7 @@ def test_epsilon_of_the_options_is_that_of_the_model(checkpoint, tmp_path):
 def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
     keep_text(run / "data", run / "save")
     kept = run / "save" / TEXT_FOLDER
-    assert {path.name for path in kept.iterdir()} == {"dict.txt", "sentencepiece.model", "text.json"}
+    assert {path.name for path in kept.iterdir()} == {"dict.txt", "sentencepiece.model", "stage.json", "text.json"}
     before = kept.stat().st_ino
     keep_text(run / "data", run / "save")
     assert kept.stat().st_ino == before  # nothing was written again
@@ -104,7 +104,7 @@ def test_what_another_run_kept_is_not_taken(run, tmp_path):
     assert (tmp_path / "model" / "dict.txt").read_bytes() == (run / "data" / "dict.txt").read_bytes()
     (other / "sentencepiece.model").unlink()
     keep_text(other, run / "save")  # of the earlier one nothing is left
-    assert {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()} == {"dict.txt", "text.json"}
+    assert {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()} == {"dict.txt", "stage.json", "text.json"}
 
 
 def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, checkpoint, tmp_path):

@@ -1,12 +1,14 @@
 """Resuming: the same parameters to the bit, and checkpoints that must not be trusted."""
 
+import json
 import pickle
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_same_weights, export, lxsr, refused, train, weights
+from conftest import assert_same_weights, export, lxsr, refused, train, train_here, weights
 
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
@@ -122,10 +124,81 @@ def test_checkpoint_of_another_dictionary_is_refused(run_folder, toy_work, tmp_p
     lxsr("prepare", "--work", other, "--data", toy_work / "text", *options)
     refused(train(other / "data-bin", run_folder, check=False), last, "200", "190")
     # the same size, other symbols
-    shutil.copytree(toy_work / "data-bin", other / "swapped")
+    shutil.copytree(toy_work / "data-bin", other / "swapped", ignore=shutil.ignore_patterns("stage.json"))
     for path in (other / "swapped").glob("dict.*.txt"):
         lines = path.read_text().splitlines()
         path.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
     refused(train(other / "swapped", run_folder, check=False), "another dictionary")
     for data in ("data-bin", "swapped"):
         refused(export(last, output, "--data", other / data, check=False), "not the dictionary")
+
+
+@pytest.fixture
+def save_dir(tmp_path, toy_checkpoint):
+    """A folder with the checkpoints of a run."""
+    (tmp_path / "save").mkdir()
+    for name in ("checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"):
+        shutil.copy(toy_checkpoint, tmp_path / "save" / name)
+    return tmp_path / "save"
+
+
+def test_training_goes_on_with_the_data_it_began_with(save_dir, toy_work, tmp_path):
+    """Its place in an epoch means other pairs in other data, also where only their order differs."""
+    data = shutil.copytree(toy_work / "data-bin", tmp_path / "data")
+    (data / "stage.json").unlink()
+    name = data / "train.en-fr.fr.bin"
+    content = name.read_bytes()
+    name.write_bytes(content[2:] + content[:2])
+    done = train_here(data, save_dir, max_epoch="9")
+    refused(done, save_dir / "checkpoint_last.pt", "trained on other text", "--reset-dataloader")
+    options = ("--reset-dataloader", "--disable-validation", "--no-epoch-checkpoints")
+    assert not train_here(data, save_dir, *options, max_epoch="1").returncode
+    # from here on it is the data of this training
+    assert not train_here(data, save_dir, *options[1:], max_epoch="2").returncode
+    refused(train_here(toy_work / "data-bin", save_dir, max_epoch="9"), "trained on other text")
+
+
+def test_a_damaged_file_of_the_data_is_named(toy_work, tmp_path):
+    data = shutil.copytree(toy_work / "data-bin", tmp_path / "data")
+    for name in ("train.en-fr.fr.bin", "valid.en-fr.en.idx", "text.json", "stage.json"):
+        content = (data / name).read_bytes()
+        place = content.index(b"train") if name == "stage.json" else len(content) // 2
+        (data / name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        refused(train_here(data, tmp_path / "save", "--no-save"), data / name, f"delete {data}")
+        (data / name).write_bytes(content)
+    shards = shutil.copytree(data, tmp_path / "parts" / "0").parent
+    files = json.loads((data / "stage.json").read_text())["files"]
+    (shards / "0" / "stage.json").unlink()
+    (shards / "stage.json").write_text(json.dumps({"files": {f"0/{name}": value for name, value in files.items()}}))
+    (shards / "0" / "train.en-fr.fr.bin").write_bytes(bytes(len(content)))
+    refused(train_here(shards / "0", tmp_path / "save", "--no-save"), "train.en-fr.fr.bin", "damaged or changed")
+
+
+@pytest.mark.parametrize("flags", [(), ("--finetune-from-model", "{last}")])
+def test_a_new_training_does_not_replace_the_best_checkpoint_of_another(save_dir, toy_work, toy_checkpoint, flags):
+    (save_dir / "checkpoint_last.pt").unlink()
+    before = {path.name: path.read_bytes() for path in save_dir.glob("*.pt")}
+    words = [flag.format(last=toy_checkpoint) for flag in flags]
+    done = train_here(toy_work / "data-bin", save_dir, *words, max_epoch="1")
+    refused(done, f"{save_dir}: has checkpoint_best.pt", f"--restore-file {save_dir / 'checkpoint_best.pt'}")
+    assert {path.name: path.read_bytes() for path in save_dir.glob("*.pt")} == before
+    assert not train_here(toy_work / "data-bin", save_dir, "--no-save", *words, max_update="1").returncode
+
+
+def test_after_nan_the_last_good_checkpoint_is_named(save_dir, toy_work):
+    """Not one whose weights are none any more, nor a damaged one."""
+    good, last = save_dir / "checkpoint_best.pt", save_dir / "checkpoint_last.pt"
+    state = torch.load(good, weights_only=False)
+    state["model"] = {name: torch.full_like(value, torch.nan) for name, value in state["model"].items()}
+    torch.save(state, last)
+    damaged = save_dir / "checkpoint9.pt"
+    damaged.write_bytes(good.read_bytes()[:-900])
+    done = train_here(toy_work / "data-bin", save_dir, "--disable-validation", max_epoch="99")
+    refused(done, "training diverged", "--clip-norm 1", "go on from the last good checkpoint with --restore-file")
+    named = Path(done.stderr.split("--restore-file ")[1].strip())
+    assert named in set(save_dir.glob("*.pt")) - {last, damaged}
+    for path in save_dir.glob("*.pt"):
+        if path != last:
+            path.unlink()
+    done = train_here(toy_work / "data-bin", save_dir, "--disable-validation", max_epoch="99")
+    refused(done, "training diverged", "and begin in another --save-dir")

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -279,19 +280,23 @@ def test_exit_status_is_that_of_fairseq_train(tmp_path):
     assert "hydra" not in done.stderr  # its advice to fairseq
 
 
-def test_interrupt_ends_training(tmp_path):
-    more = ["--cpu", "--encoder-embed-dim", "8", "--log-interval", "1", "--max-update", "100000"]
+@pytest.mark.parametrize("shown", ["fairseq-train ", "train_inner"])
+def test_an_interrupt_ends_training_with_one_line(tmp_path, shown):
+    """While fairseq is imported, and in training."""
+    more = ["--cpu", "--encoder-embed-dim", "8", "--log-interval", "1", "--max-update", "100000", "--num-workers", "0"]
     own = (*more, "--init-embeddings", "random", "--save-dir", tmp_path)
     words = map(str, ("train", DATA, "--recipe", "best", *own))
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    command = [sys.executable, "-W", "ignore", "-m", "fairseq_lxsr.cli.main", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
-        lines = iter(process.stdout.readline, "")
-        assert next(lines).startswith("fairseq-train ")
-        assert any("train_inner" in line for line in lines)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert process.returncode in (-signal.SIGINT, 1)
+        assert any(shown in line for line in iter(process.stdout.readline, ""))
+        if shown.startswith("fairseq"):
+            time.sleep(1.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert len([line for line in errors.splitlines() if "interrupted" in line]) == 1
 
 
 def test_pairs_are_counted_without_fairseq(tmp_path):

@@ -16,6 +16,7 @@ from fairseq_lxsr.training.lightweight.terms.term import Setting
 def test_a_shard_with_another_dictionary_is_refused(tmp_path, toy_work):
     """Of the same size, so that no id is out of range."""
     first, other = toy_work / "data-bin", shutil.copytree(toy_work / "data-bin", tmp_path / "other")
+    (other / "stage.json").unlink()
     for path in other.glob("dict.*.txt"):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         path.write_text("".join([lines[1], lines[0], *lines[2:]]), encoding="utf-8")
