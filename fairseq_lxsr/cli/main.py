@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError, Terminated, discard, exit_on_input_error, say, sigterm_as_interrupt
+from fairseq_lxsr.files.write import target_of
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
@@ -63,6 +64,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     elif others:
         raise InputError(f"unrecognized arguments: {' '.join(others)}; see lxsr {arguments[0]} --help")
     args.command_line = arguments
+    for name in ("output", "pairs_output"):
+        given = getattr(args, name, None)
+        if given and str(given) != "-":
+            setattr(args, name, type(given)(target_of(given)))
     return args
 
 

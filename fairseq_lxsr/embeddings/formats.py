@@ -1,6 +1,7 @@
 """What every format of a file of embeddings is."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.files.records import open_array
-from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.files.write import atomic_write, create
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
@@ -203,6 +204,8 @@ class Parquet(Format):
         from pyarrow import parquet
 
         path = rows.with_suffix(".whole")
+        path.unlink(missing_ok=True)
+        os.close(create(path, rows))  # with the access of the rows, which `atomic_write` keeps
         column = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(DTYPES[layout.dtype])), layout.columns)
         stored = np.memmap(rows, dtype=DTYPES[layout.dtype], mode="r").reshape(-1, layout.columns)
         with (

@@ -19,7 +19,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import READ_BYTES, sha256
 from fairseq_lxsr.files.records import Record, difference, is_count, parse_json, sealed
-from fairseq_lxsr.files.write import atomic_write, check_replaceable, naming, no_follow, remove_planted
+from fairseq_lxsr.files.write import atomic_write, check_replaceable, create, naming, no_follow, remove_planted, sync
 
 WINDOW = 20_000  # lines that are sorted by length and written together
 INDEX_VERSION = 1
@@ -123,8 +123,8 @@ class EmbeddingsFile:
             self._resume(done)
         if not self.rows:
             self.progress.unlink(missing_ok=True)  # else it would be taken for the progress of the new rows
-            with open(self.partial, "wb", opener=no_follow):
-                pass
+            self.partial.unlink(missing_ok=True)
+            os.close(create(self.partial, self.output))  # as private as the file that it replaces
         remaining = iter(lines)
         if hash_lines(islice(remaining, self.rows)) != (self.rows, self.text):
             raise InputError(
@@ -213,6 +213,7 @@ class EmbeddingsFile:
         }
         with atomic_write(index_path(self.output)) as stream:
             stream.write(json.dumps(sealed(index), indent=2) + "\n")
+        sync(whole)
         whole.replace(self.output)
         for path in (self.partial, self.progress):
             path.unlink(missing_ok=True)

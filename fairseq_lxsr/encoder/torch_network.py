@@ -28,7 +28,7 @@ from fairseq_lxsr.encoder.folder import (
 )
 from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.locks import ThreadLock
+from fairseq_lxsr.files.locks import ForksWait, ThreadLock
 from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, all_networks
 from fairseq_lxsr.modules.cpu import warn_if_slow
 from fairseq_lxsr.modules.network import shapes_only
@@ -103,6 +103,7 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
 
 
 PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)  # modules whose time is that of matrix products
+_RUNNING = ForksWait()  # torch and its libraries have locks that no fork may find taken
 
 
 class NetworkCopies:
@@ -129,7 +130,7 @@ class NetworkCopies:
         _one_thread_in_forks()
         target = model.embed_tokens.weight.device
         for sentences, inputs in model.batches(pieces, batch_size):
-            with torch.inference_mode():
+            with _RUNNING, torch.inference_mode():
                 vectors = model.embed_batch(*(torch.from_numpy(values).to(target) for values in inputs))
             yield sentences, vectors.float().cpu().numpy()
 

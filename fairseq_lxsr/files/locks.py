@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import socket
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from fairseq_lxsr.errors import InputError
 
 HOLDER = re.compile(rb"(process \d+ on \S+)?")  # content of a lock file; empty after a full disk
 RETRY_SECONDS = 0.02
+FORK_SECONDS = 10
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of a file system that has none
 
 
@@ -46,6 +48,42 @@ class ThreadLock:
         if self._held:
             self._held = False
             self._forget()
+
+
+class ForksWait:
+    """Lets a fork wait for the end of blocks that run in other threads, at most `FORK_SECONDS`.
+
+    It is for code of libraries that have locks of their own, which the child would find taken for ever. Any number of
+    threads may be inside; one that comes while a fork waits, waits too.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+            os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._changed, self._inside, self._is_closed = threading.Condition(), 0, False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_closed)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside = max(0, self._inside - 1)  # a fork inside the block has renewed it
+            self._changed.notify_all()
+
+    def _close(self) -> None:
+        self._changed.acquire()
+        self._is_closed = True
+        self._changed.wait_for(lambda: not self._inside, FORK_SECONDS)
+
+    def _open(self) -> None:
+        self._is_closed = False
+        self._changed.notify_all()
+        self._changed.release()
 
 
 _THREAD_LOCKS: "weakref.WeakSet[ThreadLock]" = weakref.WeakSet()
@@ -114,5 +152,9 @@ def _content(path: Path) -> bytes:
 
 
 def _refuse_other_file(path: Path) -> None:
-    if (path.exists() and not path.is_file() and not path.is_symlink()) or not HOLDER.fullmatch(_content(path)):
+    try:
+        kind = stat.S_IFMT(path.lstat().st_mode)  # once, because its holder may remove the file at any time
+    except OSError:  # no file; any other reason is met again
+        return
+    if kind not in (stat.S_IFREG, stat.S_IFLNK) or not HOLDER.fullmatch(_content(path)):
         raise InputError(f"{path}: would be the lock, and is another file; move it, or choose another name")

@@ -23,7 +23,10 @@ FOLDER_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)  # errors of a rename to a fol
 
 
 def target_of(path: str | Path) -> Path:
-    """Return the place that a link as output leads to, there or not: it is written, and the link stays."""
+    """Return the place that a link leads to, there or not, which is written where a user names a link as output.
+
+    The command line calls it for every output. Side files have names that nobody chose, so links there are replaced.
+    """
     path = Path(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_symlink():
@@ -99,11 +102,11 @@ def _stat_input(path: str | Path) -> os.stat_result:
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     """Write a file that appears under its name only when it is complete; it is removed where the block fails.
 
-    A link is followed; a file that is replaced passes its mode on, and its group where that is allowed.
+    A file that is replaced passes its mode on, and its group where that is allowed; a link is replaced itself.
     Text is UTF-8 with \\n; a name ending in .gz, .bz2, .xz or .zst is compressed, without a time stamp, so that the
     same text gives the same bytes.
     """
-    path = target_of(path)
+    path = Path(path)
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
@@ -130,7 +133,7 @@ def create(path: Path, replaced: Path) -> int:
 
     What is there already is refused, and so is a link.
     """
-    binary, exists = getattr(os, "O_BINARY", 0), replaced.exists()
+    binary, exists = getattr(os, "O_BINARY", 0), replaced.is_file() and not replaced.is_symlink()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | binary, 0o600 if exists else 0o666)
     if exists:
         _keep_access(path, replaced)
@@ -140,7 +143,7 @@ def create(path: Path, replaced: Path) -> int:
 def _keep_access(path: Path, replaced: Path) -> None:
     """Give a file or folder the mode of the one that it will replace; no other group may read it than before."""
     before = replaced.stat()
-    mode = stat.S_IMODE(before.st_mode)
+    mode = stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR  # we are not finished with it
     if path.stat().st_gid != before.st_gid:
         try:
             os.chown(path, -1, before.st_gid)

@@ -13,7 +13,7 @@ import pytest
 from conftest import COMPATIBILITY
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.locks import ThreadLock, locked
+from fairseq_lxsr.files.locks import ForksWait, ThreadLock, locked
 from fairseq_lxsr.files.open import PACKAGE
 
 HOLD = """
@@ -144,6 +144,35 @@ def test_a_lock_of_threads_is_free_in_a_fork_and_what_it_protects_is_made_anew()
         thread.join()
     assert status_of_fork(lambda: use(held, [1, 2], table)) == 0  # nobody held it
     assert status_of_fork(lambda: use(free, [1, 2], table)) == 0
+
+
+def test_a_fork_waits_for_the_end_of_blocks_of_other_threads():
+    waits, entered, left = ForksWait(), threading.Event(), []
+
+    def stay():
+        with waits:
+            entered.set()
+            time.sleep(0.3)
+            left.append(1)
+
+    def enter_again():
+        with waits:
+            assert left == [1]
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    entered.wait(60)
+    assert status_of_fork(enter_again) == 0
+    assert left == [1]
+    thread.join()
+    enter_again()
+
+
+def test_a_fork_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.files.locks.FORK_SECONDS", 0.1)
+    waits = ForksWait()
+    with waits:
+        assert status_of_fork(waits.__enter__) == 0
 
 
 @pytest.mark.parametrize("model", ["lxsr-nine", COMPATIBILITY / "laser.model"])

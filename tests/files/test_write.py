@@ -1,15 +1,20 @@
 import errno
 import itertools
 import os
+import secrets
+import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.write import atomic_folder, atomic_write, remove_planted, restore_folder
+from fairseq_lxsr.files.write import atomic_folder, atomic_write, remove_planted, restore_folder, target_of
 
 
 def test_failed_write_leaves_the_old_file_or_folder_and_nothing_else(tmp_path):
@@ -180,7 +185,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         "    (work / 'x').write_text('x')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3  # with the lock of the folder
     assert not any((tmp_path / name).exists() for name in ("file", "folder"))
     with atomic_write(tmp_path / "file") as stream, atomic_write(tmp_path / "file2"):
         stream.write("whole")
@@ -207,3 +212,124 @@ def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypat
     with pytest.raises(FileNotFoundError) as caught, atomic_folder(tmp_path / "given", "marker") as work:
         (work / "none" / "x").write_text("x")
     assert caught.value.filename == str(tmp_path / "given")
+
+
+def mode(path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("value", [0o600, 0o640, 0o664, 0o444])
+def test_what_replaces_a_file_or_folder_has_its_mode_from_the_beginning(tmp_path, value):
+    path, folder = tmp_path / "file", tmp_path / "folder"
+    path.write_text("old")
+    path.chmod(value)
+    with atomic_write(path) as stream:
+        stream.write("new")
+        assert sorted(mode(there) for there in tmp_path.iterdir()) == sorted([value, value | 0o600])
+    assert (path.read_text(), mode(path)) == ("new", value | 0o600)
+    write_folder(folder, "old")
+    (folder / "data").chmod(value)
+    folder.chmod(value | 0o700)
+    with atomic_folder(folder, "marker") as work:
+        assert mode(work) == 0o700
+        for name in ("marker", "data", "more"):
+            (work / name).write_text("new")
+    assert [mode(folder / name) for name in ("data", "more", ".")] == [
+        value | 0o600,
+        mode(folder / "marker"),
+        value | 0o700,
+    ]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to any group")
+def test_no_other_group_may_read_what_replaces_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("old")
+    os.chown(path, -1, 12345)
+    path.chmod(0o660)
+    with atomic_write(path) as stream:
+        stream.write("new")
+    assert (path.stat().st_gid, mode(path)) == (12345, 0o660)
+
+    def refuse(*arguments):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", refuse)
+    with atomic_write(path) as stream:
+        stream.write("newest")
+    assert (path.stat().st_gid, mode(path)) == (os.getgid(), 0o600)
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    events, fsync, replace = [], os.fsync, os.replace
+
+    def watch(descriptor):
+        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.split(".")[-1])
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    monkeypatch.setattr(os, "replace", lambda old, new: (events.append("rename"), replace(old, new)))
+    with atomic_write(tmp_path / "file") as stream:
+        stream.write("new")
+    write_folder(tmp_path / "folder", "new")
+    assert events == ["tmp", "rename", "data", "marker", "tmp", "rename"]
+
+
+def test_what_was_planted_at_a_temporary_name_is_neither_followed_nor_kept(tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "0")
+    for name in ("file", "folder"):
+        (tmp_path / f".{name}.{socket.gethostname()}.{os.getpid()}.0.tmp").symlink_to(victim)
+    with pytest.raises(FileExistsError, match="file"), atomic_write(tmp_path / "file"):
+        pass
+    with pytest.raises(FileExistsError, match="folder"), atomic_folder(tmp_path / "folder"):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def test_a_second_writer_of_a_folder_is_told_of_the_first(tmp_path):
+    with atomic_folder(tmp_path / "model", "marker") as work:
+        (work / "marker").touch()
+        told = rf"model: another run works in it \(process {os.getpid()} on .*\); wait for its end"
+        with pytest.raises(InputError, match=told), atomic_folder(tmp_path / "model", "marker"):
+            pass
+        with atomic_folder(tmp_path / "model2", "marker"):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model2"]
+
+
+def test_a_link_that_is_named_is_followed_and_one_beside_it_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/new")
+    (tmp_path / "circle").symlink_to("circle")
+    assert target_of(tmp_path / "link") == tmp_path / "there" / "new"
+    assert target_of("plain") == Path("plain")
+    with pytest.raises(InputError, match="circle: a link that leads to itself"):
+        target_of(tmp_path / "circle")
+    write_folder(tmp_path / "link", "new")
+    assert contents(tmp_path / "there" / "new") == {"new"}
+    (tmp_path / "side").symlink_to("there/new/marker")
+    with atomic_write(tmp_path / "side") as stream:
+        stream.write("side")
+    assert (contents(tmp_path / "there" / "new"), (tmp_path / "side").is_symlink()) == ({"new"}, False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "link", "side", "there"]
+
+
+def test_two_readers_restore_a_folder_at_once(tmp_path, monkeypatch):
+    """The other one, or the writer, has renamed it after this one has found it."""
+    path, replace = tmp_path / "model", os.replace
+    write_folder(path, "old")
+    for faster in ("old", "new"):
+        path.rename(tmp_path / ".model.host.1.x.old")
+
+        def move_first(source, target, faster=faster):
+            if faster == "old":
+                replace(source, target)
+            else:
+                shutil.copytree(source, target)
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", move_first)
+        restore_folder(path)
+        assert contents(path) == {"old"}
