@@ -120,6 +120,14 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
     assert sorted(os.listdir(tmp_path)) == ["long.txt", "out.npy", "out.npy.json", "whole.npy", "whole.npy.json"]
 
 
+@pytest.mark.parametrize("way", ["cut", "split-mean"])
+def test_a_line_of_any_number_of_words(toy_model, tmp_path, way):
+    (tmp_path / "in.txt").write_text(f"the dog\n{'the dog sees ' * 20_000}\nlast\n")
+    done = embed(toy_model, "--input", tmp_path / "in.txt", "--output", tmp_path / "o.npy", "--on-long", way)
+    assert "3 embeddings" in done.stdout
+    assert "1 long" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
