@@ -41,6 +41,20 @@ def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
     assert not trained & (held["valid"] | held["test"])
 
 
+def test_text_in_several_languages_loses_nothing(tmp_path):
+    pairs = {}
+    for language in ("de", "es", "fr"):
+        text = [(en, f"{language} {fr}") for en, fr in ALL[:600]]
+        toy.write(tmp_path / "in" / language, text[::-1] if language == "es" else text, ("en", language))
+        pairs[f"en-{language}"] = str(tmp_path / "in" / language)
+    clean(PrepareConfig(pairs, str(tmp_path / "work"), valid_size=30, test_size=60, workers=1))
+    folders = [tmp_path / "work" / "corpus" / pair for pair in pairs]
+    for name, count in (("train", 510), ("valid", 30), ("test", 60)):
+        found = [lines(folder, f"{name}.en") for folder in folders]
+        assert len(found[0]) == count
+        assert found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize(
     ("pairs", "sides"),
     [
