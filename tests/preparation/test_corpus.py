@@ -158,7 +158,7 @@ def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_pat
     assert not again(PAIRS[:-1], seed=2)  # an output that was touched
     assert again(PAIRS[:-1], seed=2)
     manifest = json.loads((tmp_path / "corpus" / "stage.json").read_text())
-    assert set(manifest) == {"key", "version", "options", "inputs", "report", "files"}
+    assert set(manifest) == {"key", "version", "options", "inputs", "report", "files", "crc32"}
     for damage in ("", "[]", "{}"):
         (tmp_path / "corpus" / "stage.json").write_text(damage)
         assert not again(PAIRS[:-1], seed=2)
