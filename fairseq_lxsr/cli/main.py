@@ -32,6 +32,7 @@ VERBS = {
     "search": ("search", "search an index"),
     "serve": ("serve", "embed and search over HTTP, for OpenAI's clients"),
     "report": ("report", "an HTML page of a run"),
+    "verify": ("verify", "check files of ours for damage"),
     "train-context": ("train", "train without parallel text"),
 }
 

@@ -1,0 +1,46 @@
+"""Damage of every file that we read back: a sample of the campaign, and `lxsr verify` of each kind."""
+
+import random
+import shutil
+
+import pytest
+from attack_damage import BESIDE, Campaign, spoilt
+from conftest import lxsr_here, refused
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    return Campaign(tmp_path_factory.mktemp("damage") / "campaign")
+
+
+def test_damaged_files_are_refused_or_made_again(campaign):
+    draw = random.Random(3)
+    wrong = [found for _ in range(25) if (found := campaign.try_one(draw))]
+    assert not wrong, "\n".join(wrong)
+    assert campaign.counts["refused"] > 5
+
+
+@pytest.mark.parametrize("name", ["m", "i", "i2", "e", "k", "c", "w"])
+def test_verify_names_each_damaged_file(campaign, tmp_path, name):
+    folder, draw = shutil.copytree(campaign.folder / name, tmp_path / name), random.Random(5)
+    assert "files are as they were written" in lxsr_here("verify", folder).stdout
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in BESIDE):
+        content, found = path.read_bytes(), 0
+        if not content:
+            continue
+        for kind in (bytes([content[0] ^ 1]) + content[1:], content[:-1], b"", spoilt(content, draw)):
+            path.write_bytes(kind)
+            done = lxsr_here("verify", folder, check=False)
+            if done.returncode:
+                refused(done, folder, "damaged or missing; delete what stands above")
+                assert str(path) in done.stdout or path.suffix == ".json"
+                assert "delete " in done.stdout
+                found += 1
+        assert found >= 3 or path.name.endswith(".txt.json"), path
+        path.write_bytes(content)
+
+
+def test_verify_of_what_has_no_checksum(tmp_path):
+    (tmp_path / "notes.txt").write_text("a dog")
+    refused(lxsr_here("verify", tmp_path, check=False), "nothing that has a checksum")
+    refused(lxsr_here("verify", tmp_path / "none", check=False), "none: no such file or folder")
