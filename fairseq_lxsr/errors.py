@@ -15,6 +15,8 @@ EXIT_STATUS = 2
 INTERRUPTED = 130  # 128 and the number of the signal
 EXTRAS = {"torch": "torch", "faiss": "faiss"}  # module and the extra that installs it, where any command may need it
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 80, 80, 80
 
@@ -22,13 +24,21 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 80, 80, 
 class InputError(ValueError):
     """An error the user can fix: the message names the value, where it is, what was expected and what to do."""
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class SentenceError(InputError):
     """An error of one of many sentences: its number from 0, the sentence, and what is wrong with it."""
 
     def __str__(self) -> str:
         row, sentence, why = self.args
-        return f"sentence {row + 1:,}, {sentence!r:.60}: {why}"
+        return printable(f"sentence {row + 1:,}, {sentence!r:.60}: {why}")
+
+
+def printable(text: str, but: str = "") -> str:
+    """Escape the control characters of a text, which a terminal would obey: `\\x1b`; those of `but` stay."""
+    return _CONTROL.sub(lambda found: found[0] if found[0] in but else repr(found[0])[1:-1], text)
 
 
 def shown(value: Any, most: int = 60) -> str:
@@ -53,7 +63,7 @@ def error_message(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}; check the path, the permissions and the free space"
+        return printable(f"{where}{error.strerror or error}; check the path, the permissions and the free space")
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"this needs {error.name}, which is not installed: pip install 'fairseq-lxsr[{EXTRAS[error.name]}]'"
     return None
@@ -86,8 +96,8 @@ def naming_option(option: str) -> Iterator[None]:
 def say(line: str) -> None:
     """Print a line to standard error; the exit status says the rest where its reader has closed it."""
     try:
-        print(line, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+        print(printable(line), file=sys.stderr, flush=True)
+    except OSError:
         discard(sys.stderr)
 
 
@@ -137,7 +147,7 @@ def install_excepthook(
         if message is None:
             previous(kind, error, traceback)
             return
-        print(f"{program}: error: {message}", file=stderr, flush=True)
+        print(f"{program}: error: {printable(message)}", file=stderr, flush=True)
         raise SystemExit(EXIT_STATUS)
 
     sys.excepthook = report

@@ -4,16 +4,18 @@ import argparse
 import contextlib
 import importlib
 import io
+import signal
 import sys
 from collections.abc import Iterator, Sequence
-from signal import SIGINT, SIGPIPE, SIGTERM
 from typing import NoReturn
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.cli.streams import escaped_streams
 from fairseq_lxsr.errors import InputError, Terminated, discard, exit_on_input_error, say, sigterm_as_interrupt
 from fairseq_lxsr.files.write import target_of
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
+SIGPIPE = getattr(signal, "SIGPIPE", 13)  # Windows has none
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
 # it imports torch and numpy, which take seconds, when it runs and not when it parses
 VERBS = {
@@ -40,13 +42,15 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb; bad input ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
-    with exit_on_input_error("lxsr"), sigterm_as_interrupt():
+    with escaped_streams(), exit_on_input_error("lxsr"), sigterm_as_interrupt():
         try:
             with flushed_output():
                 args = parse(arguments)
                 args.run(args)
         except KeyboardInterrupt as stop:
-            what, number = ("terminated", SIGTERM) if isinstance(stop, Terminated) else ("interrupted", SIGINT)
+            what, number = (
+                ("terminated", signal.SIGTERM) if isinstance(stop, Terminated) else ("interrupted", signal.SIGINT)
+            )
             say(f"lxsr: {what}; outputs have their names only when they are complete")
             sys.exit(SIGNALLED + number)
         except BrokenPipeError:
@@ -75,8 +79,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
     """Flush all output at the end of the block; a reader that has closed the pipe is not an error."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # for text that the terminal cannot show
+    if isinstance(exact := getattr(sys.stdout, "exact", sys.stdout), io.TextIOWrapper):
+        exact.reconfigure(errors="backslashreplace")  # for text that the terminal cannot show
     try:
         yield
     finally:
@@ -86,7 +90,7 @@ def flushed_output() -> Iterator[None]:
         except OSError as error:
             discard(sys.stdout)
             if not isinstance(error, BrokenPipeError):
-                raise
+                raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from fairseq_lxsr.cli.options import (
     summary,
     workers,
 )
+from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import refuse_overlap
@@ -75,7 +75,7 @@ def run_mine(args: argparse.Namespace) -> None:
         args.output = Path(folder) / "pairs.tsv"
         said = write_mined(args)
         with open(args.output, encoding="utf-8", newline="\n") as table:
-            shutil.copyfileobj(table, sys.stdout)
+            shutil.copyfileobj(table, results())
     say(said)
 
 

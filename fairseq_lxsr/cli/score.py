@@ -1,13 +1,13 @@
 """`lxsr score`: a score for every sentence pair, in the order of the input."""
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
+from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
 from fairseq_lxsr.files.lines import read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
@@ -88,7 +88,7 @@ def run_score(args: argparse.Namespace) -> None:
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     encode = PairEncoder(load_any(args, show_progress=False), languages)
     rows = InputRows(args)
-    with atomic_write(output) if output else nullcontext(sys.stdout) as stream:
+    with atomic_write(output) if output else nullcontext(results()) as stream:
         with naming_option("--k"), tqdm(unit=" pairs", disable=None) as bar:
             for block, scores in scored(args, rows, encode):
                 for (_, _, group), score in zip(block, scores.tolist(), strict=True):

@@ -1,7 +1,6 @@
 """`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
 
 import argparse
-import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,6 +19,7 @@ from fairseq_lxsr.cli.options import (
     summary,
     workers,
 )
+from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.lines import is_blank, peek, read_lines, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
@@ -246,9 +246,10 @@ def write(
         names = [single_line(query) for query in queries]
         if numbers is not None:
             names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
-        with nullcontext(sys.stdout) if output == "-" else atomic_write(output) as stream:
+        with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
             for name, hits in zip(names, found, strict=True):
                 stream.writelines(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
         return
+    results()  # refuses standard output that is closed
     for query, hits in zip(queries, found, strict=True):
         print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")
