@@ -1,6 +1,7 @@
 """Reads documents as ordered sentences, holds some out for validation, and binarises them with their boundaries."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.binarise import (
     SUBWORD_FILES,
@@ -21,11 +22,14 @@ from fairseq_lxsr.preparation.binarise import (
     shard_places,
 )
 from fairseq_lxsr.preparation.config import SubwordOptions
+from fairseq_lxsr.preparation.formats import check_file
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.text.languages import parse_tag
 
 DOCUMENT_SPLITS = ("train", "valid")
 DOCUMENT_CHARACTERS = 2**26  # largest document, which is held in memory
+_OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:')  # how an object of JSON begins; text may begin with {1}
 
 
 def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
@@ -43,7 +47,7 @@ def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
         if first is None:
             raise InputError(f"{file}: empty file; expected documents, one sentence a line")
         whole = chain([first], lines)
-        documents = _extracted(whole, file, language) if first.startswith("{") else _paragraphs(whole, file)
+        documents = _extracted(whole, file, language) if _OBJECT.match(first) else _paragraphs(whole, file)
         for document in documents:
             for sentence in document:
                 if len(sentence.encode()) > SENTENCE_BYTES:
@@ -64,7 +68,7 @@ def _paragraphs(lines: Iterator[str], file: Path) -> Iterator[list[str]]:
                 f"{file}, line {number}: a document of more than {DOCUMENT_CHARACTERS:,} characters; expected an empty "
                 "line between documents"
             )
-        if line.strip():
+        if not is_blank(line):
             document.append(" ".join(line.split()))
         elif document:
             yield document
@@ -76,7 +80,7 @@ def _paragraphs(lines: Iterator[str], file: Path) -> Iterator[list[str]]:
 def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list[str]]:
     segment = sentence_splitter(language)
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        if is_blank(line):
             continue
         try:
             text = json.loads(line)["text"].encode("utf-8", "replace").decode().replace("\0", " ")
@@ -85,7 +89,7 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
                 f"{file}, line {number}: {line!r:.60}; expected an object with text, as WikiExtractor --json writes it"
             ) from None
         sentences = (" ".join(sentence.split()) for part in text.split("\n") for sentence in segment(part))
-        if document := [sentence for sentence in sentences if sentence]:
+        if document := [sentence for sentence in sentences if not is_blank(sentence)]:
             yield document
 
 
@@ -94,7 +98,8 @@ def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
     require("sentencex", "documents", "text of WikiExtractor")
     import sentencex
 
-    return lambda text: list(sentencex.segment(language, text)) if text.strip() else []
+    code = parse_tag(language).language
+    return lambda text: list(sentencex.segment(code, text)) if text.strip() else []
 
 
 def prepare_documents(
@@ -133,8 +138,7 @@ def make_documents(
         for file in (sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source])
     ]
     for file in inputs:
-        if not file.is_file():
-            raise InputError(f"{file}: no such file or folder; expected documents")
+        check_file(file, "a file or a folder of documents")
 
     def build(work: Path) -> dict:
         return {

@@ -1,6 +1,7 @@
 import gzip
 import itertools
 import json
+import os
 
 import numpy as np
 import pytest
@@ -23,6 +24,33 @@ def test_sentences_and_documents(tmp_path):
     expected = [["One dog.", "Two dogs."], ["A cat sees the dog."], ["The end.", "No more."]]
     assert list(iter_documents(tmp_path / "a.txt", "en")) == expected
     assert list(iter_documents(tmp_path, "en")) == [*expected, ["Another."]]
+
+
+@pytest.mark.parametrize("blank", ["", " \t", "\u200b", "\ufeff", "\u2060", "\u200e\u200f", "\u00ad", "\u3164", "\r"])
+def test_a_line_without_anything_to_see_ends_a_document(tmp_path, blank):
+    (tmp_path / "a.txt").write_text(f"Hello.\n{blank}\nSecond.\n{blank}\n\nThird.\n", encoding="utf-8")
+    assert list(iter_documents(tmp_path / "a.txt", "en")) == [["Hello."], ["Second."], ["Third."]]
+
+
+@pytest.mark.parametrize("first", ["{1} is a reference.", "{name}, hello", "{", "{ a: b }", '{"quoted"} text', "{}"])
+def test_text_may_begin_with_a_brace(tmp_path, first):
+    (tmp_path / "a.txt").write_text(f"{first}\nBye.\n\nSecond.\n")
+    assert list(iter_documents(tmp_path / "a.txt", "en")) == [[first, "Bye."], ["Second."]]
+
+
+@pytest.mark.parametrize("language", ["en", "eng", "en_US", "zh-Hans-CN", "no_such_language"])
+def test_sentences_are_split_whatever_the_spelling_of_the_code(tmp_path, language):
+    pytest.importorskip("sentencex")
+    (tmp_path / "wiki").write_text(json.dumps({"text": "Dr. Smith has one. It is new."}) + "\n")
+    (document,) = iter_documents(tmp_path / "wiki", language)
+    assert "".join(document).replace(" ", "") == "Dr.Smithhasone.Itisnew."
+    assert document[0] == "Dr. Smith has one." or not language.startswith("en")
+
+
+def test_documents_in_a_pipe_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: is a pipe or a device, which is read only once"):
+        make_documents(tmp_path / "work", {"en": tmp_path / "pipe"}, 1, 1)
 
 
 def test_what_wikiextractor_writes(tmp_path):
