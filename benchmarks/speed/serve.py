@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -100,7 +101,7 @@ async def load(port: int, sentences: list[str], clients: int, seconds: float) ->
     return {"requests per second": round(len(times) / took, 1), "p50 ms": round(p50, 3), "p99 ms": round(p99, 3)}
 
 
-def measured(contestant: str, model: str, port: int, run: Callable[[int], Any]) -> Any:
+def measured(contestant: str, model: str, port: int, run: Callable[[], Any]) -> Any:
     """Start a server, wait for it, measure, end it."""
     command = [sys.executable, "-m", "benchmarks.speed.serve", "--serve", contestant, "--model", model, "--port", port]
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT)
@@ -113,7 +114,7 @@ def measured(contestant: str, model: str, port: int, run: Callable[[int], Any]) 
                 if process.poll() is not None:
                     sys.exit(f"the server of {contestant} ended with {process.returncode}")
                 time.sleep(0.1)
-        return run(port)
+        return asyncio.run(run())
     finally:
         process.terminate()
         process.wait()
@@ -128,8 +129,8 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         for _ in range(args.repeats):
             for name, model in models.items():
                 for clients in args.clients:
-                    how = (sentences, clients, args.seconds)
-                    found = measured(name, model, args.port, lambda port, how=how: asyncio.run(load(port, *how)))
+                    run = partial(load, args.port, sentences, clients, args.seconds)
+                    found = measured(name, model, args.port, run)
                     print(f"{name}, {clients} clients: {found}", file=sys.stderr)
                     runs.setdefault(name, {}).setdefault(str(clients), []).append(found)
     return {name: {clients: medians(found) for clients, found in rows.items()} for name, rows in runs.items()}

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from fairseq_lxsr.encoder.find import find_model
 from fairseq_lxsr.encoder.folder import read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
+from fairseq_lxsr.encoder.st_names import NamesOfST, as_list, with_names_of_st
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.machine import check_device, require
 from fairseq_lxsr.modules.packing import FlatPieces
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 NO_LIMIT = np.iinfo(np.int64).max
 
 
-class SentenceEncoder:
+class SentenceEncoder(NamesOfST):
     """Encodes sentences of all its training languages into one embedding space.
 
         encoder = SentenceEncoder.from_pretrained("model")
@@ -129,7 +130,9 @@ class SentenceEncoder:
     @property
     def parameters(self) -> int:
         """Number of trained parameters."""
-        return sum(value.size for value in self.weights.values())
+        if self._bag:
+            return sum(value.size for value in self._bag.weights.values())
+        return sum(value.numel() for value in self.model.state_dict().values())
 
     @property
     def fingerprint(self) -> str:
@@ -141,8 +144,10 @@ class SentenceEncoder:
         essence = {name: self.config[name] for name in ("encoder", "text", "files")}
         essence["text"] = {name: value for name, value in essence["text"].items() if name != "version"}
         digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
-        return f"{digest}-untrained" if self.untrained else digest
+        limit = f"-max{self._max_seq_length}" if self._max_seq_length else ""
+        return f"{digest}{limit}-untrained" if self.untrained else digest + limit
 
+    @with_names_of_st
     def encode(
         self,
         texts: Iterable[str],
@@ -161,7 +166,7 @@ class SentenceEncoder:
         does one without a known word.
 
         Args:
-            texts: N sentences: a list, a generator, or an array of strings.
+            texts: N sentences: a list, a generator, or an array of strings; or one sentence.
             batch_size: sentences encoded together; short ones that share a row of 64 pieces may be more.
             device: `cpu` or `cuda`; None takes the encoder's own.
             dtype: precision of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8` (matrix products
@@ -174,20 +179,21 @@ class SentenceEncoder:
                 has no such limit.
             counts: counter to which the numbers of `empty` (without a known word) and `long` sentences are added.
 
+        The names that sentence-transformers has are accepted too: `sentences`, `normalize_embeddings`,
+        `show_progress_bar`, `convert_to_numpy`, `convert_to_tensor`, `precision` (and `output_dtype`, the same).
+
         Returns:
-            float32 [N, D], or [N, truncate_dim].
+            float32 [N, D], or [N, truncate_dim]; of one sentence [D].
 
         Raises:
-            InputError: for an unknown option, and a device that is not there; a `SentenceError` for a long sentence
-                with `error`, and for an embedding that is not finite.
+            InputError: for an unknown option, what is no text, and a device that is not there; a `SentenceError` for a
+                long sentence with `error`, and for an embedding that is not finite.
         """
-        if isinstance(texts, str):
-            raise TypeError("texts is a str; expected a list of sentences")
-        sentences = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
+        sentences = as_list(texts)
         check_device(device)
         self._check_options(batch_size, dtype, truncate_dim, on_long)
         ids, lengths = self.tokenizer.encode_known(sentences)
-        longest = self.size.max_positions or NO_LIMIT
+        longest = self.max_seq_length or NO_LIMIT
         if counts is not None:
             counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
         if on_long == "error" and (lengths > longest).any():
@@ -215,7 +221,7 @@ class SentenceEncoder:
         """
         ids, lengths = self.tokenizer.encode_known(texts)
         places = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
-        longest = self.size.max_positions or NO_LIMIT
+        longest = self.max_seq_length or NO_LIMIT
         return ids[places < longest], lengths.clip(max=longest)
 
     def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:

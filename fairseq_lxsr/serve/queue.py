@@ -89,7 +89,8 @@ class EncodingQueue:
                 result.set_result(found)
 
     def _next_batch(self) -> list[tuple[list[str], asyncio.Future[TextVectors]]]:
-        batch, size = [], 0
+        batch: list[tuple[list[str], asyncio.Future[TextVectors]]] = []
+        size = 0
         while self._waiting and (not batch or size + len(self._waiting[0][0]) <= self._most):
             texts, result = self._waiting.popleft()
             if not result.done():  # one that is, is cancelled
