@@ -83,7 +83,8 @@ def _find_text(
             catalogue_language(path, source, target)
         name = f"{data} ({','.join(map(str, columns))})" if columns and ending in TABLES else data
         return Source(name, _on_disk(path), readers[ending], is_messages=ending in CATALOGUES)
-    if archive_of(path) == path:
+    if ending == ".zip":
+        check_file(path, f"an archive with text of {source} and {target}")
         return _find_in_archive(path, source, target, locale_folders, columns)
     files = _two_sides(data, source, target)
     return Source(data, _on_disk(*files), lambda dropped: read_parallel(*files, is_sentence=False))

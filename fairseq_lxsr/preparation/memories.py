@@ -34,7 +34,7 @@ _DECODED = re.compile(r"utf-?8|utf-?16(le|be)?|us-ascii|iso-8859-\d+|windows-125
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # in XML 1.0
 _REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
-_BREAK = re.compile(r"<br\b|\\n|\n", re.IGNORECASE)
+_BREAK = re.compile(r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE)  # memoQ writes tabs and hard blanks as mq:ch
 
 
 def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
@@ -78,6 +78,10 @@ def read_segments(path: Path) -> Iterator[str]:
 
 def _pairs(sides: dict[str, list[str]], source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
     """Yield the pairs of a unit or segment, whose texts are given by language."""
+    if "" in sides and len(sides) == 2:  # XLIFF need not say what it is translated to
+        said = next(filter(None, sides))
+        other = target if best_code(source, [said]) else source
+        sides = {code or other: texts for code, texts in sides.items()}
     there = tuple(sides)
     chosen = _codes_of(source, there), _codes_of(target, there)
     if not all(chosen):
@@ -291,6 +295,9 @@ def _readable(found: re.Match[str]) -> str:
         character = html.unescape(text)
         return text if name in _XML_ENTITIES else DAMAGE if character == text else escape(character)
     try:
-        return DAMAGE if _FORBIDDEN.match(chr(int(name[2:], 16) if name[1] == "x" else int(name[1:]))) else text
+        code = int(name[2:], 16) if name[1] in "xX" else int(name[1:])
+        if _FORBIDDEN.match(chr(code)):
+            return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE
+    return html.unescape(text) if 0x80 <= code < 0xA0 else f"&#{code};"  # of Windows, as browsers read it

@@ -33,6 +33,7 @@ def read(path, content, pair=("en", "fr")):
         ('<ut>{\\f1 }</ut>see <hi type="b">this</hi> <ph>x<sub>a footnote</sub></ph>line', "see this line"),
         ("AT&T &eacute;t&eacute; &#233; &lt;3", "AT&T été é <3"),
         ("<![CDATA[R&D &nbsp; <x>]]>", "R&D &nbsp; <x>"),
+        ('bold<ph id="2">&lt;mq:ch val=&quot;&#x9;&quot; /&gt;</ph>ok &#146;', "bold ok ’"),
     ],
 )
 def test_what_is_text_of_a_segment(tmp_path, segment, text):
@@ -117,6 +118,14 @@ def test_xliff_1_2(tmp_path, name):
     assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == [(french, english) for english, french in PAIRS]
     with pytest.raises(InputError, match="it has en-US, fr-FR"):
         read(tmp_path / name, XLIFF, ("en", "de"))
+
+
+def test_an_xliff_need_not_name_its_second_language(tmp_path):
+    content = XLIFF.replace(' target-language="fr-FR"', "")
+    assert read(tmp_path / "x.xlf", content)[0] == PAIRS
+    assert read(tmp_path / "x.xlf", content, ("de", "en"))[0] == [(target, source) for source, target in PAIRS]
+    with pytest.raises(InputError, match="it has en-US: name"):
+        read(tmp_path / "x.xlf", content, ("de", "fr"))
 
 
 def test_xliff_2(tmp_path):
