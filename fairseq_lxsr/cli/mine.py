@@ -19,6 +19,7 @@ from fairseq_lxsr.cli.options import (
 )
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
+from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import at_least, file_path, output_path
@@ -101,7 +102,7 @@ def write_mined(args: argparse.Namespace) -> str:
     for path in files:
         if not path.is_file():
             why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
-            raise InputError(f"{path}: {why}")
+            raise InputError(f"{path}: {'is in an archive; unpack it' if archive_of(path) else why}")
     if in_cluster(args):
         return mine_in_cluster(args, list(zip(files, languages, strict=False)), options)
     encoder = load_any(args)

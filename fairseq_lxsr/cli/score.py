@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
+from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.lines import read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
@@ -122,7 +123,7 @@ def check(args: argparse.Namespace) -> None:
         raise InputError(f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out")
     if args.margin != "absolute" and not args.index:
         for path in inputs(args):
-            if not Path(path).is_file():
+            if not Path(path).is_file() and not archive_of(path):
                 raise InputError(
                     f"{path}: --margin {args.margin} reads the pairs twice; expected a file, or --index SOURCE TARGET"
                 )

@@ -248,7 +248,7 @@ def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 def _key_of(sides: Mapping[str, str], language: str, place: int) -> str | None:
     """Return the key of the text of a language, which is the first or second of a pair."""
-    named = {language_of_column(key): key for key in reversed(sides)} if not best_code(language, sides) else {}
+    named = {language_of_column(key): key for key in sides}
     return (
         best_code(language, sides)
         or named.get(best_code(language, filter(None, named)) or "-")
