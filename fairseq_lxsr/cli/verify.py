@@ -60,6 +60,8 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
         yield file, _checkpoint(file)
     elif file.suffix == ".idx":
         yield file, _dataset(file)
+    elif file.suffix == ".jsonl":
+        yield file, _scores(file)
     elif described.is_file():
         yield from _listed(described)
     elif file.suffix == ".json" and not (file.name not in MAKERS and file.with_suffix("").is_file()):
@@ -73,6 +75,15 @@ def _checkpoint(file: Path) -> str:
         if isinstance(error, OSError):
             raise
         return "cut off or damaged; delete it, and go on from another checkpoint of the folder"
+    return ""
+
+
+def _scores(file: Path) -> str:
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+        try:
+            parse_json(line.decode())
+        except ValueError as error:
+            return f"line {number} is damaged ({error!r:.80}); delete that line, and score again"
     return ""
 
 

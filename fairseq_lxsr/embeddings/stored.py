@@ -17,7 +17,7 @@ from fairseq_lxsr.embeddings.write import hash_lines, index_path
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines, single_line
 from fairseq_lxsr.files.open import sha256, stamp
-from fairseq_lxsr.files.records import is_count, parse_json
+from fairseq_lxsr.files.records import check_described, is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
 from fairseq_lxsr.vectors.rows import FloatArray
 
@@ -56,7 +56,7 @@ class StoredEmbeddings:
 
         The options of `lxsr embed` that changed the vectors stand behind the model.
         """
-        hashes = {path: _sha256(path, *stamp(path)) for path in embedding_files(self.folder)}
+        hashes = {path: sha256(path) for path in embedding_files(self.folder)}
         makers = {_maker(path, checksum) for path, checksum in hashes.items()}
         if len(makers) == 1 and (maker := makers.pop()):
             return maker
@@ -185,11 +185,7 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
     at_least(1).check("raw_width", raw_width)
     about: dict[str, Any] = {"dimension": raw_width, "dtype": "float32"} | read_description(path)
     stored = format_of_file(path).read(path, about)
-    if about.get("sha256") not in (None, _sha256(path, *stamp(path))):
-        raise InputError(
-            f"{path}: damaged or changed, its SHA-256 is not the one in {index_path(path).name}; delete both, and "
-            "embed the text again"
-        )
+    _check_once(path, *stamp(path))
     if about["dtype"] in ("int8", "binary"):
         return StoredCodes(stored, about["dimension"], about.get("calibration"))
     return stored
@@ -215,9 +211,9 @@ def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float
 
 
 @lru_cache
-def _sha256(path: Path, *stamp: int) -> str:
+def _check_once(path: Path, *stamp: int) -> None:
     """Hash a file once, however many batches of it are read: one of the same stamp is the same."""
-    return sha256(path)
+    check_described(path)
 
 
 def embedding_files(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write, check_replaceable
 
 LARGEST_NUMBER = 2**53  # limit of numbers in a score
@@ -144,7 +144,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     check_scores_file(path)
     with locked(path.with_name(f".{path.name}.lock"), path, SCORES_LOCK_SECONDS):
         lines = list(read_lines(path, is_sentence=False)) if path.exists() else []
-        lines += [json.dumps(score.as_dict(), ensure_ascii=False, allow_nan=False) for score in scores]
+        lines += [json.dumps(sealed(score.as_dict()), ensure_ascii=False, allow_nan=False) for score in scores]
         with atomic_write(path) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write
 
 if TYPE_CHECKING:
@@ -80,6 +81,22 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
         raise
     except Exception as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def check_described(path: Path) -> None:
+    """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside them, if any."""
+    beside = path.with_name(f"{path.name}.json")
+    if not beside.is_file():
+        return
+    try:
+        expected = parse_json(beside.read_text(encoding="utf-8")).get("sha256")
+    except ValueError as error:
+        raise InputError(f"{beside}: {error}; delete it and {path}, and embed the text again") from None
+    if expected not in (None, sha256(path)):
+        raise InputError(
+            f"{path}: damaged or changed, its SHA-256 is not the one in {beside.name}; delete both, and embed the text "
+            "again"
+        )
 
 
 def check_archive(path: Path) -> None:

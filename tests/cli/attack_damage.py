@@ -27,6 +27,7 @@ from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
 PREPARE = "prepare --data raw/s --work w --valid-size 9 --test-size 9 --workers 1 --vocab-size 80"
 MINE = "mine --source s.en --target s.fr --k 2"
+SCORED = (("s.en", "s.fr", "a"), ("s.en", "s.fr", "b"))
 BESIDE = {"lock", ".lxsr-work", "prepare.json", "README.md"}  # written for people and other processes, read by none
 
 
@@ -49,6 +50,7 @@ READERS = [
     Reader("embed --model m --input s.en --output e/s.en.npy --resume", "e/s.en*", "e/s.en.npy"),
     Reader("export folder --checkpoint c/checkpoint_best.pt --output o", "c/*.pt c/text/*", "o/*"),
     Reader("export folder --checkpoint c/checkpoint_best.pt --data w/data-bin --output o", "w/data-bin/[dst]*", "o/*"),
+    Reader("compare a.jsonl b.jsonl --draws 50", "a.jsonl b.jsonl", ""),
     Reader(PREPARE, "w/*/* w/*/*/*", "w/*/* w/*/*/*"),
 ]
 
@@ -74,6 +76,7 @@ def write_files(folder: Path) -> None:
         "index --model m --input s.en --output i2 --kind ivf --lists 2",
         *(f"embed --model m --input s.{language} --output e/s.{language}.npy" for language in ("en", "fr")),
         f"{MINE} --model m --output p.tsv --work k",
+        *(f"eval xsr --model m --source {s} --target {t} --output {o}.jsonl" for s, t, o in SCORED),
         PREPARE,
     ]
     for words in commands:
@@ -128,8 +131,7 @@ class Campaign:
         for reader in READERS:
             done = self.run(reader)
             assert not done.returncode, done.stderr
-            self.made[reader] = outputs(self.copy, reader)
-            assert self.made[reader], reader
+            self.made[reader] = outputs(self.copy, reader) or {"": done.stdout.encode()}
 
     def run(self, reader: Reader, path: Path | None = None, content: bytes = b""):
         """Run a command over a copy, with another content of a file."""
@@ -154,7 +156,7 @@ class Campaign:
         if done.returncode == 2:
             self.counts["refused"] += 1
             return None if len(errors) == 1 else f"{where}: {len(errors)} lines of error\n{done.stderr}"
-        if outputs(self.copy, reader) == self.made[reader]:
+        if (outputs(self.copy, reader) or {"": done.stdout.encode()}) == self.made[reader]:
             self.counts["the same result"] += 1
             return None
         return f"{where}: used, and the result is another\n{done.stdout[-500:]}{done.stderr[-500:]}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.records import open_array
+from fairseq_lxsr.files.records import check_described, open_array
 from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.dataset import DrawnPairs
 from fairseq_lxsr.vectors.rows import IntArray
@@ -105,6 +105,7 @@ def read_rows(path: Path, count: int | None) -> np.ndarray:
 @functools.cache
 def _check_values(path: Path, *size_and_time: int) -> None:
     """Check the values, once per process and file: shards are opened again every few epochs."""
+    check_described(path)
     rows = open_array(path)
     step = max(1, VALUES_AT_ONCE // rows.shape[1])
     for start in range(0, len(rows), step):
