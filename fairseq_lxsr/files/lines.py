@@ -23,6 +23,11 @@ PACKERS = (
     *((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst")),
     *((b"BZh", "bzcat", ".bz2"), (b"PK\x03\x04", "unzip -p", ".zip")),
 )
+# endings of files whose lines are no sentences
+MARK_UP = re.compile(
+    r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)(\.(gz|xz|zst|bz2|zip))?$",
+    re.IGNORECASE,
+)
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there; surrogates are no text
@@ -47,6 +52,10 @@ def read_lines(
     A line that holds one sentence, however many words, has at most 1 MiB, any other 128 MiB. An error names file, line
     and value; where `unreadable` takes errors, their lines are left out.
     """
+    if is_sentence and MARK_UP.search(str(path)):
+        raise InputError(
+            f"{path}: by its name not one sentence a line; `lxsr prepare --until clean` takes pairs out of many formats"
+        )
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw

@@ -179,3 +179,10 @@ def test_what_is_no_file(tmp_path, monkeypatch):
 def test_a_blank_line_has_no_pieces(line):
     _, lengths = SentenceEncoder.from_pretrained("lxsr-nine").tokenizer.encode_flat([line])
     assert is_blank(line) == (lengths[0] == 0)
+
+
+@pytest.mark.parametrize("name", ["x.tmx", "x.XLF.gz", "x.po", "x.jsonl", "x.json.zst", "x.sgm", "x.pdf"])
+def test_mark_up_is_not_read_as_sentences(tmp_path, name):
+    (tmp_path / name).write_text("<seg>A dog.</seg>\n")
+    with pytest.raises(InputError, match="by its name not one sentence a line"):
+        list(read_lines(tmp_path / name))
