@@ -50,7 +50,7 @@ READERS = [
     Reader("embed --model m --input s.en --output e/s.en.npy --resume", "e/s.en*", "e/s.en.npy"),
     Reader("export folder --checkpoint c/checkpoint_best.pt --output o", "c/*.pt c/text/*", "o/*"),
     Reader("export folder --checkpoint c/checkpoint_best.pt --data w/data-bin --output o", "w/data-bin/[dst]*", "o/*"),
-    Reader("compare a.jsonl b.jsonl --draws 50", "a.jsonl b.jsonl", ""),
+    Reader("compare a.jsonl b.jsonl --draws 100", "a.jsonl b.jsonl", ""),
     Reader(PREPARE, "w/*/* w/*/*/*", "w/*/* w/*/*/*"),
 ]
 
