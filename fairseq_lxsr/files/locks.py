@@ -107,17 +107,17 @@ def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[li
     `patience` are seconds to wait for the end of another holder. A process that inherits the file descriptors over exec
     holds the lock too.
     """
-    from filelock import FileLock, Timeout  # every verb of the command line imports this module
+    from filelock import FileLock, SoftFileLock, Timeout  # every verb of the command line imports this module
 
     path, descriptors = Path(path), list[int]()
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_other_file(path)
+    is_native = not issubclass(FileLock, SoftFileLock)  # as on Windows, and where there is fcntl
     lock = FileLock(
         path,
         timeout=max(patience, RETRY_SECONDS),  # a second attempt, where its holder has just removed the file
         poll_interval=RETRY_SECONDS,
-        fallback_to_soft=False,
-        on_acquired=descriptors.append,
+        **({"fallback_to_soft": False, "on_acquired": descriptors.append} if is_native else {}),
     )
     try:
         lock.acquire()

@@ -63,7 +63,7 @@ def tune_cpu() -> None:
     only; elsewhere nothing changes).
     """
     torch.set_flush_denormal(True)
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError on Windows
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -74,5 +74,5 @@ def give_back_memory() -> None:
 
     Batches of many lengths break it into parts that later ones cannot use, and a forked process holds a copy of it.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError on Windows
         ctypes.CDLL(None).malloc_trim(0)
