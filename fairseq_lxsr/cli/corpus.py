@@ -53,7 +53,7 @@ def run_list(args: argparse.Namespace) -> None:
 
 
 def check_known(source: str, target: str) -> None:
-    """Check that there is text of a language pair; say which codes there are, and where there is text for tests alone."""
+    """Check that there is text of a language pair; say which codes there are, and where text is for tests alone."""
     from fairseq_lxsr.preparation.registry import registry
 
     if any(corpus.has(source, target) for corpus in registry().values()):

@@ -48,7 +48,8 @@ def add_parser(verbs) -> None:
         nargs="+",
         type=FILE_NAME,
         metavar="FILE",
-        help="UTF-8 text, one sentence a line, .gz, .bz2, .xz or .zst too, several one after the other; - for standard input",
+        help="UTF-8 text, one sentence a line, .gz, .bz2, .xz or .zst too, several one after the other; - for standard "
+        "input",
     )
     parser.add_argument(
         "--output", required=True, type=output_path, metavar="FILE", help="embeddings; FILE.json describes them"

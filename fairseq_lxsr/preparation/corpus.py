@@ -23,7 +23,7 @@ from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
-from fairseq_lxsr.preparation.excluded import files_to_exclude, read_sentences
+from fairseq_lxsr.preparation.excluded import files_to_exclude, sentences_to_exclude
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.splits import (
     ASSIGNMENTS,
@@ -120,7 +120,7 @@ def make_corpus(
     filters = cleaning.filters or {}
     make_filters(filters, languages)  # raises before anything is read
     to_exclude = files_to_exclude(cleaning.exclude, *languages)
-    excluded = keys_of(map(read_sentences, to_exclude))
+    excluded = keys_of(map(sentences_to_exclude, to_exclude))
     sizes = {"valid": held_out.valid_size, "test": held_out.test_size, "seed": held_out.seed}
     by = {"drawn by": held_out.by} if held_out.by else {}
 

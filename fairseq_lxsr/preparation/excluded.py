@@ -41,11 +41,11 @@ def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Pat
     return files
 
 
-def read_sentences(path: Path) -> Iterator[str]:
+def sentences_to_exclude(path: Path) -> Iterator[str]:
     """Yield all sentences of a file of any format, in whatever languages: lines, cells, units and messages."""
     ending = ending_of(str(path))
     if archive_of(path) == path:
-        yield from chain.from_iterable(read_sentences(path / name) for name in names_in_archive(path))
+        yield from chain.from_iterable(sentences_to_exclude(path / name) for name in names_in_archive(path))
     elif ending in CATALOGUES:
         for message, text in read_catalogue(path, Counter()).items():
             for side in (message.rpartition("\x04")[2], text):

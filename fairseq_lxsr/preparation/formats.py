@@ -170,7 +170,7 @@ def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
     sides = _sides_of(inside, names, source, target)
     for language, name in zip((source, target), sides, strict=True):
         if name is None:
-            check_known(path)
+            _refuse_unread(path)
             there = ", ".join(sorted(Path(name).name for name in names if name.startswith(f"{inside}."))[:20])
             raise InputError(
                 f"{prefix}.{language}: no such file (nor with .txt, {', '.join(PACKED)})"
@@ -183,7 +183,7 @@ def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
     return left, right
 
 
-def check_known(path: Path) -> None:
+def _refuse_unread(path: Path) -> None:
     """Refuse a file that is there, in a format that is not read."""
     if path.is_file():
         raise InputError(

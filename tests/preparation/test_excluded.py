@@ -12,7 +12,7 @@ from fairseq_lxsr.cli.main import main
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.config import Cleaning
 from fairseq_lxsr.preparation.corpus import make_corpus
-from fairseq_lxsr.preparation.excluded import files_to_exclude, read_sentences
+from fairseq_lxsr.preparation.excluded import files_to_exclude, sentences_to_exclude
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.splits import HeldOut
 
@@ -79,11 +79,11 @@ def test_every_format_is_excluded(tmp_path, corpus, name):
     (tmp_path / name).write_text(FILES[name], encoding="utf-8")
     assert corpus(tmp_path / name) == 2
     (tmp_path / f"{name}.bz2").write_bytes(bz2.compress(FILES[name].encode()))
-    assert {*ENGLISH} <= {*read_sentences(tmp_path / f"{name}.bz2")}
+    assert {*ENGLISH} <= {*sentences_to_exclude(tmp_path / f"{name}.bz2")}
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
         packed.writestr(name, FILES[name])
         packed.writestr("README", "about")
-    assert {*ENGLISH} <= {*read_sentences(tmp_path / "x.zip")}
+    assert {*ENGLISH} <= {*sentences_to_exclude(tmp_path / "x.zip")}
 
 
 def test_folders_and_prefixes_are_excluded_as_they_are_read(tmp_path, corpus):
