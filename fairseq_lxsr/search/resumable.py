@@ -128,7 +128,7 @@ def rows_are_whole(path: Path, counts: Mapping[str, Any]) -> bool:
 def checksum(rows: np.ndarray, before: int = 0) -> int:
     """Return the CRC-32 of rows; `before` is that of the rows before them."""
     for start in range(0, len(rows), CHECKED_ROWS):
-        before = zlib.crc32(np.ascontiguousarray(rows[start : start + CHECKED_ROWS]).view(np.uint8), before)
+        before = zlib.crc32(np.ascontiguousarray(rows[start : start + CHECKED_ROWS]).view(np.uint8).data, before)
     return before
 
 
