@@ -5,6 +5,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 
 import pytest
@@ -32,8 +33,10 @@ def check(block: str, folder) -> None:
         block = block.replace("import sqlite3\n", "import pysqlite3 as sqlite3\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     if "psycopg" in block and "DATABASE" not in os.environ:
-        server = pytest.importorskip("pgserver").get_server(folder / "postgres", cleanup_mode="stop")
-        environment["DATABASE"] = server.get_uri()
+        pgserver = pytest.importorskip("pgserver", reason="no pgserver, and DATABASE names no PostgreSQL with pgvector")
+        place = tempfile.mkdtemp()
+        os.chmod(place, 0o755)  # it runs as another user than root
+        environment["DATABASE"] = pgserver.get_server(f"{place}/postgres", cleanup_mode="delete").get_uri()
     subprocess.run([sys.executable, "-c", block], cwd=folder, env=environment, check=True, timeout=120)
 
 
