@@ -67,9 +67,9 @@ def escaped_streams() -> Iterator[None]:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     with contextlib.ExitStack() as stack:
         if sys.stdout is not None:
-            stack.enter_context(contextlib.redirect_stdout(EscapedStream(sys.stdout)))  # type: ignore[type-var]
+            stack.enter_context(contextlib.redirect_stdout(EscapedStream(sys.stdout)))
         if sys.stderr is not None:
-            stack.enter_context(contextlib.redirect_stderr(Messages(sys.stderr)))  # type: ignore[type-var]
+            stack.enter_context(contextlib.redirect_stderr(Messages(sys.stderr)))
         yield
 
 

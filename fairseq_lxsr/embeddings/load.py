@@ -16,6 +16,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.find import SCHEME, find_model
 from fairseq_lxsr.encoder.folder import CONFIG_FILE, MODEL_FILES, ST_MODULE
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import open_file
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.machine import check_device
 from fairseq_lxsr.options import FILE_NAME, WORD_WEIGHTS, at_least
@@ -183,6 +184,7 @@ def _is_ours(folder: Path) -> bool:
     if (folder / "modules.json").exists():
         return False
     try:
-        return "model_type" not in parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        with open_file(folder / CONFIG_FILE) as stream:
+            return "model_type" not in parse_json(stream.read().decode("utf-8"))
     except (OSError, ValueError):
         return True

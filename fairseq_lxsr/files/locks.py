@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from fairseq_lxsr.errors import InputError
 
@@ -112,12 +113,14 @@ def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[li
     path, descriptors = Path(path), list[int]()
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_other_file(path)
-    is_native = not issubclass(FileLock, SoftFileLock)  # as on Windows, and where there is fcntl
+    native: dict[str, Any] = {"fallback_to_soft": False, "on_acquired": descriptors.append}
+    if issubclass(FileLock, SoftFileLock):  # neither Windows nor a system with fcntl
+        native = {}
     lock = FileLock(
         path,
         timeout=max(patience, RETRY_SECONDS),  # a second attempt, where its holder has just removed the file
         poll_interval=RETRY_SECONDS,
-        **({"fallback_to_soft": False, "on_acquired": descriptors.append} if is_native else {}),
+        **native,
     )
     try:
         lock.acquire()

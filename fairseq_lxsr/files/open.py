@@ -159,7 +159,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 def sha256(file: str | Path | BinaryIO) -> str:
     """Return the SHA-256 of a file, or of an open one, as hexadecimal digits."""
     digest = hashlib.sha256()
-    with open(file, "rb") if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream:
+    with open_file(file) if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream:
         stream.seek(0)
         while block := stream.read(READ_BYTES):
             digest.update(block)

@@ -152,3 +152,9 @@ def test_streams_are_as_before_afterwards():
     with escaped_streams():
         assert (sys.stdout, sys.stderr) != before
     assert (sys.stdout, sys.stderr) == before
+
+
+def test_a_pipe_in_the_place_of_a_model_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    done = lxsr_here("embed", "--model", tmp_path, "--input", "x", "--output", tmp_path / "y", check=False)
+    refused(done, "config.json")
