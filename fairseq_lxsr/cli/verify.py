@@ -60,6 +60,8 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
         yield file, _checkpoint(file)
     elif file.suffix == ".idx":
         yield file, _dataset(file)
+    elif file.suffix == ".progress":
+        yield file.with_suffix(".partial"), _unfinished(file)
     elif file.suffix == ".jsonl":
         yield file, _scores(file)
     elif described.is_file():
@@ -76,6 +78,21 @@ def _checkpoint(file: Path) -> str:
             raise
         return "cut off or damaged; delete it, and go on from another checkpoint of the folder"
     return ""
+
+
+def _unfinished(progress: Path) -> str:
+    """Compare the rows of unfinished embeddings with the progress that counts them."""
+    from fairseq_lxsr.embeddings import Layout
+    from fairseq_lxsr.embeddings.write import CRC_OF_ROWS, EmbeddingsFile
+
+    try:
+        about = parse_json(progress.read_text(encoding="utf-8"))
+        layout = Layout(*(about["settings"][name] for name in ("format", "dtype", "dimension")))
+        rows = EmbeddingsFile(progress.with_suffix(""), layout, {}).crc(about["counts"]["lines"])
+        whole = rows == about["counts"].get(CRC_OF_ROWS, rows)
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    return "" if whole else f"it or {progress.name} is damaged; delete both, and embed the text again"
 
 
 def _scores(file: Path) -> str:

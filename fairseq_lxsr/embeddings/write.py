@@ -146,14 +146,14 @@ class EmbeddingsFile:
                 f"{self.partial}: has less than the {done.lines:,} rows of {self.progress.name}; run without --resume"
             )
         crc = done.counts.get(CRC_OF_ROWS)  # that of an older version is missing
-        if crc is not None and crc != self._crc(done.lines):
+        if crc is not None and crc != self.crc(done.lines):
             raise InputError(
                 f"{self.partial}: damaged, its rows are not those that {self.progress.name} counts; run without "
                 "--resume"
             )
         self.settings, self.counts, self.text = done.settings, Counter(done.counts), done.text
 
-    def _crc(self, rows: int) -> int:
+    def crc(self, rows: int) -> int:
         """Return the CRC-32 of the first rows of the partial file."""
         crc, left = 0, rows * self.layout.row_size
         with open(self.partial, "rb") as stream:

@@ -167,7 +167,9 @@ def main(count: int, seed: int = 1) -> int:
     draw, wrong = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(Path(folder) / "campaign")
-        for _ in range(count):
+        for number in range(count):
+            if number % 100 == 0:
+                print(f"{number:,}: {dict(campaign.counts)}", flush=True)
             if found := campaign.try_one(draw):
                 print(found, flush=True)
                 wrong.append(found)
