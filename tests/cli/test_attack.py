@@ -1,10 +1,12 @@
 """Every verb with an odd option or an odd file: it does its work, or ends with one line; inputs stay as they are."""
 
 import os
+import random
 
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
+import odd_texts  # noqa: E402
 from attack import COMMANDS, NOT_ATTACKED, all_commands, attack, cases, write_inputs  # noqa: E402 (needs hypothesis)
 
 SLOW = {"export onnx", "export sentence-transformers"}  # a case that they take lasts 20 s
@@ -34,3 +36,20 @@ def test_attack(name, inputs, tmp_path):
         assert problem is None, problem
 
     check()
+
+
+def test_odd_texts(tmp_path):
+    """A sample of every format by every verb that reads text; `python tests/cli/odd_texts.py CASES SEED` draws more."""
+    texts = odd_texts.Attack(odd_texts.write_inputs(tmp_path / "made"), tmp_path / "work")
+    for case in random.Random(0).sample(odd_texts.cases(), max(6, int(os.environ.get("ATTACK_CASES", "0")) // 4)):
+        assert texts.problem(*case) is None, case
+
+
+def test_a_reader_of_wrong_letters_is_found(tmp_path, monkeypatch):
+    """Such an attack that never finds anything would prove nothing."""
+    texts = odd_texts.Attack(odd_texts.write_inputs(tmp_path / "made"), tmp_path / "work")
+    texts.expected("mine", "odd words", False)
+    monkeypatch.setattr("fairseq_lxsr.files.lines._checked", lambda raw, _: raw.decode("utf-8", "replace").rstrip())
+    assert texts.problem("mine", "cp1252", "odd words").startswith("read wrongly without a word")
+    monkeypatch.setattr("fairseq_lxsr.files.lines._checked", lambda raw, _: 1 / 0)
+    assert texts.problem("mine", "cp1252", "odd words").startswith("status 1, 0 lines of error")
