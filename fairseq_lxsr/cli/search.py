@@ -1,6 +1,7 @@
 """`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
 
 import argparse
+import json
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -68,6 +69,11 @@ def _add_search_parser(verbs) -> None:
     )
     parser.add_argument(
         "--numbered", action="store_true", help="with --output: a first column with the line of the query, from 1"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="a line of JSON for each query: query, number from 1, and hits with score, line from 1, text",
     )
     add_options(parser, SearchOptions)
     parser.set_defaults(run=run_search)
@@ -187,6 +193,8 @@ def run_search(args: argparse.Namespace) -> None:
 
     if bool(args.queries) == bool(args.input):
         raise InputError("expected sentences to look for, or --input FILE, one of the two")
+    if args.json and args.numbered:
+        raise InputError("--numbered with --json, which numbers the queries; leave it out")
     if args.numbered and not args.output:
         raise InputError("--numbered without --output; expected --output FILE.tsv, whose first column it is")
     refuse_idf(args.model or [])
@@ -205,7 +213,10 @@ def run_search(args: argparse.Namespace) -> None:
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode, options = text_embedder(args, count(args.input), encoder), filled(SearchOptions, args)
     found = index.search(text, encode, options.k, options.probes, find_reranker(encoder, options))
-    write(args.output, text, found, rows if args.numbered else None)
+    if args.json:
+        write_json(args.output, text, found, rows)
+    else:
+        write(args.output, text, found, rows if args.numbered else None)
     if len(rows) < len(queries):
         say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")
     if lost := sum(not hits for hits in found):
@@ -253,3 +264,13 @@ def write(
     results()  # refuses standard output that is closed
     for query, hits in zip(queries, found, strict=True):
         print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")
+
+
+def write_json(
+    output: str | None, queries: "Sequence[str]", found: list[list["Hit"]], numbers: "Sequence[int]"
+) -> None:
+    """Write a line of JSON for each query, to a file or to standard output."""
+    with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
+        for query, hits, number in zip(queries, found, numbers, strict=True):
+            rows = [{"score": hit.score, "line": hit.line + 1, "text": hit.text} for hit in hits]
+            stream.write(json.dumps({"query": query, "number": number + 1, "hits": rows}, ensure_ascii=False) + "\n")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, islice
+from itertools import chain, compress, islice, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.embeddings import Text, load
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
@@ -45,13 +45,18 @@ class Hit:
     line: int
     sentence: str
 
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        return self.sentence
+
 
 class CorpusIndex:
     """Sentences and their vectors, searched by cosine.
 
-        index = CorpusIndex.load("index")
-        for hit in index.search(["A dog."], encoder.encode, k=5)[0]:
-            print(hit.score, hit.sentence)
+        index = CorpusIndex.build("index", ["Un chien.", "Il pleut."], encoder)
+        for hit in CorpusIndex.load("index").search("A dog.", k=1):
+            print(hit.score, hit.text)
 
     Vectors of a flat index stay on disk, others are held in memory; a sentence is read from disk when it is found. The
     files are opened once, all together: an index that is built again while this one is open changes nothing here.
@@ -94,8 +99,8 @@ class CorpusIndex:
         cls,
         folder: str | Path,
         sentences: Iterable[str],
-        encode: EmbedText,
-        fingerprint: str,
+        encode: EmbedText | Any,
+        fingerprint: str = "",
         kind: str = "flat",
         lists: int | None = None,
         model_folder: str = "",
@@ -106,17 +111,22 @@ class CorpusIndex:
         Args:
             folder: folder to write.
             sentences: any number of sentences; empty ones, and those without a known word, are skipped.
-            encode: maps sentences and their line numbers to embeddings [n, D].
-            fingerprint: fingerprint of the model that encodes.
+            encode: an encoder; or a function that maps sentences and their line numbers to embeddings [n, D].
+            fingerprint: fingerprint of the model that encodes; that of the encoder.
             kind: as in `vectors.build_index`.
             lists: as in `vectors.build_index`.
-            model_folder: path of the model, stored for later searches.
+            model_folder: path of the model, stored for later searches; that of the encoder.
             first: number of the first sentence in the corpus, from 0.
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
+        fingerprint = fingerprint or getattr(encode, "fingerprint", "")
+        if not fingerprint:
+            raise InputError("a function without the fingerprint of its model; give both, or an encoder")
+        own_folder = getattr(encode, "folder", None)
+        model_folder = model_folder or (str(Path(own_folder).resolve()) if own_folder else "")
         with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
-            lines, offsets, width = _write_blocks(work, enumerate(sentences, first), encode)
+            lines, offsets, width = _write_blocks(work, enumerate(sentences, first), _embedder(encode))
             count = len(lines)
             vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
             write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
@@ -135,7 +145,47 @@ class CorpusIndex:
                 STAMPS: {name: stamp(work / name) for name in FILES},
             }
             (work / INDEX_CONFIG).write_text(json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8")
-        return cls.load(folder)
+        index = cls.load(folder)
+        index._encode = _embedder(encode)
+        return index
+
+    def add(self, sentences: Iterable[str]) -> None:
+        """Add sentences to the folder, after the others, by building it again: all are encoded by the model.
+
+        Raises:
+            InputError: for an index of shards, or one that does not name its model, if it was not built here.
+        """
+        if isinstance(self, ShardedIndex):
+            raise InputError(f"{self.folder}: has shards, to which none can be added; make the index again")
+        if isinstance(sentences, str):
+            raise TypeError("sentences is a str; expected a list of sentences")
+        about = (self.config["model"], self.config["kind"], None, self.config["model_folder"])
+        encode = self._own_encode()
+        index = CorpusIndex.build(self.folder, chain(self._lines(), sentences), encode, *about)
+        self.__dict__ = index.__dict__
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the corpus up to its last sentence; what was left out is empty."""
+        line = 0
+        for start in range(0, len(self), ENCODE_ROWS):
+            for number, sentence in self.sentences(np.arange(start, min(start + ENCODE_ROWS, len(self)))).values():
+                yield from repeat("", number - line)
+                yield sentence
+                line = number + 1
+
+    _encode: EmbedText | None = None  # of the model; loaded when it is first needed
+
+    def _own_encode(self) -> EmbedText:
+        """Load the model that the index names, once."""
+        if self._encode is None:
+            model = self.config["model_folder"]
+            if not model or not Path(model).exists():
+                where = f"its model is no longer at {model}" if model else "it does not name its model"
+                raise InputError(f"{self.folder}: {where}; give search the encoder, after the queries")
+            encoder = load(model)
+            self.check_model(encoder.fingerprint)
+            self._encode = encoder.embed
+        return self._encode
 
     @classmethod
     def load(cls, folder: str | Path) -> "CorpusIndex":
@@ -161,27 +211,32 @@ class CorpusIndex:
 
     def search(
         self,
-        queries: Sequence[str],
-        encode: EmbedText,
+        queries: str | Sequence[str],
+        encode: EmbedText | Any = None,
         k: int = SearchOptions.k,
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
-    ) -> list[list[Hit]]:
+    ) -> Any:
         """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
 
         Args:
-            queries: N sentences to search for; for none the result is empty.
-            encode: as in `build`, with the same model.
+            queries: N sentences to search for; for none the result is empty. One text gives its hits alone.
+            encode: as in `build`, with the same model; None loads the one that the index names. A number is `k`.
             k: number of sentences to find.
             probes: see `vectors.search_index`.
             reranker: scores the `depth` nearest again, of which the k best are returned.
 
         A query whose embedding is zero (it has no known word) finds nothing; where no other is, `InputError` is raised.
         """
+        if isinstance(encode, int):
+            encode, k = None, encode
         if isinstance(queries, str):
-            raise TypeError("queries is a str; expected a list of sentences")
+            return self.search([queries], encode, k, probes, reranker)[0]
         if not len(queries):
             return []
+        if hasattr(encode, "fingerprint"):
+            self.check_model(encode.fingerprint)
+        encode = self._own_encode() if encode is None else _embedder(encode)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
         some = embeddings.any(axis=1)
@@ -245,6 +300,11 @@ class CorpusIndex:
 
 def _written(about: os.stat_result) -> tuple[int, int]:
     return about.st_size, about.st_mtime_ns
+
+
+def _embedder(encode: Any) -> EmbedText:
+    """Return the function of an encoder of ours or of any other, or the function that was given."""
+    return encode if callable(encode) else getattr(encode, "embed", None) or encode.encode
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

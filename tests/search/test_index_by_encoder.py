@@ -1,0 +1,82 @@
+"""An index that knows its encoder: built with it, searched without it, added to; and its hits as JSON."""
+
+import json
+
+import pytest
+import toy
+from conftest import COMPATIBILITY, lxsr_here, refused
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.embeddings import load
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.search import CorpusIndex, open_index
+
+FRENCH = [target for _, target in toy.sentences(40)]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return SentenceEncoder.from_pretrained(COMPATIBILITY / "best.model")
+
+
+def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder)
+    for one in (index, CorpusIndex.load(tmp_path / "index"), open_index(tmp_path / "index")):
+        hits = one.search(FRENCH[7], 3)
+        assert [hits[0].text, hits[0].line, len(hits)] == [FRENCH[7], 7, 3]
+        assert hits == one.search([FRENCH[7]], encoder.encode, 3)[0] == one.search(FRENCH[7], encoder, k=3)
+        assert [row[0].text for row in one.search(FRENCH[:2], k=1)] == FRENCH[:2]
+    named = CorpusIndex.build(tmp_path / "named", FRENCH, load(COMPATIBILITY / "best.model"))
+    assert named.fingerprint == index.fingerprint
+    assert named.search(FRENCH[3], 1)[0].text == FRENCH[3]
+
+
+@pytest.mark.parametrize("kind", ["flat", "int8"])
+def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
+    corpus = ["", FRENCH[0], " ", *FRENCH[1:20]]
+    CorpusIndex.build(tmp_path / "index", corpus, encoder, kind=kind)
+    index = CorpusIndex.load(tmp_path / "index")
+    index.add(["", *FRENCH[20:]])
+    index.add(iter([]))
+    whole = CorpusIndex.build(tmp_path / "whole", [*corpus, "", *FRENCH[20:]], encoder, kind=kind)
+    for one in (index, CorpusIndex.load(tmp_path / "index")):
+        assert len(one) == 40
+        assert one.search(FRENCH, k=3) == whole.search(FRENCH, k=3)
+    with pytest.raises(TypeError, match="sentences is a str"):
+        index.add("one")
+
+
+def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder.encode, encoder.fingerprint)
+    assert index.search(FRENCH[0], 1)[0].text == FRENCH[0]  # it was built with it
+    loaded = CorpusIndex.load(tmp_path / "index")
+    for use in (lambda: loaded.search("a"), lambda: loaded.add(["a"])):
+        with pytest.raises(InputError, match="it does not name its model; give search the encoder"):
+            use()
+    with pytest.raises(InputError, match="a function without the fingerprint"):
+        CorpusIndex.build(tmp_path / "none", FRENCH, encoder.encode)
+    encoder.save(tmp_path / "model")
+    CorpusIndex.build(tmp_path / "moved", FRENCH, SentenceEncoder.from_pretrained(tmp_path / "model"))
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="no longer at"):
+        CorpusIndex.load(tmp_path / "moved").search("a")
+    other = SentenceEncoder.from_pretrained(COMPATIBILITY / "best.model", untrained=True)
+    with pytest.raises(InputError, match="vectors of two models"):
+        loaded.search("a", other)
+
+
+def test_hits_as_json(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", ["", *FRENCH], encoder)
+    (tmp_path / "queries").write_text(f"{FRENCH[2]}\n\n{FRENCH[5]}\n")
+    words = ("search", "--index", tmp_path / "index", "--k", 2, "--json")
+    shown = lxsr_here(*words, "--input", tmp_path / "queries").stdout
+    found = [json.loads(line) for line in shown.splitlines()]
+    assert [(one["query"], one["number"]) for one in found] == [(FRENCH[2], 1), (FRENCH[5], 3)]
+    for one in found:
+        hits = [(hit.score, hit.line + 1, hit.text) for hit in index.search(one["query"], 2)]
+        assert [(hit["score"], hit["line"], hit["text"]) for hit in one["hits"]] == hits
+        assert hits[0][1] == FRENCH.index(one["query"]) + 2
+    lxsr_here(*words, "--input", tmp_path / "queries", "--output", tmp_path / "hits.jsonl")
+    assert (tmp_path / "hits.jsonl").read_text() == shown
+    assert json.loads(lxsr_here(*words, FRENCH[0]).stdout)["hits"][0]["text"] == FRENCH[0]
+    refused(lxsr_here(*words, "--numbered", "--output", "-", FRENCH[0], check=False), "--numbered with --json")
