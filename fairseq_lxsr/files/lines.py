@@ -59,6 +59,8 @@ def read_lines(
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            if number == 1 and b"\r" in raw[:-1] and not raw.endswith(b"\n"):
+                raise InputError(f"{path}: ends lines by \\r alone; expected \\n: convert it (tr '\\r' '\\n')")
             try:
                 line = _checked(raw, f"{path}, line {number}")
             except InputError as error:

@@ -186,3 +186,12 @@ def test_mark_up_is_not_read_as_sentences(tmp_path, name):
     (tmp_path / name).write_text("<seg>A dog.</seg>\n")
     with pytest.raises(InputError, match="by its name not one sentence a line"):
         list(read_lines(tmp_path / name))
+
+
+def test_ends_of_lines_as_of_old_macs_are_not_one_line(tmp_path):
+    for content, expected in ((b"a\r", ["a"]), (b"a\rb\n", ["a\rb"]), (b"a\r\nb\rc", ["a", "b\rc"])):
+        (tmp_path / "x").write_bytes(content)
+        assert list(read_lines(tmp_path / "x")) == expected
+    (tmp_path / "x").write_bytes(b"A dog.\rA cat.\r")
+    with pytest.raises(InputError, match=r"x: ends lines by .r alone; expected .n"):
+        list(read_lines(tmp_path / "x"))
