@@ -115,7 +115,7 @@ def encoded(encoding: str, lines: list[str]) -> bytes:
 PACKS = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress, ".bz2": bz2.compress}
 SIDES = {  # formats of one side
     "as it is": Format("", flat, True),
-    "a name with blanks": Format(" a b", flat, True),
+    "a name with blanks": Format(" a b", flat),
     "CRLF": Format("", lambda lines: flat(lines).replace(b"\n", b"\r\n"), True),
     "mixed ends": Format("", lambda lines: flat(lines).replace(b"\n", b"\r\n", 3), True),
     "no last end": Format("", lambda lines: flat(lines)[:-1], True),
@@ -147,8 +147,6 @@ SIDES = {  # formats of one side
     "empty": Format("", lambda lines: b""),
     "blank": Format("", lambda lines: b"\n \n\t\n"),
     "a BOM alone": Format("", lambda lines: codecs.BOM_UTF8),
-    "a line more": Format("", lambda lines: flat([*lines, "One red dog."])),
-    "a line less": Format("", lambda lines: flat(lines[:-1])),
     "PDF": Format(".pdf", lambda lines: b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n" + flat(lines)),
     "a pipe": Format("", flat),
     "a folder": Format("", lambda lines: b""),
@@ -407,6 +405,8 @@ class Attack:
         if one_file and verb not in SAME:  # lines of a table may be what is asked for
             is_wrong = status == 0 and not is_table(form) and not said_more(said, wanted[2])
             return "read mark-up as text without a word" if is_wrong else None
+        if name == ".po" and status == 0:  # messages of programs are read without mark-up and the last full stop
+            return None
         if status == 2:
             must = form.is_read and (verb != "score table" or is_table(form))
             must = must and wanted[0] == 0 and text.split()[0] not in PROPERTIES
