@@ -1,6 +1,8 @@
 """Opens files inside .zip archives, by paths as of folders: FILE.zip/MEMBER."""
 
 import contextlib
+import errno
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -44,5 +46,18 @@ def _opening(archive: str | Path) -> Iterator[Any]:
     try:
         with zipfile.ZipFile(archive) as packed:
             yield packed
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError) as error:
+    except InputError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        LookupError,
+        struct.error,
+        OSError,
+    ) as error:
+        # corrupt bytes give an error without errno, or ask for a place that no file has
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         raise InputError(f"{archive}: not a whole archive ({error}); remove it and fetch it again") from None

@@ -89,6 +89,21 @@ def test_files_in_an_archive(tmp_path, monkeypatch):
         list(read_lines(path / "deep/a.en"))
 
 
+def test_an_archive_with_any_byte_spoilt_is_read_or_refused(tmp_path):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.en", "one\ntwo\n")
+    content = path.read_bytes()
+    refused = 0
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            assert list(read_lines(path)) == ["one", "two"], place  # the date, or what nobody reads
+        except InputError:
+            refused += 1
+    assert refused > len(content) / 3
+
+
 def test_unequal_files_are_counted_to_the_end(tmp_path):
     (tmp_path / "a").write_text("1\n2\n3\n")
     (tmp_path / "b").write_text("1\n")
