@@ -27,6 +27,7 @@ _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{4})?(?:[-_](?:r?[A-Za-z]{2}|\d{3}))?(?:@[a-z]+)?"
 _NAMED = re.compile(rb'(?:^|")language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE)  # in the header of a catalogue
 HEADER_BYTES = 1 << 16  # of a catalogue, in which its header is
+RULE_CHARACTERS = 1000  # longest plural rule; that of Arabic has 100
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
@@ -211,7 +212,7 @@ def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[s
 
 def _rule(header: str) -> str:
     found = _PLURAL_RULE.search(header)
-    return found[1] if found else ""
+    return found[1][:RULE_CHARACTERS] if found else ""
 
 
 def _read_mo(content: bytes) -> dict[str, str]:

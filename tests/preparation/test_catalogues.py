@@ -4,6 +4,7 @@ import gettext
 import importlib.util
 import os
 import struct
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -287,6 +288,14 @@ def test_the_catalogue_of_a_language_among_others(tmp_path, names, wanted, read)
         header = "Language: fr\\n" if name in ("fr/what-is.po", "translation.po") else ""
         (tmp_path / name).write_text(f'msgid ""\nmsgstr "{header}"\n')
     assert input_files("en", wanted, (tmp_path,)) == [tmp_path / read]
+
+
+def test_a_plural_rule_without_end_takes_no_time(tmp_path):
+    header = f"Content-Type: text/plain; charset=UTF-8\nPlural-Forms: {'n==1 && ' * 200_000}\n"
+    write_catalogue(tmp_path / "x.mo", {"one\0many": "un\0deux\0des"}, header=header)
+    start = time.process_time()
+    assert read_catalogue(tmp_path / "x.mo", Counter()) == {"one": "un", "many": "des"}
+    assert time.process_time() - start < 5
 
 
 def test_two_languages_meet_where_the_code_ends_the_name(tmp_path):
