@@ -104,10 +104,10 @@ def test_the_house_stays_small():
         if (imported := file_of(module)) and {room_of(path), room_of(imported)} <= rooms
     }
     assert len([room for room in rooms if (PACKAGE / room).is_dir()]) <= 26
-    assert len({arrow for arrow in arrows if arrow[0] != arrow[1]}) <= 140
+    assert len({arrow for arrow in arrows if arrow[0] != arrow[1]}) <= 165
     assert len(list(PACKAGE.glob("*.py"))) <= 5
-    assert len(SOURCES) <= 190
-    assert sum(path.read_text(encoding="utf-8").count("\n") for path in SOURCES) <= 23_500
+    assert len(SOURCES) <= 230
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in SOURCES) <= 28_000
 
 
 # why a public name is defined in more than one file; every other one is defined once

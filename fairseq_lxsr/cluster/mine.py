@@ -25,11 +25,11 @@ from fairseq_lxsr.search.bitext import (
     Distinct,
     check_k,
     check_one_language,
+    chosen_pairs,
     embed_distinct,
     find_neighbours,
     line_key,
     searcher,
-    select,
     write_pairs,
 )
 from fairseq_lxsr.search.resumable import is_whole, work_folder
@@ -190,7 +190,7 @@ def mine_shards(
         done += complete(list(chain(*ways)), workers)
         # copied, because a mapped array keeps its file open, and there may be thousands
         found = [np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways]
-        pairs = select(found, options)
+        pairs = chosen_pairs(found, options)
         write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in (left, right)))
     count = sum(map(len, cut))
     return pairs, {"shards": count, "kept": 2 * count - done}

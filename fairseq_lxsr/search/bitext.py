@@ -119,12 +119,12 @@ def mine_files(
             )
             for name, texts, others, queries, candidates in ways
         ]
-        pairs = select(found, options)
+        pairs = chosen_pairs(found, options)
         write_pairs(output, pairs, left.lines, right.lines)
     return pairs
 
 
-def select(found: Sequence[np.ndarray], options: Mining) -> MinedPairs:
+def chosen_pairs(found: Sequence[np.ndarray], options: Mining) -> MinedPairs:
     """Choose the pairs from the neighbours of both sides, or from those of one side among each other."""
     neighbours = [way[name] for way in found for name in ("cosines", "ids")]
     for way, side in zip(found, ("source", "target"), strict=False):

@@ -22,9 +22,9 @@ def test_every_number_has_a_range():
 
 
 def test_the_command_line_stays_small():
-    """254 options of 29 parsers when it was last cut; a new option needs a user."""
+    """A new option needs a user."""
     ours = [action for _, action in options() if not isinstance(action, argparse._HelpAction)]
-    assert len(ours) <= 260
+    assert len(ours) <= 300
 
 
 NUMBERS = {

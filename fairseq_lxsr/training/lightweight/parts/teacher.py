@@ -51,7 +51,7 @@ def read_teacher(folder: Path, split: str, pair: tuple[str, str], count: int | N
     `count` is the number of pairs of the text, if it is known.
     """
     paths = [folder / name for name in teacher_files(split, pair)]
-    sides = [read_rows(path, count) if path.is_file() else None for path in paths]
+    sides = [open_rows(path, count) if path.is_file() else None for path in paths]
     there = [side for side in sides if side is not None]
     if len({side.shape for side in there}) > 1:
         raise InputError(f"{paths[0]}: {there[0].shape}, {paths[1].name}: {there[1].shape}; expected the same shape")
@@ -83,7 +83,7 @@ def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:
     return [f"{split}.{'-'.join(pair)}.{language}.npy" for language in pair]
 
 
-def read_rows(path: Path, count: int | None) -> np.ndarray:
+def open_rows(path: Path, count: int | None) -> np.ndarray:
     """Open the embeddings of `count` sentences, where that is known, and check their values."""
     try:
         rows = open_array(path)

@@ -13,7 +13,7 @@ from fairseq_lxsr.text.data_folder import find_text
 from fairseq_lxsr.text.tokenizer import Tokenizer, read_dictionary
 from fairseq_lxsr.training.dataset import DrawnPairs, padded
 from fairseq_lxsr.training.draws import Draw, uniform
-from fairseq_lxsr.training.lightweight.parts.teacher import read_rows
+from fairseq_lxsr.training.lightweight.parts.teacher import open_rows
 from fairseq_lxsr.vectors.rows import IntArray
 
 
@@ -48,7 +48,7 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
 
 def _read(path: Path, tokenizer: Tokenizer) -> TeacherText:
     lines = list(read_lines(path))
-    vectors = read_rows(path.with_suffix(".npy"), len(lines))
+    vectors = open_rows(path.with_suffix(".npy"), len(lines))
     ids, lengths = tokenizer.encode_flat(lines)
     line = np.repeat(np.arange(len(lines)), lengths)
     is_known = np.bincount(line[ids != tokenizer.unknown], minlength=len(lines)) > 0

@@ -16,7 +16,7 @@ from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.teacher_text import DrawnTeacherTexts, TeacherText, read_teacher_texts
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
-SCALE = 20.0  # of the cosines with the teacher's embeddings
+TEACHER_SCALE = 20.0  # of the cosines with the teacher's embeddings
 
 
 @dataclass
@@ -73,4 +73,4 @@ class TeacherTextTerm(Term):
         student = encoded["outputs"].get(self.name)
         if student is None:
             return 0 * encoded["embeddings"]["source"].float().sum() if training else None
-        return losses.alignment_loss(student, batch["teacher_text"], similarity="cosine", scale=SCALE) / 2
+        return losses.alignment_loss(student, batch["teacher_text"], similarity="cosine", scale=TEACHER_SCALE) / 2
