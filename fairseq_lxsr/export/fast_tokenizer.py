@@ -5,18 +5,21 @@ import io
 import json
 import tempfile
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sentencepiece import SentencePieceTrainer
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.invisible import STEPS, in_brackets
 from fairseq_lxsr.files.lines import BLANKS
+from fairseq_lxsr.text.case import DOT, DOTTED, MARKS
 from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
-from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer
+from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, TextOptions, Tokenizer, is_word
 from fairseq_lxsr.text.words import WORD_START
 
 EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders
@@ -31,12 +34,15 @@ SAMPLE = (
     "Привет, мир! 你好\uff0c世界。 こんにちは 안녕하세요 مرحبا",
     "aaaaaaaa bbbb abababab 1234567890 1,000,000.00",
     "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. ΔΡΟ\u0301Σ λΣ\u0301λ 中Σ σας it\x92s here e\u0302\u0301 a\u0323\u0302 محم\u0651\u064eد",
+    "hy\u00adphen \u2060wo\u200brd می\u200cشود ภาษา\u200bไทย İSTANBUL i\u0328\u0307 №5 \U0001d400 ❤\ufe0f",
+    "สวัสดีครับ 🚀!",
     "the <mask> of <pad> and <unk> in <s> </s>",
     "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 か\u3099っこう ハ\u309aン",
 )
 # Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
+SECOND_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
 # Vietnamese letters with two marks: the library composes one mark, SentencePiece composes both
 TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
 # kana and their voicing marks, of which the library composes none; the marks of half width become these first
@@ -103,8 +109,10 @@ def tokenizer_json(
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
+                *(_replace({"Regex": pattern}, by) for pattern, by in (STEPS if tokenizer.options.version > 1 else ())),
                 *_read_as(tokenizer.options.read_as),
-                *_normalizers(file, tokenizer.options.lowercase),
+                *_normalizers(file, tokenizer.options),
+                *_emptied(tokenizer, file),
             ],
         },
         "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True},
@@ -137,12 +145,14 @@ def _precompiled(charsmap: bytes) -> dict[str, Any]:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
-def _normalizers(file: SentencePieceFile, lowercase: bool) -> list[dict[str, Any]]:
-    """Describe the steps from text to SentencePiece's normal form."""
+def _normalizers(file: SentencePieceFile, options: TextOptions) -> list[dict[str, Any]]:
+    """Describe the steps from visible text to SentencePiece's normal form."""
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    lowercase, newer = options.lowercase, options.version > 1
     steps = [_replace({"Regex": BLANKS}, " "), strip]
     if lowercase:
         steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), {"type": "Lowercase"}]
+        steps += [_replace({"Regex": SECOND_DOT}, "")] if newer else []
     if file.charsmap:
         written = [letter for letter in TWO_MARKS if letter.islower() or not lowercase]
         steps += [_replace({"String": unicodedata.normalize("NFD", letter)}, letter) for letter in written]
@@ -150,7 +160,26 @@ def _normalizers(file: SentencePieceFile, lowercase: bool) -> list[dict[str, Any
         if file.byte_fallback or any(ord(letter) in KANA for piece in file.pieces for letter in piece.text):
             steps += [_replace({"String": text}, letter) for text, letter in (VOICING | VOICED).items()]
         steps.append(_precompiled(file.charsmap))
+        steps += [{"type": "Lowercase"}] if lowercase and newer else []  # letters in disguise are plain ones now
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
+
+
+def _emptied(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
+    """Describe the step that empties a text with an unknown letter and no known word, as `Tokenizer.encode_known`."""
+    if file.byte_fallback:
+        return []  # nothing is unknown
+    pieces = zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True)
+    known = {piece for piece, number in pieces if number != tokenizer.unknown and len(piece) == 1} - {WORD_START}
+    in_words = _brackets(letter for letter in known if is_word(letter))
+    others = _brackets({" ", *(letter for letter in known if not is_word(letter))})
+    return [_replace({"Regex": f"^[{others}]*[^{in_words}{others}][^{in_words}]*$"}, "")]
+
+
+def _brackets(letters: Iterable[str]) -> str:
+    """Write letters as the content of a regular expression's brackets; adjacent ones are a range."""
+    codes = np.array(sorted(map(ord, letters)))
+    parts = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
+    return in_brackets((int(part[0]), int(part[-1])) for part in parts)
 
 
 def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:

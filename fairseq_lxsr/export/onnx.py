@@ -138,6 +138,7 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
 def _check(found: np.ndarray, expected: np.ndarray, int8: bool) -> float:
     if int8:
         agreement = (to_unit_length(found) * to_unit_length(expected)).sum(axis=1)
+        agreement[~(found.any(axis=1) | expected.any(axis=1))] = 1  # of sentences that are empty in both
         worst, what, form = int(agreement.argmin()), "cosine", "to int8"
     else:
         agreement = np.abs(found - expected).max(axis=1)

@@ -33,7 +33,11 @@ ZERO_WIDTH_SPACE, BLANK_CELL, JOINERS = "\u200b", "\u2800", "\u200c\u200d"
 
 def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
     """Write ranges of code points as the content of a regular expression's brackets, as every dialect reads it."""
-    return "".join(f"{chr(first)}-{chr(last)}" if last > first else chr(first) for first, last in ranges)
+    return "".join(f"{_shown(first)}-{_shown(last)}" if last > first else _shown(first) for first, last in ranges)
+
+
+def _shown(code: int) -> str:
+    return chr(code) if code > 127 or chr(code).isalnum() else f"\\u{code:04x}"  # some have a meaning there
 
 
 def _silencers() -> str:

@@ -6,9 +6,10 @@ import unicodedata
 from fairseq_lxsr.files.invisible import in_brackets
 
 DOT = "\u0307"  # above
-# letters with a dot of their own, the marks that may stand between, and a second dot: in lower case İ and Lithuanian
+# letters with a dot of their own, and the marks that may stand before a second dot: in lower case İ and Lithuanian
 # letters with accents have it
-SECOND_DOT = f"([ijįɉɨʝḭị\u03f3\u0456\u0458][\u0316-\u0333\u0339-\u033c]*){DOT}"
+DOTTED, MARKS = "[ijįɉɨʝḭị\u03f3\u0456\u0458]", "[\u0316-\u0333\u0339-\u033c]"
+SECOND_DOT = f"({DOTTED}{MARKS}*){DOT}"
 # where the letters are that have no lower case, such as U+2115 (N) and № (No), and whose letters in NFKC have one
 STYLED_BLOCKS = (
     *((0x3D2, 0x3D4), (0x1D2C, 0x1D42), (0x20A8, 0x2145), (0x2C7D, 0x2C7D), (0x3250, 0x33FF), (0xA7F1, 0xA7F8)),

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 (letters of many scripts)
 """A sentence without a known word is no hit and in no pair; it scores 0, and is counted."""
 
 import numpy as np
