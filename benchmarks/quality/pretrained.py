@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.machine import machine, versions
 from benchmarks.quality.sets import CLASSIFICATION, classification
 from benchmarks.script import alone, command_line, write_results
-from fairseq_lxsr.embeddings import embed, load
+from fairseq_lxsr.embeddings import Text, embed, load
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
 
@@ -46,7 +46,7 @@ def encoder(name: str) -> Encode:
         use = USE(threads=1)
         return lambda texts: np.concatenate([use.encode(list(texts[i : i + 64])) for i in range(0, len(texts), 64)])
     system = load(name)
-    return lambda texts: embed(system, texts)
+    return lambda texts: embed(system, Text(list(texts)))
 
 
 def texts(path: Path) -> list[str]:
@@ -72,9 +72,9 @@ def retrieval(encode: Encode, data: Path) -> dict[str, dict[str, tuple[float, fl
         found[name] = {c: precision_at_1(english, encode(texts(file))) for c, file in others.items() if file.is_file()}
     found["Tatoeba"] = {}
     for code, three in TATOEBA.items():
-        english, other = (folder / f"tatoeba-v1.{three}-eng.{side}.txt.gz" for side in ("eng", three))
-        if other.is_file():
-            found["Tatoeba"][code] = precision_at_1(encode(texts(english)), encode(texts(other)))
+        pair = [folder / f"tatoeba-v1.{three}-eng.{side}.txt.gz" for side in ("eng", three)]
+        if pair[1].is_file():
+            found["Tatoeba"][code] = precision_at_1(*(encode(texts(side)) for side in pair))
     return found
 
 

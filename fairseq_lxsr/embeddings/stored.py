@@ -70,7 +70,7 @@ class StoredEmbeddings:
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         if not text.file:
             raise InputError(
-                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model, the one that "
+                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected the model that "
                 f"made them ({self.fingerprint}), --model NAME, or a text file that was embedded too, --input FILE"
             )
         path = self._find(text.file)

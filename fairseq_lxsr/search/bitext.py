@@ -130,7 +130,7 @@ def chosen_pairs(found: Sequence[np.ndarray], options: Mining) -> MinedPairs:
     for way, side in zip(found, ("source", "target"), strict=False):
         if lost := int(np.count_nonzero(~way["cosines"].any(axis=1))):
             say(f"{lost:,} of the {len(way):,} different lines of the {side} have no known word: they are in no pair")
-    choose = mine_neighbours if len(found) > 1 else mine_within
+    choose: Callable[..., MinedPairs] = mine_neighbours if len(found) > 1 else mine_within
     return options.chosen(choose(*neighbours, margin=options.margin, retrieval=options.retrieval))
 
 

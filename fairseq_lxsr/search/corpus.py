@@ -212,7 +212,7 @@ class CorpusIndex:
     def search(
         self,
         queries: str | Sequence[str],
-        encode: EmbedText | Any = None,
+        encode: Any = None,
         k: int = SearchOptions.k,
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
@@ -382,7 +382,7 @@ def _write_blocks(
             sentences_of_block = Text(block, rows=np.array(lines))
             embeddings = np.ascontiguousarray(encode(sentences_of_block), dtype=np.float32)
             check_directions(embeddings, sentences_of_block.where, zeros=True)
-            some, width = embeddings.any(axis=1), embeddings.shape[1]
+            some, width = np.asarray(embeddings.any(axis=1)), embeddings.shape[1]
             if not some.any():
                 nowhere = nowhere or partial(check_directions, embeddings, sentences_of_block.where)
                 continue

@@ -106,7 +106,7 @@ def mine_neighbours(
     source_means, target_means = neighbourhood(forward_cosines), neighbourhood(backward_cosines)
     left = margin_scores(forward_cosines, source_means[:, None], target_means[forward], margin)
     right = margin_scores(backward_cosines, target_means[:, None], source_means[backward], margin)
-    is_source, is_target = forward_cosines.any(axis=1), backward_cosines.any(axis=1)
+    is_source, is_target = (np.asarray(cosines.any(axis=1)) for cosines in (forward_cosines, backward_cosines))
     left[~is_target[forward]] = right[~is_source[backward]] = -np.inf  # not the nearest of any
     pairs = _chosen(left, forward, right, backward, retrieval)
     kept = is_source[pairs.source] & is_target[pairs.target]

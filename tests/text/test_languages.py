@@ -35,7 +35,10 @@ def test_spellings_of_a_code(codes, tag):
 
 
 def test_scripts_of_regions_and_languages():
-    scripts = {code: script_of(parse_tag(code)) for code in "zh zh_TW zh-HK zh-CN pa pa_PK sr ko kor_Hang xx".split()}
+    scripts = {
+        code: script_of(parse_tag(code))
+        for code in ["zh", "zh_TW", "zh-HK", "zh-CN", "pa", "pa_PK", "sr", "ko", "kor_Hang", "xx"]
+    }
     assert list(scripts.values()) == ["Hans", "Hant", "Hant", "Hans", "Guru", "Arab", "Cyrl", "Hang", "Hang", ""]
 
 
