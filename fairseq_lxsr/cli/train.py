@@ -15,8 +15,8 @@ from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
-# optimised or not, only its Cython modules are used, which ask for -O3 themselves
-INSTALL = f"CFLAGS=-O0 {shlex.join(['pip', 'install', '--no-deps', '--no-build-isolation', '-r', str(FAIRSEQ)])}"
+# without its extension modules: training/mends.py has what is needed of them
+INSTALL = f"READTHEDOCS=1 {shlex.join(['pip', 'install', '--no-deps', '--no-build-isolation', '-r', str(FAIRSEQ)])}"
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
 QUIET = [word for module in (*ADVISED, "runpy") for word in ("-W", f"ignore::UserWarning:{module}")]

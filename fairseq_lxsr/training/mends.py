@@ -3,6 +3,7 @@
 import argparse
 import atexit
 import contextlib
+import importlib
 import os
 import queue
 import re
@@ -29,6 +30,7 @@ from torch.multiprocessing.spawn import ProcessException
 
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
 from fairseq_lxsr.errors import error_message, install_excepthook
+from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import OF_TASK, RANGES, spelling
 
 # what the other workers say when one dies, by gloo or NCCL, or fairseq-train where it has started the workers itself
@@ -119,6 +121,13 @@ def report_in_one_line() -> None:
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra then re-raises errors without printing a traceback
 
+
+# fairseq is installed without being built; it imports these when it cuts batches and blocks of its own data sets
+for compiled in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
+    try:
+        importlib.import_module(compiled)
+    except (ImportError, ValueError):  # ValueError: it was built for another numpy
+        sys.modules[compiled] = uncompiled
 
 # fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no code
 torch.serialization.add_safe_globals([argparse.Namespace])

@@ -53,29 +53,15 @@ def test_this_machine_will_do_but_not_with_a_python_too_old(machine, monkeypatch
     assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in said
 
 
-def test_a_compiler_may_have_arguments(machine, monkeypatch, capsys):
-    monkeypatch.setattr(machine.shutil, "which", lambda name: {"ccache": "/usr/bin/ccache"}.get(name))
-    monkeypatch.setenv("CXX", "ccache g++")
+def test_neither_compiler_nor_headers_are_needed(machine, monkeypatch):
+    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
+    monkeypatch.setattr(machine.os.path, "exists", lambda path: not path.endswith("Python.h"))
     machine.check_machine()
-    monkeypatch.setenv("CXX", "g++-99 -m64")
-    assert "no C++ compiler found (looked for g++-99);" in stopped(machine.check_machine, capsys)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda install, patch: patch.setattr(install.shutil, "which", lambda name: None), "no C++ compiler found"),
-        (lambda install, patch: patch.setattr(install.usage, "free", 5 * 10**8), "0.5 GB free"),
-        (
-            lambda install, patch: patch.setattr(install.os.path, "exists", lambda path: False),
-            "Python.h is missing; install the headers",
-        ),
-    ],
-)
-def test_what_the_machine_lacks(machine, monkeypatch, capsys, change, said):
-    monkeypatch.setattr(machine.shutil, "which", lambda name: name)
-    change(machine, monkeypatch)
-    assert said in stopped(machine.check_machine, capsys)
+def test_a_full_disk(machine, monkeypatch, capsys):
+    monkeypatch.setattr(machine.usage, "free", 5 * 10**8)
+    assert "0.5 GB free" in stopped(machine.check_machine, capsys)
 
 
 def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, capsys):
@@ -103,8 +89,8 @@ def test_an_old_python_gets_as_far_as_the_sentence(version):
 def test_every_package_is_pinned(install):
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
     wanted = [*install.BUILD, *install.dependencies(), *install.dependencies("dev"), "fairseq-fixed"]
-    names = {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in wanted}
-    assert names <= {name.lower() for name in pinned}
+    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted}
+    assert {name.lower().replace("_", "-") for name in names} <= {name.lower().replace("_", "-") for name in pinned}
 
 
 def test_dependencies_are_those_of_pyproject(install):
