@@ -21,8 +21,8 @@ STAMP = os.path.join(VENV, "installed")
 OLDEST, NEWEST = (3, 11), (3, 13)
 NEEDED_BYTES = 4 * 10**9
 
-# what pip needs for a package from source, without isolation
-BUILD = ["setuptools"]
+# what pip needs for a package from source, without isolation; wheel for pip 23.0, that of Debian 12
+BUILD = ["setuptools", "wheel"]
 # in fairseq's setup.py: no extension modules, so neither a compiler nor Python's headers are needed
 UNBUILT = {"READTHEDOCS": "1"}
 
