@@ -3,7 +3,15 @@ import sys
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text.tokenizer import _BLANKS, TextOptions, Tokenizer, is_punctuation, normalise, read_dictionary
+from fairseq_lxsr.text.tokenizer import (
+    _BLANKS,
+    TextOptions,
+    Tokenizer,
+    is_punctuation,
+    normalise,
+    normalise_all,
+    read_dictionary,
+)
 
 
 def test_normalisation():
@@ -12,6 +20,18 @@ def test_normalisation():
         assert normalise(text, TextOptions()) == expected
     assert normalise("Ein GROSSER Hund", TextOptions(lowercase=True)) == "ein grosser hund"
     assert normalise("Ein GROSSER Hund", TextOptions(lowercase=False)) == "Ein GROSSER Hund"
+
+
+def test_texts_together_are_read_as_alone():
+    """What the versions read differently is looked for; a lone surrogate stops nothing."""
+    newer, older = TextOptions(True, version=2), TextOptions(True)
+    texts = [f"É{chr(code)}A" for code in range(sys.maxunicode + 1)]
+    alone = [normalise(text, newer) for text in texts]
+    differing = [text for text, read in zip(texts, alone, strict=True) if read != normalise(text, older)]
+    assert len(differing) > 4000
+    for text in differing:
+        assert normalise_all([text], newer) == [normalise(text, newer)], ascii(text)
+    assert normalise_all(texts, newer) == alone
 
 
 def test_every_blank_is_looked_for():
