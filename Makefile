@@ -16,7 +16,8 @@ help:
 install:
 	@$(PYTHON) tools/install.py
 
-demo: install
+demo:
+	@$(PYTHON) tools/install.py demo
 	@bash examples/quickstart/run.sh
 
 # in the order of the folders: the longest files, in integration/, do not come last, where one process would wait

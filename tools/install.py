@@ -1,4 +1,7 @@
-"""Set up .venv with everything that `make demo` and `make test` need: once, with the versions of constraints.txt.
+"""Set up .venv with everything that `make test` needs, or `make demo`: once, with the versions of constraints.txt.
+
+python tools/install.py          everything
+python tools/install.py demo     what training, evaluation and the report need
 
 Plain syntax on purpose: an old Python must get as far as the sentence that says it is too old.
 """
@@ -17,9 +20,10 @@ PYTHON = os.path.join(VENV, "bin", "python")
 CONSTRAINTS = os.path.join(ROOT, "constraints.txt")
 FAIRSEQ = os.path.join(ROOT, "fairseq_lxsr", "recipes", "fairseq.txt")
 LOG = os.path.join(VENV, "install.log")
-STAMP = os.path.join(VENV, "installed")
+STAMP = os.path.join(VENV, "installed")  # what it was made with
 OLDEST, NEWEST = (3, 11), (3, 13)
-NEEDED_BYTES = 4 * 10**9
+# extras of pyproject.toml beside those of training, time, GB, and GB where torch comes with CUDA
+SETS = {"demo": (["prepare", "report"], "1 to 2 minutes", 1.5, 5.5), "all": (["dev"], "2 to 4 minutes", 3, 7)}
 
 # what pip needs for a package from source, without isolation; wheel for pip 23.0, that of Debian 12
 BUILD = ["setuptools", "wheel"]
@@ -44,10 +48,11 @@ def check_python():
         )
 
 
-def check_machine():
-    free = shutil.disk_usage(ROOT).free
-    if free < NEEDED_BYTES:
-        stop("%.1f GB free on the disk of %s; the installation needs %.0f GB" % (free / 1e9, ROOT, NEEDED_BYTES / 1e9))
+def check_machine(wanted):
+    free = shutil.disk_usage(ROOT).free / 1e9
+    needed = SETS[wanted][2] + 1
+    if free < needed:
+        stop("%.1f GB free on the disk of %s; the installation needs %.1f GB" % (free, ROOT, needed))
 
 
 def fingerprint():
@@ -58,12 +63,14 @@ def fingerprint():
     return digest.hexdigest()
 
 
-def installed():
+def installed(wanted):
+    """Whether .venv has what is wanted; where it has everything, it has the demo's part too."""
     try:
         with open(STAMP) as stream:
-            return stream.read() == fingerprint() and os.path.exists(PYTHON)
-    except OSError:
+            made, name = stream.read().split()
+    except (OSError, ValueError):
         return False
+    return made == fingerprint() and name in (wanted, "all") and os.path.exists(PYTHON)
 
 
 def run(what, command, **variables):
@@ -124,23 +131,27 @@ def dependencies(*extras):
     return sorted(set(found))
 
 
-def install():
+def install(wanted):
     """Everything into .venv, in an order that downloads torch once."""
-    print("install: into %s, once: 2 to 4 minutes, 3 GB (7 GB where torch comes with CUDA)" % VENV)
+    extras, minutes, size, with_cuda = SETS[wanted]
+    print("install: into %s, once: %s, %g GB (%g GB where torch comes with CUDA)" % (VENV, minutes, size, with_cuda))
     make_venv()
     # torch comes first: a package that asks for any torch would bring another build of several GB
     pip("torch and what encoding and search need", dependencies() + dependencies("torch", "faiss") + BUILD)
     pip("what fairseq needs", dependencies("train"))
     # not built: training/mends.py has what fairseq needs of it
     pip("fairseq", ["--no-deps", "--no-build-isolation", "-r", FAIRSEQ], **UNBUILT)
-    pip("what the extras and the tests need", dependencies("dev"))
+    pip("the extras %s" % ", ".join(extras), dependencies(*extras))
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(STAMP, "w") as stream:
-        stream.write(fingerprint())
+        stream.write(fingerprint() + " " + wanted)
 
 
 if __name__ == "__main__":
     check_python()
-    if not installed():
-        check_machine()
-        install()
+    WANTED = sys.argv[1] if len(sys.argv) > 1 else "all"
+    if WANTED not in SETS:
+        stop("%s: expected one of %s" % (WANTED, ", ".join(sorted(SETS))))
+    if not installed(WANTED):
+        check_machine(WANTED)
+        install(WANTED)

@@ -47,7 +47,7 @@ def machine(install, monkeypatch):
 
 def test_this_machine_will_do_but_not_with_a_python_too_old(machine, monkeypatch, capsys):
     machine.check_python()
-    machine.check_machine()
+    machine.check_machine("all")
     monkeypatch.setattr(machine.sys, "version_info", (3, 9, 18))
     said = stopped(machine.check_python, capsys)
     assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in said
@@ -56,12 +56,29 @@ def test_this_machine_will_do_but_not_with_a_python_too_old(machine, monkeypatch
 def test_neither_compiler_nor_headers_are_needed(machine, monkeypatch):
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
     monkeypatch.setattr(machine.os.path, "exists", lambda path: not path.endswith("Python.h"))
-    machine.check_machine()
+    machine.check_machine("all")
 
 
 def test_a_full_disk(machine, monkeypatch, capsys):
-    monkeypatch.setattr(machine.usage, "free", 5 * 10**8)
-    assert "0.5 GB free" in stopped(machine.check_machine, capsys)
+    monkeypatch.setattr(machine.usage, "free", 3 * 10**9)
+    machine.check_machine("demo")
+    assert "3.0 GB free" in stopped(lambda: machine.check_machine("all"), capsys)
+
+
+@pytest.mark.parametrize(("made", "found"), [("", ()), ("demo", ("demo",)), ("all", ("demo", "all"))])
+def test_everything_has_what_the_demo_needs(install, monkeypatch, tmp_path, made, found):
+    monkeypatch.setattr(install, "STAMP", str(tmp_path / "installed"))
+    monkeypatch.setattr(install, "PYTHON", sys.executable)
+    if made:
+        Path(install.STAMP).write_text(f"{install.fingerprint()} {made}")
+    assert tuple(filter(install.installed, install.SETS)) == found
+    Path(install.STAMP).write_text(f"of another version {made}")
+    assert not any(map(install.installed, install.SETS))
+
+
+def test_each_set_is_of_extras(install):
+    for extras, *_ in install.SETS.values():
+        assert install.dependencies(*extras)
 
 
 def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, capsys):
