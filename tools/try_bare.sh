@@ -23,7 +23,7 @@ if [ ! -e "$root/bare" ]; then
     chroot "$root" useradd --create-home --shell /bin/bash plain
     touch "$root/bare"
 fi
-for name in proc dev; do mount --rbind "/$name" "$root/$name"; done
+for name in proc sys dev; do mount --rbind "/$name" "$root/$name"; done
 cp /etc/resolv.conf "$root/etc/"
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # of a machine behind a proxy as well
 if [ -n "${WHEELS:-}" ]; then
