@@ -7,8 +7,11 @@ goes with a multiple of 8 sentences, as in fairseq; blocks are of 512 pieces and
 project cut by a function of their own ("a task here"), which is measured beside them.
 """
 
+import contextlib
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +23,18 @@ from fairseq_lxsr.training.dataset import cut_into_batches
 BLOCK = 512
 
 
-def built(name: str) -> ModuleType | None:
-    """One of fairseq's Cython modules; None where it was not built for this Python and numpy."""
-    try:
-        found = import_module(f"fairseq.data.{name}")
-    except (ImportError, ValueError):
-        return None
-    return None if found is uncompiled else found
+def found(name: str) -> dict[str, Any]:
+    """numpy, and the Cython module of fairseq where it was built for this Python and numpy."""
+    modules: dict[str, Any] = {"numpy": uncompiled}
+    with contextlib.suppress(ImportError, ValueError):
+        modules["compiled"] = import_module(f"fairseq.data.{name}")
+    return modules
+
+
+def cut_blocks(module: Any, lengths: np.ndarray) -> np.ndarray:
+    """Cut into blocks, and find the sentences of each."""
+    blocks = module._get_slice_indices_fast(lengths, "complete", BLOCK, 1)
+    return module._get_block_to_dataset_index_fast(lengths, blocks)
 
 
 def main() -> None:
@@ -37,22 +45,15 @@ def main() -> None:
     args = parser.parse_args()
     lengths = np.sort(np.random.default_rng(1).poisson(24, args.sentences) + 1)
     indices = np.arange(args.sentences)
-    contestants = {}
-    for name, module in {"numpy": uncompiled, "compiled": built("data_utils_fast")}.items():
-        for limit in args.max_tokens if module else ():
-            contestants[f"{name}, {limit} tokens"] = lambda cut=module, limit=limit: cut.batch_by_size_vec(
-                indices, lengths, limit, -1, 8
-            )
+    contestants: dict[str, Callable[[], object]] = {}
     for limit in args.max_tokens:
-        contestants[f"a task here, {limit} tokens"] = lambda limit=limit: cut_into_batches(
-            indices, lengths, None, limit
-        )
-    contestants["a task here, 1024 sentences"] = lambda: cut_into_batches(indices, lengths, 1024, None)
-    for name, module in {"numpy": uncompiled, "compiled": built("token_block_utils_fast")}.items():
-        if module:
-            contestants[f"{name}, blocks"] = lambda cut=module: cut._get_block_to_dataset_index_fast(
-                lengths, cut._get_slice_indices_fast(lengths, "complete", BLOCK, 1)
-            )
+        for name, module in found("data_utils_fast").items():
+            cut = partial(module.batch_by_size_vec, indices, lengths, limit, -1, 8)
+            contestants[f"{name}, {limit} tokens"] = cut
+        contestants[f"a task here, {limit} tokens"] = partial(cut_into_batches, indices, lengths, None, limit)
+    contestants["a task here, 1024 sentences"] = partial(cut_into_batches, indices, lengths, 1024, None)
+    for name, module in found("token_block_utils_fast").items():
+        contestants[f"{name}, blocks"] = partial(cut_blocks, module, lengths)
     seconds = take_turns(contestants, args.repeats)
     write_results(args.output, {"machine": machine(), "sentences": args.sentences, "seconds": seconds})
 
