@@ -22,7 +22,54 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fairseq_lxsr"
 NO_API = {"cli"}  # the page of the command line has it
+INTERNALS = "Modules that the commands are made of. They may change with any version."
+PROTOCOLS = (
+    "xsr",
+    "similarity_search",
+    "xsim_plus_plus",
+    "mteb_bitext",
+    "bucc",
+    "sts",
+    "minimal_pairs",
+    "documents",
+    "xnli",
+)
+PUBLIC = {  # pages of what users call: title, what for, modules
+    "encoder": (
+        "SentenceEncoder",
+        "Turns sentences into vectors. `from fairseq_lxsr import SentenceEncoder`",
+        ["fairseq_lxsr.encoder"],
+    ),
+    "search": (
+        "CorpusIndex and Reranker",
+        "Searches, mines and scores sentences. [Search](../searching.md) shows their use.",
+        [f"fairseq_lxsr.search.{name}" for name in ("corpus", "reranker", "bitext", "pairs", "options")],
+    ),
+    "vectors": (
+        "Vectors",
+        "Neighbours, indexes, margins and mining of arrays. All names are imported from `fairseq_lxsr.vectors`.",
+        [f"fairseq_lxsr.vectors.{name}" for name in ("neighbours", "index", "margin", "mining", "pieces")],
+    ),
+    "embeddings": (
+        "Embeddings",
+        "Other encoders and files of embeddings. All names are imported from `fairseq_lxsr.embeddings`.",
+        [
+            f"fairseq_lxsr.embeddings.{name}"
+            for name in ("load", "stored", "systems", "word_vectors", "contract", "write")
+        ],
+    ),
+    "evaluation": (
+        "Evaluation",
+        "Scores, their comparison, and a module for each protocol. [Evaluate](../evaluating.md) shows their use.",
+        [
+            *(f"fairseq_lxsr.evaluation.{name}" for name in ("score", "compare")),
+            *(f"fairseq_lxsr.evaluation.protocols.{name}" for name in PROTOCOLS),
+        ],
+    ),
+}
 TABLE = re.compile(r"^<!-- table: (\w+)(?: (\S+))? -->$", re.M)
+# at the end of the help of an option
+DEFAULT = re.compile(r"(.*?)(?: ?\(default: ((?:[^()]|\([^()]*\))*)\)|(?:^|; )default: (.*))?$")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
 FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//|<link\b[^>]*\shref=\"?(?:https?:)?//"
@@ -43,20 +90,37 @@ def rooms() -> dict[str, list[str]]:
     return found
 
 
-def api_page(room: str, modules: list[str]) -> str:
-    blocks = [f"## `{module}`\n\n::: {module}\n    options:\n      show_root_heading: false\n" for module in modules]
-    return "\n".join([f"# `{'fairseq_lxsr' if room == 'package' else room}`\n", *blocks])
+def api_pages() -> tuple[dict[str, str], dict[str, str]]:
+    """The pages of the API by their addresses, as Markdown: what users call, and the other modules of each folder."""
+    public = {f"api/{name}.md": api_page(title, about, modules) for name, (title, about, modules) in PUBLIC.items()}
+    shown = {module for _, _, modules in PUBLIC.values() for module in modules}
+    internal = {}
+    for room, modules in rooms().items():
+        if others := [module for module in modules if module not in shown]:
+            title = f"`{'fairseq_lxsr' if room == 'package' else room}`"
+            internal[f"api/internals/{room}.md"] = api_page(title, INTERNALS, others)
+    return public, internal
+
+
+def api_page(title: str, about: str, modules: Sequence[str]) -> str:
+    blocks = [
+        f"## `{module}`\n\n::: {module}\n    options:\n      show_root_heading: false\n      inherited_members: true\n"
+        for module in modules
+    ]
+    return "\n".join([f"# {title}\n\n{about}\n", *blocks])
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     if config.nav is not None:
-        config.nav.append({"API": [{room: f"api/{room}.md"} for room in rooms()]})
+        public, internal = api_pages()
+        config.nav.append({"Reference of Python": [*public, {"Internals": list(internal)}]})
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for room, modules in rooms().items():
-        files.append(File.generated(config, f"api/{room}.md", content=api_page(room, modules)))
+    for pages in api_pages():
+        for address, content in pages.items():
+            files.append(File.generated(config, address, content=content))
     return files
 
 
@@ -201,8 +265,23 @@ def _help(parser: argparse.ArgumentParser, level: int) -> str:
     if isinstance(parser, ProtocolParser):
         parser.add_all_options()  # which a user's command line does as it is parsed
     more = _choices(parser) if parser.prog != "lxsr" else {}
-    page = f"{'#' * level} `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"
-    return "\n".join([page, *(_help(choice, level + 1) for choice in more.values())])
+    about = " ".join((parser.description or "").split()).removeprefix(f"`{parser.prog}`: ")
+    usage = f"```text\n{parser.format_usage()}```\n"
+    page = [f"{'#' * level} `{parser.prog}`\n", f"{about[:1].upper()}{about[1:]}\n", usage, _help_table(parser)]
+    return "\n".join([*page, *(_help(choice, level + 1) for choice in more.values())])
+
+
+def _help_table(parser: argparse.ArgumentParser) -> str:
+    """The arguments of a parser: how each is written, its default and its meaning; verbs and actions by their names."""
+    formatter, rows = parser._get_formatter(), []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            rows += [(f"`{one.metavar or one.dest}`", "", one.help or "") for one in action._choices_actions]
+        elif not isinstance(action, argparse._HelpAction):
+            meaning = " ".join(formatter._expand_help(action).split()) if action.help else ""
+            meaning, *default = DEFAULT.match(meaning).groups("")  # type: ignore[union-attr]
+            rows.append((f"`{formatter._format_action_invocation(action)}`", "".join(default), meaning))
+    return table(("argument", "default", "meaning"), rows) + "\n" if rows else ""
 
 
 def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

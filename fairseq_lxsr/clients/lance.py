@@ -11,7 +11,7 @@ from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
 class LanceEmbeddingFunction(TextEmbeddingFunction):
     """Embeds for LanceDB, which stores the options with a table: `LanceEmbeddingFunction.create(model="lxsr-nine")`.
 
-    Args:
+    Attributes:
         model: folder or name of the model.
         dimensions: number of leading dimensions to keep; None keeps all.
     """

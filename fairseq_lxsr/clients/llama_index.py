@@ -8,7 +8,7 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 class LlamaIndexEmbedding(BaseEmbedding):
     """Embeds for LlamaIndex: `Settings.embed_model = LlamaIndexEmbedding(model_name="lxsr-nine")`.
 
-    Args:
+    Attributes:
         model_name: folder or name of the model.
         dimensions: number of leading dimensions to keep; None keeps all.
     """

@@ -44,6 +44,10 @@ def test_every_verb_and_every_recipe_is_documented():
         assert f"## `lxsr {verb}`\n" in page
         assert f"usage: lxsr {verb}" in page
     assert "### `lxsr eval xsr`" in page
+    assert "| `--k N` | 4 | size of the neighbourhoods |" in page
+    assert "| `--lists N` | 4 sqrt(sentences) | of ivf and ivf-pq |" in page
+    assert "| `--output FILE.html` | DIR/report.html |  |" in page
+    assert "(default:" not in re.sub(r"\| `--data .*", "", page), "a default stands in its column"
     page = rendered("<!-- table: recipes -->")
     for name in names():
         assert f"| [`{name}`](#{name}) |" in page
@@ -55,6 +59,17 @@ def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
     assert "| `documents` | required | file or folder of each language" in table
     assert "| `rounds` | `3` |" in table
+
+
+def test_what_users_call_comes_before_internals():
+    """Each module stands on one page, and the pages of what users call have the names of the guides."""
+    public, internal = hooks.api_pages()
+    assert list(public) == [f"api/{name}.md" for name in ("encoder", "search", "vectors", "embeddings", "evaluation")]
+    for module in ("encoder", "search.corpus", "search.reranker", "vectors.mining", "evaluation.protocols.xsr"):
+        assert "\n".join(public.values()).count(f"::: fairseq_lxsr.{module}\n") == 1
+    found = re.findall(r"^::: (\S+)", "\n".join([*public.values(), *internal.values()]), re.M)
+    assert len(found) == len(set(found))
+    assert {module for modules in hooks.rooms().values() for module in modules} <= set(found)
 
 
 def test_links_that_leave_the_site():
