@@ -5,7 +5,7 @@ export DATA SRC TGT WORK RECIPE
 .PHONY: help install demo test smoke lint docs bench
 
 help:
-	@echo "make demo   train on the translations of the programs on this machine, search with the result (4 to 8 minutes the first time)"
+	@echo "make demo   train on the translations of the programs on this machine, search with the result (3 to 6 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "make test   run all tests"
 	@echo "make smoke  run the benchmarks, as small as they can be"

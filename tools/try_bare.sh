@@ -43,7 +43,8 @@ try() { # USER CATALOGUES
     tail -n 4 "$log" | cut -c 1-160
 }
 
-echo "compilers and headers: $(chroot "$root" sh -c 'ls /usr/bin/*g++* /usr/bin/*gcc* /usr/bin/*clang* /usr/include/python3*/Python.h 2> /dev/null' || true)"
+found=$(chroot "$root" sh -c 'ls /usr/bin/*g++* /usr/bin/*gcc* /usr/bin/*clang* /usr/include/python3*/Python.h 2> /dev/null' || true)
+echo "compilers and headers: ${found:-none}"
 for user in root plain; do
     home=$root$(chroot "$root" sh -c "echo ~$user")
     rm -rf "$home/lxsr"
