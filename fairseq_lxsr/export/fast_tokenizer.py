@@ -42,7 +42,7 @@ SAMPLE = (
 # Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-SECOND_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
+DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
 # Vietnamese letters with two marks: the library composes one mark, SentencePiece composes both
 TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
 # kana and their voicing marks, of which the library composes none; the marks of half width become these first
@@ -77,19 +77,26 @@ def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """Build a tokenizer of the library tokenizers, with the same pieces as SentencePiece; see `extended_symbols`."""
+    """Build a tokenizer of the library tokenizers, with the same pieces as SentencePiece; see `extended_symbols`.
+
+    A text without a known word keeps its pieces, because a BERT cannot encode a batch without any.
+    """
     from tokenizers import Tokenizer as FastTokenizer
 
-    return FastTokenizer.from_str(json.dumps(tokenizer_json(tokenizer, symbols)))
+    return FastTokenizer.from_str(json.dumps(tokenizer_json(tokenizer, symbols, emptied=False)))
 
 
 def tokenizer_json(
-    tokenizer: Tokenizer, symbols: Sequence[str], longest: int | None = None, padding_idx: int | None = None
+    tokenizer: Tokenizer,
+    symbols: Sequence[str],
+    longest: int | None = None,
+    padding_idx: int | None = None,
+    emptied: bool = True,
 ) -> dict[str, Any]:
     """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself is not needed.
 
     `symbols`: see `extended_symbols`. A sentence is cut after `longest` pieces, where that is given, and those of a
-    batch are padded with `padding_idx`.
+    batch are padded with `padding_idx`. A text without a known word has no pieces where `emptied`.
     """
     file = read_sentencepiece(tokenizer.serialized_model())
     cut = {"direction": "Right", "max_length": longest, "strategy": "LongestFirst", "stride": 0}
@@ -112,7 +119,7 @@ def tokenizer_json(
                 *(_replace({"Regex": pattern}, by) for pattern, by in (STEPS if tokenizer.options.version > 1 else ())),
                 *_read_as(tokenizer.options.read_as),
                 *_normalizers(file, tokenizer.options),
-                *_emptied(tokenizer, file),
+                *(_emptied(tokenizer, file) if emptied else ()),
             ],
         },
         "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True},
@@ -152,7 +159,7 @@ def _normalizers(file: SentencePieceFile, options: TextOptions) -> list[dict[str
     steps = [_replace({"Regex": BLANKS}, " "), strip]
     if lowercase:
         steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), {"type": "Lowercase"}]
-        steps += [_replace({"Regex": SECOND_DOT}, "")] if newer else []
+        steps += [_replace({"Regex": DOT_AFTER_DOT}, "")] if newer else []
     if file.charsmap:
         written = [letter for letter in TWO_MARKS if letter.islower() or not lowercase]
         steps += [_replace({"String": unicodedata.normalize("NFD", letter)}, letter) for letter in written]

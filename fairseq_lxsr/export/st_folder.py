@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,13 @@ def export_sentence_transformers(
         # says who exported it; sentence-transformers drops that where it saves over them, as after training
         modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
         _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
-        return None if is_missing("sentence_transformers") else _compare(encoder, work, [*SAMPLE, *sample])
+        if is_missing("sentence_transformers"):
+            return None
+        sentences = [*SAMPLE, *sample]
+        if not own and not is_bag:  # a BERT reads the unknown pieces of a sentence without a known word
+            _, lengths = encoder.tokenizer.encode_known(sentences)
+            sentences = list(compress(sentences, lengths))
+        return _compare(encoder, work, sentences)
 
 
 def _write_json(path: Path, content: Any) -> None:
