@@ -54,7 +54,7 @@ def add_parser(verbs) -> None:
 def run_train(args: argparse.Namespace) -> None:
     # numpy and others take a moment
     from fairseq_lxsr.recipes import read_recipe, train_command
-    from fairseq_lxsr.text.data_folder import check_data_folder
+    from fairseq_lxsr.text.data_folder import check_data_folder, count_pairs
 
     recipe = read_recipe(args.recipe)
     command = train_command(recipe, args.data, args.others)
@@ -62,6 +62,13 @@ def run_train(args: argparse.Namespace) -> None:
         say(
             f"lxsr train: warning: --recipe {args.recipe} trains from nothing here; it is made for "
             f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
+        )
+    options = dict(pairwise(command))
+    if recipe.updates and "--save-interval" in options and "--max-update" not in " ".join(args.others):
+        pairs = sum(sum(count_pairs(Path(shard)).values()) for shard in args.data.split(os.pathsep))
+        say(
+            f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, validated and saved every "
+            f"{options['--save-interval']} epochs; --max-update N takes another length"
         )
     print(shlex.join(["fairseq-train", *command]), flush=True)
     if args.only_print:

@@ -8,6 +8,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.options import REMOVED, at_least, below, check_fields, limited, read_yaml_config
@@ -33,6 +35,8 @@ class Recipe:
         warmup: with --lr-scheduler polynomial_decay, the share of all updates in which the learning rate rises.
         options: options of fairseq-train, without their dashes; true for a flag, false to remove an option of
             `extends`.
+        updates: the length of training by the number of pairs, where no option states it; interpolated, and no less
+            than the first or more than the last. It also sets how often is validated and saved: ten times.
     """
 
     description: str = ""
@@ -41,6 +45,7 @@ class Recipe:
     finetunes: str = ""
     warmup: float | None = limited(None, below(1))
     options: Mapping[str, Option] = field(default_factory=dict)
+    updates: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self):
         check_fields(self)
@@ -64,7 +69,8 @@ def _read(name: str) -> Recipe:
         return recipe
     base = _read(recipe.extends)
     warmup = base.warmup if recipe.warmup is None else recipe.warmup
-    return replace(recipe, warmup=warmup, options=override(base.options, recipe.options))
+    updates = {} if LENGTH & recipe.options.keys() else recipe.updates or base.updates
+    return replace(recipe, warmup=warmup, options=override(base.options, recipe.options), updates=updates)
 
 
 def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
@@ -102,6 +108,9 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
             {name: words for name, words in given.items() if name not in removing},
         )
     )
+    length = {*LENGTH, *(f"no-{name}" for name in LENGTH), "total-num-update"}
+    if recipe.updates and not length & given.keys():
+        options |= {name: words for name, words in _sized(options, recipe, data).items() if name not in options}
     if options.get("lr-scheduler") == ["polynomial_decay"]:
         schedule = _schedule(options, recipe.warmup or 0, data)
         options |= {name: words for name, words in schedule.items() if name not in options}
@@ -185,6 +194,21 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     if "skip-remainder-batch" in options:  # fairseq leaves out a last batch of each worker, full or not
         return sum((count - 1) // at_once for count in of_worker)
     return sum(math.ceil(count / at_once) for count in of_worker)
+
+
+TIMES = 10  # validations of a training, each with a checkpoint
+
+
+def _sized(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Words]:
+    """Choose the number of updates by that of the pairs, and the epochs between two validations."""
+    pairs = ",".join(options.get("lang-pairs", []))
+    count = sum(sum(count_pairs(Path(shard), pairs).values()) for shard in data.split(os.pathsep))
+    sizes, updates = zip(*sorted(recipe.updates.items()), strict=True)
+    total = round(math.exp(np.interp(math.log(max(1, count)), np.log(sizes), np.log(updates))))
+    batch = _number(options, "batch-size", 1024) * _gpus(options) * _number(options, "update-freq", 1)
+    epochs = total / max(1, math.ceil(count / batch))
+    every = [str(max(1, int(epochs / TIMES)))]
+    return {"max-update": [str(total)], "validate-interval": every, "save-interval": every}
 
 
 def _gpus(options: dict[str, Words]) -> int:

@@ -141,7 +141,7 @@ def test_own_options_replace_those_of_the_recipe(own, there, not_there):
 @pytest.mark.parametrize(
     ("recipe", "own", "total", "warmup"),
     [
-        ("best", "", 2500, 250),
+        ("best", "", 1000, 100),
         ("best", "--max-update 30", 30, 3),
         ("best", "--max-update 30 --warmup-updates 7", 30, 7),
         ("best", "--max-update 30 --total-num-update 200", 200, 20),
@@ -162,6 +162,36 @@ def test_own_options_replace_those_of_the_recipe(own, there, not_there):
 def test_learning_rate_follows_the_length(recipe, own, total, warmup):
     command = printed("--recipe", recipe, "--cpu", *own.split())
     assert (value_of(command, "--total-num-update"), value_of(command, "--warmup-updates")) == (str(total), str(warmup))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "updates", "every"),
+    [(49, 1000, 100), (5_000, 1000, 20), (17_000, 1000, 5), (50_000, 1350, 2), (170_000, 2500, 1), (10**6, 10_000, 1)],
+)
+def test_length_and_validation_by_the_number_of_pairs(monkeypatch, pairs, updates, every):
+    monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": pairs})
+    command = train_command(read_recipe("best"), "data", ["--cpu"])
+    for option, value in (("max-update", updates), ("validate-interval", every), ("save-interval", every)):
+        assert value_of(command, f"--{option}") == str(value)
+    own = train_command(read_recipe("best"), "data", ["--cpu", "--max-update", "7"])
+    assert value_of(own, "--max-update") == "7"
+    assert "--save-interval" not in own
+
+
+def test_length_between_the_measured_sizes_grows(monkeypatch):
+    lengths = []
+    for pairs in (20_000, 40_000, 100_000, 400_000, 10**7):
+        monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages, n=pairs: {"en-fr": n})
+        lengths.append(int(value_of(train_command(read_recipe("best"), "data", ["--cpu"]), "--max-update")))
+    assert lengths == sorted(set(lengths))
+    assert (lengths[0] > 1000, lengths[-1]) == (True, 10_000)
+
+
+def test_the_chosen_length_is_said():
+    assert (
+        "49 pairs: 1,000 updates, validated and saved every 100 epochs"
+        in lxsr_here("train", DATA, "--print", "--recipe", "best", "--cpu").stderr
+    )
 
 
 @pytest.mark.parametrize("option", ["--max-tokens 320", "--sampling-temperature 5", "--source-temperature inf"])
@@ -254,7 +284,7 @@ def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one(tmp_path):
         assert not lxsr_here(*words, option, "checkpoint.pt").stderr
     (tmp_path / "checkpoint_last.pt").touch()
     assert not lxsr_here(*words, "--save-dir", tmp_path).stderr
-    assert not lxsr_here("train", DATA, "--print", "--recipe", "best").stderr
+    assert warning not in lxsr_here("train", DATA, "--print", "--recipe", "best").stderr
     assert read_recipe("best_layers").finetunes in names()
 
 
