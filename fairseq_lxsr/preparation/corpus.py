@@ -207,8 +207,8 @@ def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO 
 
 
 def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: bool) -> None:
-    valid_size, test_size = held_out.valid_size, held_out.test_size
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
+    valid_size, test_size = held_out.sizes(usable)
     if counts[TRAIN] < valid_size + test_size or counts[VALID] < valid_size or counts[TEST] < test_size:
         raise InputError(
             f"{where}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} without a sentence of the held-out ones; "

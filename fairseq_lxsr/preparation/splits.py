@@ -24,10 +24,15 @@ class HeldOut:
     few are lost to what others hold out. None draws pairs at random.
     """
 
-    valid_size: int = 1000
-    test_size: int = 2000
+    valid_size: int | None = None  # of text that has enough: 1,000, and at most 5 % of the pairs
+    test_size: int | None = None  # 2,000, and at most 10 %
     seed: int = 1
     by: Literal["source", "target"] | None = None
+
+    def sizes(self, pairs: int) -> tuple[int, int]:
+        """Return the number of pairs for validation and for testing, of so many."""
+        valid = max(1, min(1000, pairs // 20)) if self.valid_size is None else self.valid_size
+        return valid, max(1, min(2000, pairs // 10)) if self.test_size is None else self.test_size
 
 
 def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
@@ -41,7 +46,8 @@ def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
         return assigned
     rows = np.memmap(keys, dtype=KEY, mode="r")
     held: tuple[set[int], set[int]] = (set(), set())
-    free = {TEST: held_out.test_size, VALID: held_out.valid_size}
+    valid_size, test_size = held_out.sizes(int(np.count_nonzero(~marked)))
+    free = {TEST: test_size, VALID: valid_size}
     for place, preferred in _draws(rows, held_out):
         left = [split for split, size in free.items() if size]
         if not left:
@@ -83,7 +89,8 @@ def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
     places = np.concatenate(parts)
     order = _mixed(keys[places], held_out.seed)
     places, order = places[np.argsort(order, kind="stable")], np.sort(order)
-    share = held_out.test_size / max(1, held_out.test_size + held_out.valid_size)
+    valid_size, test_size = held_out.sizes(count)
+    share = test_size / max(1, test_size + valid_size)
     splits = np.where((order & np.uint64(2**32 - 1)) < share * 2**32, TEST, VALID)
     yield from zip(places, splits, strict=True)
     yield from zip(places, itertools.repeat(0))  # where too few of one split were among them

@@ -38,7 +38,7 @@ def test_every_option(tmp_path):
     (tmp_path / "c.yaml").write_text(text)
     pairs = {"en-fr": {"law-2.1": ["text/law", "text/acts"], "messages": None}, "en-de": "text/en-de"}
     assert read_yaml_config(tmp_path / "c.yaml", PrepareConfig).pairs == pairs
-    assert (config.work, config.valid_size, config.test_size, config.shards) == ("somewhere", 10, 2000, 3)
+    assert (config.work, config.valid_size, config.test_size, config.shards) == ("somewhere", 10, None, 3)
 
 
 @pytest.mark.parametrize(

@@ -300,3 +300,25 @@ def test_a_stage_that_a_kill_left_under_its_hidden_name_is_kept(tmp_path, capsys
     (tmp_path / "corpus").rename(tmp_path / ".corpus.machine.7.x.old")
     assert run_stage(tmp_path / "corpus", {}, [], build_text) == {"lines": 1}
     assert capsys.readouterr().out == f"{tmp_path / 'corpus'}: unchanged, kept\n"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "own", "sizes"),
+    [
+        (100, {}, (5, 10)),
+        (5_000, {}, (250, 500)),
+        (20_000, {}, (1000, 2000)),
+        (10**6, {}, (1000, 2000)),
+        (5_000, {"test_size": 0}, (250, 0)),
+        (5_000, {"valid_size": 7}, (7, 500)),
+    ],
+)
+def test_small_text_holds_out_what_fits(pairs, own, sizes):
+    assert HeldOut(**own).sizes(pairs) == sizes
+
+
+def test_a_small_text_is_prepared_without_sizes(tmp_path):
+    words = [chr(97 + first) + chr(97 + second) for first in range(20) for second in range(20)]  # digits are all alike
+    pairs = [(f"a sentence {word}", f"une phrase {word}") for word in words]
+    report = make(tmp_path / "corpus", pairs, tmp_path, valid_size=None, test_size=None)
+    assert report["pairs"] == {"train": 340, "valid": 20, "test": 40}
