@@ -19,6 +19,7 @@ SIGPIPE = getattr(signal, "SIGPIPE", 13)  # Windows has none
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
 # it imports torch and numpy, which take seconds, when it runs and not when it parses
 VERBS = {
+    "run": ("run", "from aligned text to a model and its scores, in one command"),
     "corpus": ("corpus", "list and get public training text"),
     "prepare": ("prepare", "from raw text to what fairseq-train reads"),
     "train": ("train", "train by a recipe"),

@@ -119,7 +119,7 @@ CASES = {
     "train-context, within the documents": "train-context {d}/within.yaml",
 }
 REASONS = ("which is read; choose another name", "by two options", "not a score", "is not a file")
-WRITES_NO_FILE_THAT_IS_NAMED = {"compare", "corpus", "recipes", "serve", "train", "user-dir", "verify"}
+WRITES_NO_FILE_THAT_IS_NAMED = {"compare", "corpus", "recipes", "run", "serve", "train", "user-dir", "verify"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,87 @@
+"""`lxsr run`: from aligned text to a model and its scores in one command; a rerun does what is missing."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from fairseq_lxsr.errors import EXIT_STATUS, InputError
+from fairseq_lxsr.files.open import PACKAGE
+from fairseq_lxsr.options import FILE_NAME, at_least, file_path
+from fairseq_lxsr.text.languages import split_pair
+
+DEMO = PACKAGE / "preparation" / "demo.en-fr.tsv.gz"
+DEMO_NAME, CATALOGUES = "demo", "catalogues"
+EPILOG = """Other options are those of fairseq-train, for example --max-update 500. The text of the demo: Tatoeba,
+https://tatoeba.org, CC BY 2.0 FR."""
+
+
+def add_parser(verbs) -> None:
+    parser = verbs.add_parser("run", description=__doc__, epilog=EPILOG, allow_abbrev=False)
+    parser.add_argument(
+        "data",
+        type=FILE_NAME,
+        metavar="PREFIX",
+        help="own text, as for `lxsr prepare --data`: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv and others; demo: "
+        "20,000 English-French sentences of everyday life; catalogues: the program messages of this machine",
+    )
+    parser.add_argument(
+        "--lang-pair", default="en-fr", metavar="SRC-TGT", help="languages of the text (default: en-fr)"
+    )
+    parser.add_argument("--work", type=file_path, metavar="FOLDER", help="for all that is made (default: work/SRC-TGT)")
+    parser.add_argument("--recipe", default="best", metavar="NAME", help="one of `lxsr recipes` (default: best)")
+    parser.add_argument(
+        "--vocab-size", type=at_least(1, 10_000_000), default=8000, metavar="N", help="word pieces (default: 8000)"
+    )
+    parser.set_defaults(run=run_all, others=[])
+
+
+def run_all(args: argparse.Namespace) -> None:
+    source, target = split_pair(args.lang_pair)
+    pair = f"{source}-{target}"
+    if args.data == DEMO_NAME and pair != "en-fr":
+        raise InputError(f"--lang-pair {pair} with demo, whose text is en-fr; expected the PREFIX of own text")
+    work = args.work or Path("work", pair)
+    if (work / "checkpoints").exists() and not (work / "prepare.json").exists():
+        raise InputError(f"{work}: has checkpoints and is no folder of this command; expected another --work")
+    text = [] if args.data == CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
+    sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
+    data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
+    _step("1/4 Text: clean and split it, learn word pieces, binarise")
+    _lxsr("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, "--vocab-size", args.vocab_size)
+    _step(f"2/4 Training by recipe {args.recipe}")
+    best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
+    _lxsr("train", data, "--recipe", args.recipe, *best, "--save-dir", work / "checkpoints", *args.others)
+    _step("3/4 Model folder: all that is needed to encode")
+    _lxsr("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
+    _step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
+    for name, which in (("untrained", f"{model}#untrained"), ("trained", model)):
+        print(f"{name}:", flush=True)
+        (work / f"{name}.jsonl").unlink(missing_ok=True)
+        _lxsr("eval", "xsr", "--model", which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
+    _step("What to type next")
+    index = work / "index"
+    print(
+        _command(
+            "index", "--model", model, "--input", f"{work / 'corpus' / pair / 'train'}.{target}", "--output", index
+        )
+    )
+    print(_command("search", "--index", index, "Where is the station?"))
+    print(_command("embed", "--model", model, "--input", "sentences.txt", "--output", "vectors.npy"))
+    print(_command("compare", work / "untrained.jsonl", work / "trained.jsonl"))
+
+
+def _step(title: str) -> None:
+    print(f"\n== {title}", flush=True)
+
+
+def _command(*words: object) -> str:
+    return f"  {shlex.join(['lxsr', *map(str, words)])}"
+
+
+def _lxsr(*words: object) -> None:
+    """Run a verb in a process of its own; this command ends with its status, after its message."""
+    done = subprocess.run([sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, words)])
+    if done.returncode:
+        sys.exit(done.returncode if done.returncode > 0 else EXIT_STATUS)

@@ -1,0 +1,34 @@
+"""`lxsr run`: one command from text to scores."""
+
+import toy
+from conftest import lxsr_here, refused, run
+
+from fairseq_lxsr.cli.run import DEMO
+from fairseq_lxsr.evaluation.score import read_scores
+
+
+def test_the_text_of_the_demo_is_small_and_says_its_licence():
+    assert DEMO.stat().st_size < 1_000_000
+    about = DEMO.with_name("demo.en-fr.txt").read_text(encoding="utf-8")
+    assert all(word in about for word in ("tatoeba.org", "manythings.org/anki", "Creative Commons Attribution 2.0"))
+
+
+def test_from_text_to_scores_and_again(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
+    words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--vocab-size", 200]
+    words += ["--max-update", 30, "--cpu", "--encoder-embed-dim", 32, "--num-workers", 0]
+    said = run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    assert "== What to type next" in said
+    before, after = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
+    assert after[0].values["P@1"] > before[0].values["P@1"] + 20
+    made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
+    assert "trained:" in run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
+
+
+def test_what_cannot_be_run_is_refused(tmp_path):
+    refused(lxsr_here("run", "demo", "--lang-pair", "en-de", check=False), "expected the PREFIX")
+    (tmp_path / "checkpoints").mkdir()
+    refused(lxsr_here("run", "demo", "--work", tmp_path, check=False), "is no folder of this command")
+    none = lxsr_here("run", tmp_path / "none", "--work", tmp_path / "work", check=False)
+    assert none.returncode == 2
