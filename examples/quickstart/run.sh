@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From text to searchable sentence embeddings in one go: what `make demo` runs. Every step is a command of its own.
+# From text to searchable sentence embeddings in one go: what `lxsr run` does. Every step is a command of its own.
 #
-#   bash examples/quickstart/run.sh                              translations of the programs on this machine
+#   bash examples/quickstart/run.sh                              20,000 sentences of everyday life
 #   DATA=prefix SRC=en TGT=de bash examples/quickstart/run.sh    your own aligned text, prefix.en and prefix.de (or a .tsv)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -9,8 +9,8 @@ cd "$(dirname "$0")/../.."
 
 SRC=${SRC:-en}           # language codes
 TGT=${TGT:-fr}
-DATA=${DATA:-}           # your own text; empty: the gettext catalogues of this machine
-HELD_OUT=${HELD_OUT:-2000} # pairs kept for the test
+DATA=${DATA:-fairseq_lxsr/preparation/demo.en-fr.tsv.gz} # your own text; catalogues: gettext catalogues of this machine
+HELD_OUT=${HELD_OUT:-1000} # pairs kept for the test
 VOCAB=${VOCAB:-8000}     # word pieces, shared by both languages
 RECIPE=${RECIPE:-best}   # of `lxsr recipes`: best, best_64, or paper (as paper_small): two layers and the losses of the paper
 WORK=${WORK:-work/$SRC-$TGT}
@@ -31,6 +31,7 @@ WHAT=$(lxsr recipes | sed -n "s/^$RECIPE  *//p")
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
+if [ "$DATA" = catalogues ]; then DATA=; fi
 lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
     --valid-size "$((HELD_OUT / 2))" --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
 
