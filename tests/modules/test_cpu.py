@@ -22,7 +22,7 @@ def processor(request, tmp_path, monkeypatch):
 def test_what_a_processor_has(processor):
     expected = None if processor is None else "512" in processor
     assert [cpu.cpu_has(dtype) for dtype in cpu.FLAGS] == [expected, expected]
-    assert cpu.cpu_autocast_dtype("auto") is (torch.bfloat16 if expected else torch.float32)
+    assert cpu.cpu_autocast_dtype("auto") is (cpu.faster_dtype() if expected else torch.float32)
     assert cpu.cpu_autocast_dtype("bfloat16") is torch.bfloat16
 
 
@@ -63,3 +63,17 @@ print(kept - resident())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways")
 def test_freed_memory_is_given_back():
     assert int(python(KEEPING)) > 100 * 2**20
+
+
+@pytest.mark.parametrize("faster", [torch.float32, torch.bfloat16])
+def test_auto_is_the_type_that_is_measured_faster(monkeypatch, caplog, faster):
+    """Once a process, and said."""
+    calls = []
+    monkeypatch.setattr(cpu, "_seconds", lambda dtype, *sizes: calls.append(dtype) or 1 + (dtype is not faster))
+    monkeypatch.setattr(cpu, "cpu_has", lambda dtype: True)
+    cpu.faster_dtype.cache_clear()
+    with caplog.at_level("INFO"):
+        assert [cpu.cpu_autocast_dtype("auto") for _ in range(2)] == [faster] * 2
+    cpu.faster_dtype.cache_clear()
+    assert len(calls) == 2
+    assert "products of a layer take float32" in caplog.text
