@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line; `others` are the options that the verb passes on."""
     parser = make_parser(arguments[0] if arguments else "")
+    if not arguments:
+        parser.print_help()
+        sys.exit()
     for word in arguments:
         if word.startswith("--") and word.endswith("=--"):  # argparse turns it into an empty list
             parser.error(f"{word}: expected a value")

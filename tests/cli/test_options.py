@@ -87,13 +87,16 @@ def test_a_title_that_is_no_text(tmp_path):
     assert "<title>caf\u00e9 ?</title>" in (tmp_path / "report.html").read_text("utf-8")
 
 
+def test_lxsr_alone_prints_the_verbs():
+    assert lxsr_here().stdout == lxsr_here("--help").stdout
+
+
 BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}/best.pt"
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("", "the following arguments are required: VERB; see lxsr --help"),
         ("no-verb", "invalid choice: 'no-verb'"),
         ("--no-such-option", "VERB; see lxsr --help"),
         ("eval", "PROTOCOL; see lxsr eval --help"),
