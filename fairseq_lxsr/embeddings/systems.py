@@ -23,6 +23,11 @@ class ModelFolder:
 
     def __init__(self, encoder: SentenceEncoder, **options: Any):
         self.encoder, self.options = encoder, options
+        self.counts: Counter[str] = Counter()  # of all sentences so far: `empty` and `long`
+
+    def reading(self, on_long: str) -> "ModelFolder":
+        """Return the same model with another `on_long`, and counts of its own."""
+        return ModelFolder(self.encoder, **self.options | {"on_long": on_long})
 
     @property
     def fingerprint(self) -> str:
@@ -33,7 +38,12 @@ class ModelFolder:
         return self.encoder.output_dim
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        return self.encoder.encode(text, counts=counts, **self.options)
+        found: Counter[str] = Counter()
+        embeddings = self.encoder.encode(text, counts=found, **self.options)
+        for counter in (self.counts, counts):
+            if counter is not None:
+                counter.update(found)
+        return embeddings
 
 
 class LibraryModel:

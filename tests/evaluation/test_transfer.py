@@ -8,7 +8,7 @@ from conftest import lxsr_here, refused
 from golden_vectors import GOLDEN, Vectors
 from sklearn.metrics import f1_score
 
-from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.embeddings import ModelFolder, Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.classifier import macro_f1
 from fairseq_lxsr.evaluation.protocols import documents, xnli
@@ -177,3 +177,26 @@ def test_text_is_found_before_the_encoder_is_loaded(tmp_path, protocol):
     command = ("eval", protocol, "--model", tmp_path / "none", "--langs", "en")
     refused(lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: n", "check --data and")
     refused(lxsr_here(*command, "--data", data, check=False), "no such model folder")
+
+
+class Beginnings:
+    """Stands for a model that reads one character: the whole text only with split-mean."""
+
+    fingerprint = "beginnings"
+
+    def encode(self, text, counts, on_long="cut"):
+        counts.update(long=sum(len(line) > 1 for line in text))
+        read = [line if on_long == "split-mean" else line[:1] for line in text]
+        return np.array([[1.0, line.count("b")] for line in read], np.float32)
+
+
+@pytest.mark.parametrize(("on_long", "accuracy"), [("split-mean", 100), ("cut", 50)])
+def test_documents_that_differ_only_late(tmp_path, on_long, accuracy):
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"en.{part}").write_text("0\taa\n1\tab\n" * 4)
+    config = replace(LINEAR, epochs=100, seeds=1, learning_rate=0.1)
+    one = protocol(data=tmp_path, on_long=on_long)
+    (score,) = measured(one, config, ModelFolder(Beginnings()))
+    assert score.values["accuracy"] == accuracy
+    assert f"|long:{on_long}-24|" in score.signature
+    assert protocol(data=tmp_path).on_long == "split-mean"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.named_sets import datasets, find_file
-from fairseq_lxsr.options import FILE_NAME, TIES, at_least, check_fields, option
+from fairseq_lxsr.options import FILE_NAME, ON_LONG, TIES, at_least, check_fields, option
 from fairseq_lxsr.text.languages import split_pairs
 
 if TYPE_CHECKING:
@@ -154,6 +154,24 @@ class TransferProtocol(Protocol):
     ties: str | None = option(
         "epoch kept of those that are best on dev; LASER's code: last (default: first)", None, TIES
     )
+    on_long: str = option(
+        "texts longer than a model folder reads: the mean over their parts, or cut; the signature has how many "
+        "(default: split-mean)",
+        "split-mean",
+        ON_LONG,
+    )
+
+    def reader(self, encoder: "Encoder") -> "Encoder":
+        """Return the encoder that reads long texts as `on_long` says; only model folders have a longest text."""
+        from fairseq_lxsr.embeddings import ModelFolder
+
+        return encoder.reading(self.on_long) if isinstance(encoder, ModelFolder) else encoder
+
+    def long_texts(self, reader: "Encoder") -> dict[str, str]:
+        """Return what the signature says of long texts: how they were read, and how many there were."""
+        from fairseq_lxsr.embeddings import ModelFolder
+
+        return {"long": f"{self.on_long}-{reader.counts['long']}"} if isinstance(reader, ModelFolder) else {}
 
     def changed(self, config: "ClassifierConfig") -> "ClassifierConfig":
         """Return the protocol's values with what the user set."""
