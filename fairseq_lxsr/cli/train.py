@@ -64,7 +64,9 @@ def run_train(args: argparse.Namespace) -> None:
             f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
         )
     options = dict(pairwise(command))
-    if recipe.updates and "--save-interval" in options and "--max-update" not in " ".join(args.others):
+    own = {word.partition("=")[0] for word in args.others}
+    chosen = {"--max-update", "--max-epoch", "--total-num-update", "--save-interval"}
+    if recipe.updates and not own & chosen and {"--max-update", "--save-interval"} <= options.keys():
         pairs = sum(sum(count_pairs(Path(shard)).values()) for shard in args.data.split(os.pathsep))
         say(
             f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, validated and saved every "

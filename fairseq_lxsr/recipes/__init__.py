@@ -108,7 +108,7 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
             {name: words for name, words in given.items() if name not in removing},
         )
     )
-    length = {*LENGTH, *(f"no-{name}" for name in LENGTH), "total-num-update"}
+    length = {*LENGTH, *(f"no-{name}" for name in LENGTH)}
     if recipe.updates and not length & given.keys():
         options |= {name: words for name, words in _sized(options, recipe, data).items() if name not in options}
     if options.get("lr-scheduler") == ["polynomial_decay"]:

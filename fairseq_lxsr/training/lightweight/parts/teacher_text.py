@@ -23,7 +23,7 @@ class TeacherText:
 
     ids: IntArray  # [P] pieces of all texts, one text after the other
     ends: IntArray  # [N]
-    vectors: "Rows"
+    vectors: "ChosenRows"
 
     def pieces(self, row: int, most: int) -> IntArray:
         """Return the first `most` pieces of a text."""
@@ -54,10 +54,10 @@ def _read(path: Path, tokenizer: Tokenizer) -> TeacherText:
     is_known = np.bincount(line[ids != tokenizer.unknown], minlength=len(lines)) > 0
     if not is_known.any():
         raise InputError(f"{path}: no line has a piece of the dictionary; expected text in the languages of the model")
-    return TeacherText(ids[is_known[line]], lengths[is_known].cumsum(), Rows(vectors, np.flatnonzero(is_known)))
+    return TeacherText(ids[is_known[line]], lengths[is_known].cumsum(), ChosenRows(vectors, np.flatnonzero(is_known)))
 
 
-class Rows:
+class ChosenRows:
     """Rows of an array on disk, chosen by their numbers."""
 
     def __init__(self, rows: np.ndarray, chosen: IntArray):
