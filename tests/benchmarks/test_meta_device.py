@@ -155,7 +155,13 @@ BESIDE: dict[str, dict[str, object]] = {
     "near_embeddings": {"batches": "near"},
 }
 TEXTS = {"matryoshka": "8,16", "mined": "mined.tsv", "teacher_embeddings": "teacher", "near_embeddings": "teacher"}
-OF_TEXT = {"lang_pairs", "langs", "init_embeddings"}  # which text is read, and how weights begin
+OF_TEXT = {
+    "lang_pairs",
+    "langs",
+    "init_embeddings",
+    "teacher_text",
+    "teacher_text_weight",
+}  # which text is read, how weights begin
 
 
 def values_of(item) -> list[object]:
