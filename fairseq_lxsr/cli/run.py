@@ -12,13 +12,13 @@ from fairseq_lxsr.options import FILE_NAME, at_least, file_path
 from fairseq_lxsr.text.languages import split_pair
 
 DEMO = PACKAGE / "preparation" / "demo.en-fr.tsv.gz"
-DEMO_NAME, CATALOGUES = "demo", "catalogues"
-EPILOG = """Other options are those of fairseq-train, for example --max-update 500. The text of the demo: Tatoeba,
+DEMO_NAME, MACHINE_CATALOGUES = "demo", "catalogues"
+RUN_EPILOG = """Other options are those of fairseq-train, for example --max-update 500. The text of the demo: Tatoeba,
 https://tatoeba.org, CC BY 2.0 FR."""
 
 
 def add_parser(verbs) -> None:
-    parser = verbs.add_parser("run", description=__doc__, epilog=EPILOG, allow_abbrev=False)
+    parser = verbs.add_parser("run", description=__doc__, epilog=RUN_EPILOG, allow_abbrev=False)
     parser.add_argument(
         "data",
         type=FILE_NAME,
@@ -45,7 +45,7 @@ def run_all(args: argparse.Namespace) -> None:
     work = args.work or Path("work", pair)
     if (work / "checkpoints").exists() and not (work / "prepare.json").exists():
         raise InputError(f"{work}: has checkpoints and is no folder of this command; expected another --work")
-    text = [] if args.data == CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
+    text = [] if args.data == MACHINE_CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
     sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
     data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
     _step("1/4 Text: clean and split it, learn word pieces, binarise")

@@ -71,7 +71,8 @@ class StoredEmbeddings:
         if not text.file:
             raise InputError(
                 f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model, "
-                f"the one that made them ({self.fingerprint}), --model NAME, or a text file that was embedded too, --input FILE"
+                f"the one that made them ({self.fingerprint}), --model NAME, or a text file that was "
+                "embedded too, --input FILE"
             )
         path = self._find(text.file)
         known = self.text_of.setdefault(path, text.file)

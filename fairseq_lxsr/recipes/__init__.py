@@ -59,7 +59,7 @@ def names() -> list[str]:
 def read_recipe(name: str) -> Recipe:
     """Read a recipe with all options that it inherits from others."""
     if name not in names():
-        raise InputError(f"--recipe {shown(name)}; expected one of these:\n{table()}")
+        raise InputError(f"--recipe {shown(name)}; expected one of these: {', '.join(names())}; see `lxsr recipes`")
     return _read(name)
 
 
