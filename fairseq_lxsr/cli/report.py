@@ -35,7 +35,7 @@ def add_parser(verbs) -> None:
         "--source or --data names",
     )
     parser.add_argument("--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html")
-    parser.add_argument("--title", help="default: the name of the folder")
+    parser.add_argument("--title", help="default: Training of, and the name of the folder")
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
     parser.set_defaults(run=report)
@@ -58,8 +58,21 @@ def report(args: argparse.Namespace) -> None:
     logs = list(training_logs(args.folder))
     scores = list(all_scores(args.folder))
     samples = list(closer_looks(args, files))
-    write_report(output, args.title or args.folder.resolve().name, logs, scores, samples)
+    title = args.title or f"Training of {args.folder.resolve().name}"
+    write_report(output, title, logs, scores, samples, training_pairs(args.folder))
     print(f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at")
+
+
+def training_pairs(folder: Path) -> int:
+    """Count the pairs that `lxsr prepare` kept for training; 0 where the folder does not tell."""
+    from fairseq_lxsr.files.records import parse_json
+
+    try:
+        text = (folder / "prepare.json").read_text(encoding="utf-8")
+        stages = [stage for stage in parse_json(text).values() if isinstance(stage, dict)]
+        return sum(stage.get("report", {}).get("pairs", {}).get("train", 0) for stage in stages)
+    except (OSError, ValueError, AttributeError, TypeError):
+        return 0
 
 
 def training_logs(folder: Path) -> Iterator["Curves"]:

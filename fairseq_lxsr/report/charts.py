@@ -86,8 +86,8 @@ LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negativ
 ACCURACY = "Share of sentences that find their translation in their batch"
 LAYOUT = {
     "template": "plotly_white",
-    "margin": {"l": 65, "r": 15, "t": 10, "b": 45},
-    "height": 370,
+    "margin": {"l": 65, "r": 15, "t": 36, "b": 45},  # the toolbar stands above the curves
+    "height": 396,
     "legend": {"orientation": "h", "y": -0.2},
     "font": {"family": "system-ui, sans-serif", "size": 13},
 }

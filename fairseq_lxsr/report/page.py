@@ -1,6 +1,7 @@
 """Writes one self-contained HTML file; its content security policy forbids requests to other hosts."""
 
 import base64
+import datetime
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,9 @@ th[scope=row], .text { text-align: left; } th[scope=row] { font-weight: normal; 
 figure { margin: 0; } figcaption { font-size: .9rem; color: #444; } summary { cursor: pointer; padding: .25rem 0; }
 details .scroll { max-height: 30rem; overflow-y: auto; }
 .signature { font: .75rem/1.4 ui-monospace, monospace; color: #555; overflow-wrap: anywhere; }
+.verdict { font-size: 1.15rem; font-weight: 600; }
+th[scope=row] { position: sticky; left: 0; background: #fff; max-width: 45vw; }
+.published th[scope=row] { background: #fbf6ea; }
 .published { background: #fbf6ea; border-left: 4px solid #b08900; padding: .2rem 1rem; }
 """
 THRESHOLD_CURVE = {"threshold", "precision", "recall"}
@@ -51,14 +55,28 @@ for (const place of document.querySelectorAll(".chart")) {
 
 
 def write_report(
-    output: str | Path, title: str, logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]
+    output: str | Path,
+    title: str,
+    logs: Sequence[Curves],
+    scores: Sequence[Score],
+    samples: Sequence[Sample],
+    training_pairs: int = 0,
 ) -> None:
     """Write the page; sections without content are omitted, and no content at all is an `InputError`."""
     if not (logs or scores or samples):
         raise InputError("nothing to report: no training log, no scores, no model with text to look at")
-    parts = [f"<h1>{escape(title)}</h1>", *_training(logs), *_scores(scores)]
+    texts = [f"{training_pairs:,} training pairs"] if training_pairs else []
+    texts += [f"{sample.pairs:,} test pairs of {' and '.join(sample.languages)}" for sample in samples]
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape('; '.join([datetime.date.today().isoformat(), *texts]))}</p>",
+        f'<p class="verdict">{escape(verdict(logs, scores, samples))}</p>',
+        *_training(logs),
+        *_scores(scores),
+    ]
     for sample in samples:
         parts += _sample(sample)
+    parts += _published(scores)
     library = get_plotlyjs()
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -71,6 +89,26 @@ def write_report(
     )
     with atomic_write(output, "wb") as stream:
         stream.write(page.encode("utf-8", "replace"))  # names of files may not be valid text
+
+
+def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]) -> str:
+    """What the page shows, in one sentence: how many translations are found, else the first score, else the loss."""
+    if samples:
+        found = [
+            sum(count * share for count, share in zip(direction.counts, direction.accuracy, strict=True))
+            for sample in samples
+            for direction in sample.directions
+        ]
+        sentences = sum(2 * sample.pairs for sample in samples)
+        pairs = " or ".join(dict.fromkeys(f"{sample.pairs:,}" for sample in samples))
+        return f"{sum(found) / sentences:.1f} % of the sentences find their translation first, among {pairs}."
+    if scores:
+        name, value = next(iter(scores[0].values.items()), ("no value", 0.0))
+        return f"{scores[0].protocol} {scores[0].task.replace('->', ' → ')}: {name} is {value:.1f}."
+    losses = sorted(next((log.train["loss"] for log in logs if log.train.get("loss")), {}).items())
+    if not losses:
+        return "The logs have no loss."
+    return f"The loss went from {losses[0][1]:.3g} to {losses[-1][1]:.3g} in {losses[-1][0]:,} updates."
 
 
 def content_policy(*scripts: str) -> str:
@@ -105,7 +143,6 @@ def _scores(scores: Sequence[Score]) -> list[str]:
         curves = {_row_name(score, own): score.curve for score in own if score.curve.keys() >= THRESHOLD_CURVE}
         drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
         parts += [drawing(charts.threshold_chart(drawn))] if drawn else []
-        parts += _published(protocol)
     return parts
 
 
@@ -120,17 +157,19 @@ def _row_name(score: Score, others: Sequence[Score]) -> str:
     return ", ".join([score.task.replace("->", " → "), *varying])
 
 
-def _published(protocol: str) -> list[str]:
-    rows = published(protocol)
+def _published(scores: Sequence[Score]) -> list[str]:
+    """What papers report by the protocols of these scores."""
     parts = []
-    for value in dict.fromkeys(row.value for row in rows):
-        values = {row.system: row.values for row in rows if row.value == value}
-        sources = "; ".join(dict.fromkeys(row.source for row in rows if row.value == value))
-        parts.append(
-            f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})</p>'
-            f"{_values_tables(f'{protocol}, published: {value}', 'system', values)}</div>"
-        )
-    return parts
+    for protocol in dict.fromkeys(score.protocol for score in scores):
+        rows = published(protocol)
+        for value in dict.fromkeys(row.value for row in rows):
+            values = {row.system: row.values for row in rows if row.value == value}
+            sources = "; ".join(dict.fromkeys(row.source for row in rows if row.value == value))
+            parts.append(
+                f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})'
+                f"</p>{_values_tables(f'{protocol}, published: {value}', 'system', values)}</div>"
+            )
+    return ["<h2>Published scores</h2>", *parts] if parts else []
 
 
 def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:

@@ -3,9 +3,11 @@
 import os
 import re
 
+import pytest
 from conftest import COMPATIBILITY, refused
 from conftest import lxsr_here as lxsr
 
+from fairseq_lxsr.cli.report import training_pairs
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
 from fairseq_lxsr.files.lines import RECORD_BYTES
 
@@ -39,3 +41,18 @@ def test_text_that_is_named_by_halves_is_refused(tmp_path):
     for half in (("--lang-pairs", "en-fr"), ("--dataset", "flores200-dev")):
         refused(lxsr("report", tmp_path, *half, check=False), "has no model folder, to look at that text with")
         refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "and --lang-pairs")
+
+
+@pytest.mark.parametrize(
+    ("content", "pairs"),
+    [
+        ('{"en-fr": {"report": {"pairs": {"train": 900}}}, "data-bin": {"report": {}}, "crc32": 7}', 900),
+        ('{"en-fr": {"report": {"pairs": 7}}}', 0),
+        ("[]", 0),
+        (None, 0),
+    ],
+)
+def test_the_size_of_the_training_text(tmp_path, content, pairs):
+    if content is not None:
+        (tmp_path / "prepare.json").write_text(content)
+    assert training_pairs(tmp_path) == pairs

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,7 +12,8 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
 from fairseq_lxsr.evaluation.tables import CAUTION
-from fairseq_lxsr.report import look_at, write_report
+from fairseq_lxsr.report import charts, look_at, write_report
+from fairseq_lxsr.report.page import verdict
 from fairseq_lxsr.report.training_log import Curves
 
 SIZES = {"phone": (390, 844), "desk": (1280, 900)}
@@ -41,7 +43,7 @@ def contents():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, f"A run {NASTY}", *contents())
+    write_report(path, f"A run {NASTY}", *contents(), training_pairs=16892)
     return path
 
 
@@ -51,6 +53,26 @@ def test_one_file_that_asks_for_nothing(page):
     assert "src=" not in head
     assert "@import" not in head
     assert NASTY not in text
+
+
+def test_it_begins_with_date_size_and_verdict_and_published_scores_come_last(page):
+    text = page.read_text(encoding="utf-8")
+    text = text[text.index("<main>") :]
+    assert re.search(r"</h1>\s<p>\d{4}-\d\d-\d\d; 16,892 training pairs; 60 test pairs of en and &lt;a", text)
+    found = [row[3] for row in charts.length_chart(contents()[2][0]).rows]
+    assert len(found) == 2, "all have a few words, so a direction is one bucket"
+    assert f'class="verdict">{sum(found) / 2:.1f} % of the sentences find their translation first, among 60.<' in text
+    titles = re.findall(r"<h2>([^<&]+)", text)
+    assert titles[:2] == ["Training", "Scores"]
+    assert titles[-1] == "Published scores"
+    assert text.index(CAUTION) > text.index("Errors to read")
+
+
+def test_verdict_of_scores_or_of_a_log_alone():
+    logs, scores, _ = contents()
+    assert verdict(logs, scores, []) == "xsr en → fr: P@1 is 75.0."
+    assert verdict(logs, [], []) == "The loss went from 9 to 4.5 in 30 updates."
+    assert verdict([Curves("train.log")], [], []) == "The logs have no loss."
 
 
 class Structure(HTMLParser):
@@ -146,6 +168,12 @@ def test_in_a_browser(browser, page, size):
         tab.locator(".scatterlayer .point").nth(70).hover(force=True)  # plotly catches the pointer above the points
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
+        above = tab.locator(".js-plotly-plot").evaluate_all(
+            """plots => plots.map(plot => plot.querySelector(".nsewdrag").getBoundingClientRect().top
+                - plot.querySelector(".modebar").getBoundingClientRect().bottom)"""
+        )
+    assert len(above) == 6
+    assert min(above) >= 0, "a toolbar over the curves"
     assert messages == outside == []
     for expected in ("A run <script>", "Loss", "en → fr", "75.0", "model:abc", CAUTION, "Errors to read"):
         assert expected in text
