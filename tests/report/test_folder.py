@@ -1,5 +1,6 @@
 """`lxsr report` of a folder in which not everything is what its name says."""
 
+import json
 import os
 import re
 
@@ -10,6 +11,7 @@ from conftest import lxsr_here as lxsr
 from fairseq_lxsr.cli.report import training_pairs
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
 from fairseq_lxsr.files.lines import RECORD_BYTES
+from fairseq_lxsr.files.records import sealed
 
 LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates={}, wall=457\n"
 
@@ -46,7 +48,8 @@ def test_text_that_is_named_by_halves_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("content", "pairs"),
     [
-        ('{"en-fr": {"report": {"pairs": {"train": 900}}}, "data-bin": {"report": {}}, "crc32": 7}', 900),
+        (json.dumps(sealed({"en-fr": {"report": {"pairs": {"train": 900}}}, "data-bin": {"report": {}}})), 900),
+        ('{"en-fr": {"report": {"pairs": {"train": 900}}}, "crc32": 7}', 0),  # damaged
         ('{"en-fr": {"report": {"pairs": 7}}}', 0),
         ("[]", 0),
         (None, 0),
