@@ -111,6 +111,8 @@ def api_page(title: str, about: str, modules: Sequence[str]) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    if os.environ.get("REPO_URL"):  # where the site links to files of the repository, and to itself in its head
+        config.repo_url, config.repo_name = os.environ["REPO_URL"], "Repository"
     if config.nav is not None:
         public, internal = api_pages()
         config.nav.append({"Reference of Python": [*public, {"Internals": list(internal)}]})
@@ -245,7 +247,7 @@ def field_table(path: str) -> str:
             (
                 f"`{one.name}`",
                 "required" if default is MISSING else shown(default),
-                " ".join((meanings.get(one.name) or one.metadata.get("help", "")).split()),
+                " ".join((meanings.get(one.name) or one.metadata.get("help", "")).replace("%%", "%").split()),
             )
         )
     return table(("field", "default", "meaning"), rows)

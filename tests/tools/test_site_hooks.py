@@ -59,6 +59,7 @@ def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
     assert "| `documents` | required | file or folder of each language" in table
     assert "| `rounds` | `3` |" in table
+    assert "at most 5 % of the text" in rendered("<!-- table: fields fairseq_lxsr.preparation.config.PrepareConfig -->")
 
 
 def test_what_users_call_comes_before_internals():
@@ -70,6 +71,14 @@ def test_what_users_call_comes_before_internals():
     found = re.findall(r"^::: (\S+)", "\n".join([*public.values(), *internal.values()]), re.M)
     assert len(found) == len(set(found))
     assert {module for modules in hooks.rooms().values() for module in modules} <= set(found)
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/house"])
+def test_the_repository_has_an_address_where_it_is_given(monkeypatch, address):
+    monkeypatch.setenv("REPO_URL", address)
+    config = hooks.on_config(SimpleNamespace(nav=[], repo_url="", repo_name=None))
+    assert (config.repo_url, config.repo_name) == (address, "Repository" if address else None)
+    assert [list(part) for part in config.nav] == [["Reference of Python"]]
 
 
 def test_links_that_leave_the_site():
