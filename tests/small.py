@@ -30,8 +30,8 @@ def shrink(name: str, arguments: list[str]) -> list[str]:
     """The arguments of a command with smaller sizes; those that are not there are not added."""
     if name in ("fairseq-train", "fairseq-generate"):
         return _training(arguments)
-    if name == "python" and arguments[:2] == ["-m", "fairseq_cli.train"]:
-        return [*arguments[:2], *_training(arguments[2:])]
+    if name == "python" and arguments[:1] in (["-c"], ["-m"]) and "fairseq_cli.train" in arguments[1]:
+        return [*arguments[:2], *_training(arguments[2:])]  # as `lxsr train` and `lxsr train-context` start it
     if name == "lxsr" and arguments:
         return _verb(arguments)
     return arguments
