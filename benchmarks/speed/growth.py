@@ -31,6 +31,7 @@ from benchmarks.machine import commit, machine, versions
 from benchmarks.made_up import pairs, write_documents, write_pairs
 from benchmarks.processes import Cost, anonymous, watch
 from benchmarks.script import command_line, write_results
+from fairseq_lxsr.cli.train import START
 from fairseq_lxsr.options import INDEX_KINDS
 
 GOAL = 0.05  # more than the exponent of the work
@@ -192,7 +193,7 @@ def exit_status(words: list[str]) -> int:
     """Run `lxsr` in this process; `lxsr train` too, which gives its process to fairseq-train."""
 
     def train(_, command: list[str]) -> None:
-        sys.argv = command[command.index("-m") + 1 :]
+        sys.argv = command[command.index(START) + 1 :]
         fairseq_train()
         sys.exit()
 

@@ -33,7 +33,8 @@ def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Pat
     files: list[Path] = []
     for name in names:
         path = Path(name)
-        if archive_of(path) or (path.exists() and not path.is_dir()):
+        prefix = not path.suffix or Path(f"{name}.{source}").exists()
+        if archive_of(path) or (not path.is_dir() and (path.exists() or not prefix)):
             check_file(path, "text to exclude")
             files.append(path)
         else:

@@ -65,9 +65,8 @@ def line_17(content: bytes):
 
 
 def table(folder: Path) -> None:
-    """A table of 100 pairs and a line that is none."""
-    rows = "".join(f"{en}\t{fr}\n" for en, fr in toy.sentences(100))
-    (folder / "pairs.tsv").write_text(rows + "only one column\n")
+    """A table in which no row is a pair."""
+    (folder / "pairs.tsv").write_text("only one column\n" * 100)
 
 
 LONGER = rewritten("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
@@ -87,7 +86,7 @@ BAD_LINES = [(b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"), (b"a NUL \x00 
             for line, *said in BAD_LINES
         ),
         (packed(lambda text: gzip.compress(text)[:-20]), (), ("{folder}/text.fr.gz", "not a whole packed file")),
-        (table, ("--data", "{folder}/pairs.tsv"), ("{folder}/pairs.tsv, line 101", "only one column", "no tab")),
+        (table, ("--data", "{folder}/pairs.tsv"), ("{folder}/pairs.tsv, line 1: 1 column in 'only one column'", "separated by tabs")),
         (nothing, ("--test-size", 300), ("400 usable sentence pairs", "smaller --valid-size")),
         (nothing, (*SPLITS, "--vocab-size", 9000), ("9,000", "at most")),
         (nothing, (*SPLITS, "--vocab-size", 12), ("12", "too small")),
