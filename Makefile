@@ -7,6 +7,7 @@ export DATA SRC TGT WORK RECIPE
 help:
 	@echo "make demo   train on 20,000 English-French sentences and score the result (3 to 6 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
+	@echo "            UPDATES=60 make demo   a shorter training"
 	@echo "make test   run all tests"
 	@echo "make smoke  run the benchmarks, as small as they can be"
 	@echo "make lint   ruff and mypy"
@@ -18,7 +19,7 @@ install:
 
 demo:
 	@$(PYTHON) tools/install.py demo
-	@.venv/bin/lxsr run $(or $(DATA),demo) --lang-pair $(or $(SRC),en)-$(or $(TGT),fr) $(if $(WORK),--work $(WORK)) --recipe $(or $(RECIPE),best)
+	@.venv/bin/lxsr run $(or $(DATA),demo) --lang-pair $(or $(SRC),en)-$(or $(TGT),fr) $(if $(WORK),--work $(WORK)) --recipe $(or $(RECIPE),best) $(if $(UPDATES),--max-update $(UPDATES))
 
 # in the order of the folders: the longest files, in integration/, do not come last, where one process would wait
 test: install

@@ -19,7 +19,9 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 root=$folder/root
 
 if [ ! -e "$root/bare" ]; then
-    debootstrap --variant=minbase --include=ca-certificates,git,make,python3,python3-venv "${SUITE:-bookworm}" "$root" > "$folder/debootstrap.log"
+    scripts=/usr/share/debootstrap/scripts suite=${SUITE:-bookworm} # an older debootstrap does not know the newer suites
+    debootstrap --variant=minbase --include=ca-certificates,git,make,python3,python3-venv "$suite" "$root" \
+        http://deb.debian.org/debian "$([ -e "$scripts/$suite" ] && echo "$scripts/$suite" || echo "$scripts/sid")" > "$folder/debootstrap.log"
     chroot "$root" useradd --create-home --shell /bin/bash plain
     touch "$root/bare"
 fi
