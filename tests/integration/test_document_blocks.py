@@ -23,6 +23,7 @@ FENCE = re.compile(
     re.M | re.S,
 )
 RUN = ("sh", "python")
+EXTENDING = (*sorted((ROOT / "docs" / "extend").glob("*.md")), ROOT / "docs" / "reproduce.md")  # change the package
 SHOWN = ("text", "yaml", "diff")
 MAKE = """#!/bin/sh
 [ "$1" = demo ] || exit 2
@@ -137,7 +138,7 @@ def extended(workplace):
     for name in ("fairseq_lxsr", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for page in (ROOT / "docs" / "extend").glob("*.md"):
+    for page in EXTENDING:
         for block in blocks(page):
             if block.title:
                 write(block, folder)
@@ -170,7 +171,7 @@ of_every_page = pytest.mark.parametrize("page", pages(), ids=lambda page: str(pa
 
 @of_every_page
 def test_blocks_run_in_their_order(page, workplace, request):
-    place = request.getfixturevalue("extended") if page.parent.name == "extend" else workplace
+    place = request.getfixturevalue("extended") if page in EXTENDING else workplace
     for block in blocks(page):
         if block.title:
             write(block, place.folder)
