@@ -25,6 +25,7 @@ FLOORS = (
     {"tasks", "export"},
     {"context", "report", "serve", "clients"},
     {"cli"},
+    {"__main__"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 FAIRSEQ_ROOMS = {"training", "tasks"}  # and what stands in them

@@ -4,10 +4,11 @@ import argparse
 import contextlib
 import importlib
 import io
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.cli.streams import escaped_streams
@@ -16,6 +17,8 @@ from fairseq_lxsr.files.write import target_of
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 SIGPIPE = getattr(signal, "SIGPIPE", 13)  # Windows has none
+QUIET = "--quiet"
+SHELLS = ("bash", "zsh", "fish")  # whose completions shtab writes
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
 # it imports torch and numpy, which take seconds, when it runs and not when it parses
 VERBS = {
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             with flushed_output():
                 args = parse(arguments)
-                args.run(args)
+                with quiet_messages() if args.quiet else contextlib.nullcontext():
+                    args.run(args)
         except KeyboardInterrupt as stop:
             what, number = (
                 ("terminated", signal.SIGTERM) if isinstance(stop, Terminated) else ("interrupted", signal.SIGINT)
@@ -60,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line; `others` are the options that the verb passes on."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    quiet = QUIET in arguments[:end]  # before or after the verb, and one option for all of them
+    arguments = [word for word in arguments[:end] if word != QUIET] + arguments[end:]
     parser = make_parser(arguments[0] if arguments else "")
     if not arguments:
         parser.print_help()
@@ -72,7 +79,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         args.others = others
     elif others:
         raise InputError(f"unrecognized arguments: {' '.join(others)}; see lxsr {arguments[0]} --help")
-    args.command_line = arguments
+    args.command_line, args.quiet = arguments, quiet
     for name in ("output", "pairs_output"):
         given = getattr(args, name, None)
         if given and str(given) != "-":
@@ -81,10 +88,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 @contextlib.contextmanager
+def quiet_messages() -> Iterator[None]:
+    """Drop what the block says on standard error: progress and notes; the errors that it raises are not dropped."""
+    with open(os.devnull, "w", encoding="utf-8") as nothing, contextlib.redirect_stderr(nothing):
+        yield
+
+
+@contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
     """Flush all output at the end of the block; a reader that has closed the pipe is not an error."""
     if isinstance(exact := getattr(sys.stdout, "exact", sys.stdout), io.TextIOWrapper):
-        exact.reconfigure(errors="backslashreplace")  # for text that the terminal cannot show
+        if exact.isatty() or os.environ.get("PYTHONIOENCODING"):
+            exact.reconfigure(errors="backslashreplace")  # for text that the terminal cannot show
+        else:  # as files: Windows would write another encoding and other ends of lines
+            exact.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         yield
     finally:
@@ -104,16 +121,36 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
-def make_parser(verb: str) -> argparse.ArgumentParser:
-    """Make the parser of one verb with all its options, or of all verbs without options."""
+class Verbs(argparse._SubParsersAction):
+    """The verbs, each with its help, whose modules say no more than its description."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        return super().add_parser(name, **{"help": VERBS[name][1]} | options)
+
+
+class Completion(argparse.Action):
+    """Prints the script by which a shell completes a command line."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from fairseq_lxsr.cli.completion import completion  # imports what the verbs need
+
+        print(completion(make_parser(*VERBS), values))
+        parser.exit()
+
+
+def make_parser(*some: str) -> Parser:
+    """Make the parser of some verbs with all their options, or of all verbs without options."""
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    if verb in VERBS:
-        importlib.import_module(f"fairseq_lxsr.cli.{VERBS[verb][0]}").add_parser(verbs)
-    else:
-        for name, (_, help_text) in VERBS.items():
-            verbs.add_parser(name, help=help_text)
+    parser.add_argument(QUIET, action="store_true", help="results and errors only, no progress and notes; of any verb")
+    parser.add_argument(
+        "--print-completion", action=Completion, choices=SHELLS, help="print what completes lxsr in this shell"
+    )
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", action=Verbs)
+    for module in dict.fromkeys(VERBS[verb][0] for verb in some if verb in VERBS):
+        importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)
+    for name in () if verbs.choices else VERBS:
+        verbs.add_parser(name)
     return parser
 
 
