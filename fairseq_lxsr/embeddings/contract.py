@@ -9,7 +9,7 @@ from typing import Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.vectors import check_directions
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
@@ -76,10 +76,14 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
     """Embed sentences for an evaluation.
 
     Raises:
-        InputError: for an embedding that is not finite or, without `zeros`, is zero (an empty sentence, or no known
-            word), because its neighbours, and so the score, would be arbitrary.
+        InputError: for a sentence that the encoder refuses, and for an embedding that is not finite or, without
+            `zeros`, is zero (an empty sentence, or no known word), because its neighbours would be arbitrary.
     """
-    embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
+    try:
+        embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
+    except SentenceError as error:  # which counts from the first of these sentences, not of the file
+        row, _, why = error.args
+        raise InputError(f"{text.where(row)}: {why}") from None
     if embeddings.ndim != 2 or len(embeddings) != len(text):
         raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
     check_directions(embeddings, text.where, zeros)

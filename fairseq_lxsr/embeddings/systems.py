@@ -88,6 +88,20 @@ class ByLanguage:
         return self.encoders[language]
 
 
+def reading_long(encoder: Encoder, on_long: str) -> Encoder:
+    """Return the encoder with another `on_long` in its model folders; only they have a longest text."""
+    if isinstance(encoder, ByLanguage):
+        return ByLanguage({language: reading_long(one, on_long) for language, one in encoder.encoders.items()})
+    return encoder.reading(on_long) if isinstance(encoder, ModelFolder) else encoder
+
+
+def count_long(encoder: Encoder) -> int:
+    """Return how many texts so far were longer than the model folders read."""
+    if isinstance(encoder, ByLanguage):
+        return sum(map(count_long, encoder.encoders.values()))
+    return encoder.counts["long"] if isinstance(encoder, ModelFolder) else 0
+
+
 def width_of(encoder: Encoder, text: Text) -> int:
     """Return the width of the embeddings of a text, or of its first sentence: languages and stored files may differ."""
     if isinstance(encoder, ByLanguage):

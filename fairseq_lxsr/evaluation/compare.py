@@ -100,9 +100,15 @@ def latest(scores: Sequence[Score]) -> dict[Any, Score]:
 def _other_models(scores: Sequence[Score], which: str) -> Iterator[str]:
     last = latest(scores)
     for score in scores:
-        model, taken = (each.settings.get("model") for each in (score, last[score.comparable]))
+        model, taken = (_system(each) for each in (score, last[score.comparable]))
         if model != taken:
             yield f"{_what(score)}: the {which} file has it of {model} and, later, of {taken}, which is taken"
+
+
+def _system(score: Score) -> str:
+    """Name the model and, where it met long texts, how it read them."""
+    long = score.settings.get("long")
+    return f"{score.settings.get('model')}" + (f" (long texts: {long})" if long else "")
 
 
 def _unmatched(score: Score, others: Sequence[Score]) -> str:
@@ -111,8 +117,7 @@ def _unmatched(score: Score, others: Sequence[Score]) -> str:
     alike = [other for other in others if (other.protocol, other.task) == (score.protocol, score.task)]
     if not alike:
         return f"{what}: no counterpart in the first file"
-    settings = [{k: v for k, v in other.signed_settings.items() if k != "model"} for other in alike]
-    own = {k: v for k, v in score.signed_settings.items() if k != "model"}
+    settings, own = [other.measured_alike for other in alike], score.measured_alike
     differing = [[k for k in own | other if own.get(k) != other.get(k)] for other in settings]
     names, nearest = min(zip(differing, settings, strict=True), key=lambda pair: len(pair[0]))
     differences = ", ".join(f"{name} {nearest.get(name)} and {own.get(name)}" for name in names)

@@ -99,10 +99,14 @@ class Score:
         return "|".join([self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())])
 
     @property
+    def measured_alike(self) -> dict[str, Any]:
+        """Signed settings that comparable scores share: all but the model, and how many texts are long for it."""
+        return {name: value for name, value in self.signed_settings.items() if name not in ("model", "long")}
+
+    @property
     def comparable(self) -> tuple[str, ...]:
-        """Key that comparable scores share: everything but the model."""
-        settings = (f"{name}:{value}" for name, value in self.signed_settings.items() if name != "model")
-        return (self.protocol, self.task, *settings)
+        """Key that comparable scores share."""
+        return (self.protocol, self.task, *(f"{name}:{value}" for name, value in self.measured_alike.items()))
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict for JSON."""

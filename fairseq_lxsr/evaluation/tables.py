@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,13 +75,14 @@ def report_scores(scores: Sequence[Score]) -> str:
 
 def signatures(scores: Sequence[Score]) -> str:
     """Return a signature for every metric; a setting that differs between tasks lists its values joined by +."""
-    groups: dict[str, list[list[str]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for score in scores:
-        groups.setdefault(str(score.settings.get("metric")), []).append(score.signature.split("|"))
+        groups.setdefault(str(score.settings.get("metric")), []).append(score.signed_settings)
     lines = []
-    for parts in groups.values():
-        fields = [list(dict.fromkeys(values)) for values in zip(*parts, strict=True)]
-        lines.append("|".join("+".join([first, *(v.partition(":")[2] for v in rest)]) for first, *rest in fields))
+    for settings in groups.values():
+        names = max(settings, key=len)  # `long` is there only where a text was
+        values = {name: dict.fromkeys(str(each.get(name, "none")) for each in settings) for name in names}
+        lines.append("|".join([scores[0].protocol, *(f"{name}:{'+'.join(found)}" for name, found in values.items())]))
     return "\n".join(lines)
 
 

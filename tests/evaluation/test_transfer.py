@@ -182,7 +182,7 @@ def test_text_is_found_before_the_encoder_is_loaded(tmp_path, protocol):
 class Beginnings:
     """Stands for a model that reads one character: the whole text only with split-mean."""
 
-    fingerprint = "beginnings"
+    fingerprint, output_dim = "beginnings", 2
 
     def encode(self, text, counts, on_long="cut"):
         counts.update(long=sum(len(line) > 1 for line in text))
@@ -194,9 +194,8 @@ class Beginnings:
 def test_documents_that_differ_only_late(tmp_path, on_long, accuracy):
     for part in ("train", "dev", "test"):
         (tmp_path / f"en.{part}").write_text("0\taa\n1\tab\n" * 4)
-    config = replace(LINEAR, epochs=100, seeds=1, learning_rate=0.1)
-    one = protocol(data=tmp_path, on_long=on_long)
-    (score,) = measured(one, config, ModelFolder(Beginnings()))
+    one = protocol(data=tmp_path, on_long=on_long, classifier="linear", ties="first", epochs=600, seeds=1)
+    [[score]] = one.plan().measure(ModelFolder(Beginnings()))
     assert score.values["accuracy"] == accuracy
     assert f"|long:{on_long}-24|" in score.signature
     assert protocol(data=tmp_path).on_long == "split-mean"

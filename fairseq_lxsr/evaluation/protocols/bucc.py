@@ -253,7 +253,7 @@ class Bucc(BuccMining, Protocol):
         "write the mined pairs of a single language pair", None, FILE_NAME, metavar="FILE.tsv"
     )
 
-    def plan(self) -> Plan:
+    def prepare(self) -> Plan:
         pairs = ["-".join(pair) for pair in parse_lang_pairs(self.lang_pairs)]
         if self.pairs_output and len(pairs) > 1:
             raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")

@@ -121,7 +121,6 @@ class Titles(TransferProtocol):
         self, texts: Mapping[str, Mapping[str, Labelled]], encoder: Encoder, config: ClassifierConfig | None = None
     ) -> list[Score]:
         read = without_copyright if self.strip_copyright else lambda found: found
-        encoder = self.reader(encoder)
         features = {
             language: {part: _embed(encoder, read(found)) for part, found in parts.items()}
             for language, parts in texts.items()
@@ -131,7 +130,6 @@ class Titles(TransferProtocol):
 
         scores = transfer_scores(self.name, features, self.train_langs or self.langs, config, encoder.fingerprint)
         signed = {"copyright": "stripped"} if self.strip_copyright else {}
-        signed |= self.long_texts(encoder)
         return [replace(score, settings=signed | score.settings) for score in scores]
 
 

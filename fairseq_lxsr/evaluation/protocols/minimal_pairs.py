@@ -129,16 +129,16 @@ class MinimalPairs(AlignedProtocol):
         "write rule, translation, English and changed English", None, FILE_NAME, metavar="FILE.tsv"
     )
 
-    def plan(self) -> Plan:
+    def prepare(self) -> Plan:
         pairs = self.pairs()
         for pair in pairs if self.lang_pairs else ():
             if not set(pair) & set(ENGLISH):
                 raise InputError(f"--lang-pairs {'-'.join(pair)}: no English; the rules need {' or '.join(ENGLISH)}")
         if not self.pairs_output:
-            return super().plan()
+            return super().prepare()
         if len(pairs) > 1:
             raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
-        return replace(super().plan(), outputs=[self.pairs_output])
+        return replace(super().prepare(), outputs=[self.pairs_output])
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
         # without languages the source is English

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.named_sets import datasets, find_file
 from fairseq_lxsr.options import FILE_NAME, ON_LONG, TIES, at_least, check_fields, option
 from fairseq_lxsr.text.languages import split_pairs
@@ -49,8 +49,15 @@ class Protocol:
         for scores in plan.measure(ModelFolder(SentenceEncoder.from_pretrained("model"))):
             append_scores("scores.jsonl", scores)
 
-    Sub-classes define `plan`, or derive from a class below, which does.
+    Sub-classes define `prepare`, or derive from a class below, which does.
     """
+
+    on_long: str = option(
+        "texts longer than a model folder reads: cut, split-mean (the mean over their parts), or error; the signature "
+        "has how many there were (default: cut; for classification split-mean)",
+        "cut",
+        ON_LONG,
+    )
 
     def __post_init__(self):
         check_fields(self, spell=lambda name: f"--{name.replace('_', '-')}")
@@ -61,7 +68,25 @@ class Protocol:
         Raises:
             InputError: for options that do not go together, and for text that is not there.
         """
+        plan = self.prepare()
+        return replace(plan, measure=lambda encoder: self._measured(plan, encoder))
+
+    def prepare(self) -> Plan:
+        """Make the plan, for an encoder that reads long texts as it is to; `plan` adds `on_long`."""
         raise NotImplementedError
+
+    def _measured(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
+        """Measure with `on_long`; the scores say how many texts were longer than the model reads, where any was."""
+        from fairseq_lxsr.embeddings import count_long, reading_long
+
+        reader, before = reading_long(encoder, self.on_long), 0
+        for scores in plan.measure(reader):
+            count, before = count_long(reader) - before, count_long(reader)
+            if count:
+                how = "cut; --on-long split-mean reads them whole" if self.on_long == "cut" else "read in parts"
+                say(f"{scores[0].protocol}: texts longer than the model reads: {count:,}, {how}")
+                scores = [with_long(score, f"{self.on_long}-{count}") for score in scores]
+            yield scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +146,7 @@ class AlignedText:
 class AlignedProtocol(AlignedText, Protocol):
     """What is measured on each pair of aligned files; sub-classes define `scores`."""
 
-    def plan(self) -> Plan:
+    def prepare(self) -> Plan:
         from fairseq_lxsr.evaluation.texts import read_aligned
 
         files = self.files()
@@ -155,30 +180,18 @@ class TransferProtocol(Protocol):
         "epoch kept of those that are best on dev; LASER's code: last (default: first)", None, TIES
     )
     on_long: str = option(
-        "texts longer than a model folder reads: the mean over their parts, or cut; the signature has how many "
-        "(default: split-mean)",
+        "texts longer than a model folder reads: split-mean (the mean over their parts), cut, or error; the signature "
+        "has how many there were (default: split-mean)",
         "split-mean",
         ON_LONG,
     )
-
-    def reader(self, encoder: "Encoder") -> "Encoder":
-        """Return the encoder that reads long texts as `on_long` says; only model folders have a longest text."""
-        from fairseq_lxsr.embeddings import ModelFolder
-
-        return encoder.reading(self.on_long) if isinstance(encoder, ModelFolder) else encoder
-
-    def long_texts(self, reader: "Encoder") -> dict[str, str]:
-        """Return what the signature says of long texts: how they were read, and how many there were."""
-        from fairseq_lxsr.embeddings import ModelFolder
-
-        return {"long": f"{self.on_long}-{reader.counts['long']}"} if isinstance(reader, ModelFolder) else {}
 
     def changed(self, config: "ClassifierConfig") -> "ClassifierConfig":
         """Return the protocol's values with what the user set."""
         given: dict[str, Any] = {"epochs": self.epochs, "seeds": self.seeds, "ties": self.ties}
         return replace(config, **{name: value for name, value in given.items() if value is not None})
 
-    def plan(self) -> Plan:
+    def prepare(self) -> Plan:
         texts = self.texts()
         files = [found.file for parts in texts.values() for found in parts.values()]
         return Plan(lambda encoder: [self.scores(texts, encoder)], files)
@@ -191,6 +204,12 @@ class TransferProtocol(Protocol):
     ) -> "list[Score]":
         """Train and test a classifier, by default that of the protocol."""
         raise NotImplementedError
+
+
+def with_long(score: "Score", long: str) -> "Score":
+    """Return the score with what its signature says of long texts, before the text and the model."""
+    last = {name: score.settings[name] for name in ("text", "model") if name in score.settings}
+    return replace(score, settings={k: v for k, v in score.settings.items() if k not in last} | {"long": long} | last)
 
 
 def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str, str]]:

@@ -153,7 +153,7 @@ class Similarity(Protocol):
         metavar="I,J,K",
     )
 
-    def plan(self) -> Plan:
+    def prepare(self) -> Plan:
         pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
         files = [find_file(self.data, pair="-".join(pair)) for pair in pairs]
         rated = [read_rated(file, pair, self.columns) for file, pair in zip(files, pairs, strict=True)]

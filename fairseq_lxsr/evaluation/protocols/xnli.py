@@ -130,7 +130,6 @@ class Xnli(TransferProtocol):
         self, texts: Mapping[str, Mapping[str, NliPairs]], encoder: Encoder, config: ClassifierConfig | None = None
     ) -> list[Score]:
         normalise = self.preset in NORMALISED
-        encoder = self.reader(encoder)
         features = {
             language: {part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()}
             for language, parts in texts.items()
@@ -141,5 +140,4 @@ class Xnli(TransferProtocol):
         scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)
         for score in scores:
             score.settings["norm"] = "l2-sentence" if normalise else "none"
-            score.settings.update(self.long_texts(encoder))
         return scores

@@ -133,8 +133,8 @@ class XsimPlusPlus(AlignedProtocol):
 
     both_directions = False
 
-    def plan(self) -> Plan:
-        plan = super().plan()
+    def prepare(self) -> Plan:
+        plan = super().prepare()
         files: list[str] = []
         for _, language in self.pairs():
             errors, sentences = self.changed(language)

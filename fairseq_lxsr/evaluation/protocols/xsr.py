@@ -94,7 +94,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
     )
     seed: int = option("of the shuffle that picks queries and candidates", 1, at_least(0))
 
-    def plan(self) -> Plan:
+    def prepare(self) -> Plan:
         files = self.files()
 
         def measure(encoder: Encoder) -> Iterator[list[Score]]:

@@ -29,7 +29,7 @@ class Lengths(Protocol):
     text: str = option("sentences")
     power: int = option("of the norm", 2, at_least(1))
 
-    def plan(self):
+    def prepare(self):
         def measure(encoder):
             lengths = np.linalg.norm(embed(encoder, read_text(self.text)), self.power, axis=1)
             yield [Score("lengths", "text", {"mean": float(lengths.mean())}, {"model": encoder.fingerprint})]
