@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Print the table of docs/performance.md."""
+    """Print the table of benchmarks/notebook/performance.md."""
     print("| layers | B | TFLOP a step | GB | " + " | ".join(f"{gpu.name}: ms; min" for gpu in GPUS) + " |")
     print("|---" * (4 + len(GPUS)) + "|")
     for row in rows:

@@ -18,7 +18,7 @@ from fairseq_lxsr.options import (
 if TYPE_CHECKING:
     from fairseq_lxsr.vectors import MinedPairs
 
-MAX_SIM_WEIGHT = 1.0  # of ordered MaxSim beside the cosine; docs/study.md has others
+MAX_SIM_WEIGHT = 1.0  # of ordered MaxSim beside the cosine; benchmarks/notebook/study.md has others
 
 
 def score_name(depth: int, weight: float = MAX_SIM_WEIGHT) -> str:

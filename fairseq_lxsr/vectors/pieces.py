@@ -29,7 +29,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 ADJACENT = 0.2  # share of the adjacent pieces in what a piece is compared by
 DISTANCE = 0.5  # of a similarity is lost from one end of a sentence to the other
-EXPONENT = 8  # of the power mean of the weights; docs/study.md has what other values of the three find
+EXPONENT = 8  # of the power mean of the weights; benchmarks/notebook/study.md has what other values of the three find
 SMALLEST = np.finfo(np.float32).tiny
 
 

@@ -31,7 +31,7 @@ LXSR_PRESETS = {
     "lxsr_4layers": sizes(512, 1024, 8, layers=4),
     "lxsr_6layers": sizes(512, 1024, 8, layers=6),
     "lxsr_small": sizes(256, 512, 4, layers=2),
-    # no layers, plain embeddings and the order of words: for little text and time (docs/results.md)
+    # no layers, plain embeddings and the order of words: for little text and time (benchmarks/notebook/results.md)
     "lxsr_best": sizes(512, 1024, 8, layers=0) | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
     "lxsr_tiny": sizes(32, 64, 2, layers=2),
 }
