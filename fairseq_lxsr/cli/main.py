@@ -17,7 +17,7 @@ from fairseq_lxsr.files.write import target_of
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 SIGPIPE = getattr(signal, "SIGPIPE", 13)  # Windows has none
-QUIET = "--quiet"
+QUIET_OPTION = "--quiet"
 SHELLS = ("bash", "zsh", "fish")  # whose completions shtab writes
 # for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
 # it imports torch and numpy, which take seconds, when it runs and not when it parses
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line; `others` are the options that the verb passes on."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    quiet = QUIET in arguments[:end]  # before or after the verb, and one option for all of them
-    arguments = [word for word in arguments[:end] if word != QUIET] + arguments[end:]
+    quiet = QUIET_OPTION in arguments[:end]  # before or after the verb, and one option for all of them
+    arguments = [word for word in arguments[:end] if word != QUIET_OPTION] + arguments[end:]
     parser = make_parser(arguments[0] if arguments else "")
     if not arguments:
         parser.print_help()
@@ -142,7 +142,9 @@ def make_parser(*some: str) -> Parser:
     """Make the parser of some verbs with all their options, or of all verbs without options."""
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
-    parser.add_argument(QUIET, action="store_true", help="results and errors only, no progress and notes; of any verb")
+    parser.add_argument(
+        QUIET_OPTION, action="store_true", help="results and errors only, no progress and notes; of any verb"
+    )
     parser.add_argument(
         "--print-completion", action=Completion, choices=SHELLS, help="print what completes lxsr in this shell"
     )

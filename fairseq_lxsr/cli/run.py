@@ -4,8 +4,10 @@ import argparse
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+from fairseq_lxsr.cli.main import QUIET_OPTION
 from fairseq_lxsr.errors import EXIT_STATUS, InputError
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.options import FILE_NAME, at_least, file_path
@@ -48,18 +50,21 @@ def run_all(args: argparse.Namespace) -> None:
     text = [] if args.data == MACHINE_CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
     sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
     data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
-    _step("1/4 Text: clean and split it, learn word pieces, binarise")
-    _lxsr("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, "--vocab-size", args.vocab_size)
-    _step(f"2/4 Training by recipe {args.recipe}")
+    lxsr, step = (partial(_lxsr, QUIET_OPTION), _no_step) if args.quiet else (_lxsr, _step)
+    step("1/4 Text: clean and split it, learn word pieces, binarise")
+    lxsr("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, "--vocab-size", args.vocab_size)
+    step(f"2/4 Training by recipe {args.recipe}")
     best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
-    _lxsr("train", data, "--recipe", args.recipe, *best, "--save-dir", work / "checkpoints", *args.others)
-    _step("3/4 Model folder: all that is needed to encode")
-    _lxsr("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
-    _step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
+    lxsr("train", data, "--recipe", args.recipe, *best, "--save-dir", work / "checkpoints", *args.others)
+    step("3/4 Model folder: all that is needed to encode")
+    lxsr("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
+    step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
     for name, which in (("untrained", f"{model}#untrained"), ("trained", model)):
         print(f"{name}:", flush=True)
         (work / f"{name}.jsonl").unlink(missing_ok=True)
-        _lxsr("eval", "xsr", "--model", which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
+        lxsr("eval", "xsr", "--model", which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
+    if args.quiet:
+        return
     _step("What to type next")
     index = work / "index"
     print(
@@ -74,6 +79,10 @@ def run_all(args: argparse.Namespace) -> None:
 
 def _step(title: str) -> None:
     print(f"\n== {title}", flush=True)
+
+
+def _no_step(title: str) -> None:
+    """Say nothing, under --quiet."""
 
 
 def _command(*words: object) -> str:

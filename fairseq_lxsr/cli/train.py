@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def report(kind, error, traceback, others=sys.excepthook):
     raise SystemExit(130)
 sys.excepthook = report
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
+TOO_NEW = (3, 14)  # where the types of fairseq's options are written in another way than it reads
 GOING_ON = {"--finetune-from-model", "--restore-file", "--continue-once"}
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
 and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
@@ -72,9 +74,17 @@ def run_train(args: argparse.Namespace) -> None:
             f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, validated and saved every "
             f"{options['--save-interval']} epochs; --max-update N takes another length"
         )
-    print(shlex.join(["fairseq-train", *command]), flush=True)
+    if args.only_print or not args.quiet:
+        print(shlex.join(["fairseq-train", *command]), flush=True)
     if args.only_print:
         return
+    if args.quiet:
+        os.environ["LOGLEVEL"] = "WARNING"  # what fairseq-train reads
+    if sys.version_info >= TOO_NEW:
+        raise InputError(
+            f"{sys.executable} is Python {platform.python_version()}, which cannot import fairseq; train with Python "
+            "3.11 to 3.13, and encode with any"
+        )
     if importlib.util.find_spec("fairseq_cli") is None:
         raise InputError(f"fairseq is not installed: pip install 'fairseq-lxsr[train]', then {INSTALL}")
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir

@@ -22,7 +22,10 @@ def test_from_text_to_scores_and_again(tmp_path):
     before, after = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
     assert after[0].values["P@1"] > before[0].values["P@1"] + 20
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
-    assert "trained:" in run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    again = run("fairseq_lxsr.cli.main", *words, "--quiet", fresh=True)
+    assert "trained:" in again.stdout
+    assert again.stderr == ""
+    assert not [word for word in ("==", "fairseq", "INFO") if word in again.stdout]
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
 
 
