@@ -77,9 +77,8 @@ def two_columns(text: str) -> Columns:
 
 
 def run_score(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     from fairseq_lxsr.embeddings import model_files, refuse_idf
+    from fairseq_lxsr.files.progress import Progress
     from fairseq_lxsr.search import PairEncoder
 
     check(args)
@@ -90,7 +89,7 @@ def run_score(args: argparse.Namespace) -> None:
     encode = PairEncoder(load_any(args, show_progress=False), languages)
     rows = InputRows(args)
     with atomic_write(output) if output else nullcontext(results()) as stream:
-        with naming_option("--k"), tqdm(unit=" pairs", disable=None) as bar:
+        with naming_option("--k"), Progress(unit=" pairs", disable=None) as bar:
             for block, scores in scored(args, rows, encode):
                 for (_, _, group), score in zip(block, scores.tolist(), strict=True):
                     stream.writelines(rows.lines(group, score))

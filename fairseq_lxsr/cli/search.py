@@ -84,9 +84,8 @@ def add_language_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_index(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     from fairseq_lxsr.embeddings import model_files, refuse_idf, width_of
+    from fairseq_lxsr.files.progress import Progress
     from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.vectors.index import check_kind
 
@@ -100,7 +99,7 @@ def run_index(args: argparse.Namespace) -> None:
     line, lines = peek(read_lines(args.input))
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     read: Counter[str] = Counter()
-    lines = tqdm(counted(lines, read), desc="index", unit=" sentences", disable=None)
+    lines = Progress(counted(lines, read), desc="index", unit=" sentences", disable=None)
     encode = text_embedder(args, total, encoder)
     index = CorpusIndex.build(
         args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import Lines
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import naming, reserve
 from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
@@ -60,7 +60,7 @@ def mine_draws(
     found: dict[tuple, Mined] = {}
     seconds = {"encode": 0.0, "search": 0.0, "draws": 0.0}
     fruitless = 0
-    with tqdm(total=count, desc="mine", unit=" pairs", disable=None) as bar:
+    with Progress(total=count, desc="mine", unit=" pairs", disable=None) as bar:
         turns = list(itertools.combinations(embedded, 2))
         for languages in itertools.cycle(turns):
             start = time.perf_counter()

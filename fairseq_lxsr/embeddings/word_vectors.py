@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from fairseq_lxsr.embeddings.contract import Text, count_zeros, short_hash
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.options import WORD_WEIGHTS
 from fairseq_lxsr.vectors.rows import FloatArray
 
@@ -65,7 +65,7 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
     header, words = None, 0
-    lines = tqdm(read_lines(path), desc=path.name, unit=" words", disable=None if show_progress else True)
+    lines = Progress(read_lines(path), desc=path.name, unit=" words", disable=None if show_progress else True)
     for number, line in enumerate(lines, start=1):
         fields = line.rstrip().split(" ")
         if number == 1 and len(fields) == 2:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.embeddings.formats import Layout, find_format
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import READ_BYTES, sha256
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.records import Record, difference, is_count, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write, check_replaceable, create, naming, no_follow, remove_planted, sync
 
@@ -77,7 +77,7 @@ def embed_lines(
             return file.check_complete(lines)
         remaining = file.begin(lines, resume)
         try:
-            with tqdm(total=total, initial=file.rows, unit=" sentences", disable=hidden) as bar:
+            with Progress(total=total, initial=file.rows, unit=" sentences", disable=hidden) as bar:
                 while window := list(islice(remaining, WINDOW)):
                     file.append(window, encode(window, file.counts))
                     bar.update(len(window))

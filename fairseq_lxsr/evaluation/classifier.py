@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.labelled import ClassifierConfig, LabelledFeatures
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_model
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 CHUNK_BYTES = 2**24  # size of the batches that are gathered at once, for every seed
@@ -79,7 +79,7 @@ def train_classifiers(
     l2 = torch.tensor(config.l2).repeat(config.seeds)  # model s has seed s // len(l2) and strength s % len(l2)
     best = torch.full((len(l2),), -1.0)
     kept = [tuple(p.detach().clone() for p in layer) for layer in layers]
-    for _ in tqdm(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
+    for _ in Progress(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
         for batch, target, masks in batches(config, x, y, generators):
             logits = forward(layers, batch, masks)
             losses = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum") / target.shape[1]

@@ -9,12 +9,11 @@ import urllib.error
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.connection import SLOWEST, Connection, InterruptedDownloadError, ascii_address, plain
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import READ_BYTES, sha256
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming, no_follow, remove_planted
 
@@ -160,7 +159,7 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
         if answer.length and answer.length > (free := shutil.disk_usage(partial.parent).free):
             raise InputError(f"{answer.length:,} bytes, and {free:,} are free in {partial.parent}; make space")
         limit = size if size is not None else MAX_BYTES if total is None else total
-        with tqdm(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
+        with Progress(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
             for block in _blocks(connection, answer, limit - have):
                 with naming(partial), open(partial, "ab", opener=no_follow) as stream:  # names errors of the disk only
                     stream.write(block)

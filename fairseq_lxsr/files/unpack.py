@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from tqdm import tqdm
-
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
 ARCHIVE_FREE_BYTES = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
@@ -62,7 +61,7 @@ class _Member(tarfile.TarInfo):
 
 
 def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
-    with tqdm(desc=name, unit="B", unit_scale=True, disable=None) as bar:
+    with Progress(desc=name, unit="B", unit_scale=True, disable=None) as bar:
         while block := stream.read(READ_BYTES):
             target.write(block)
             bar.update(len(block))

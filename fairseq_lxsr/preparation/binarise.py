@@ -13,10 +13,10 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import count_file_lines, read_lines
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
@@ -210,7 +210,7 @@ def _write_ids(text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer
     """Write the ids of a text to its shards; return the percent of unknown pieces."""
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in text.places]
     total = unknown = first = 0
-    for _, (ids, lengths) in tqdm(blocks, desc=text.places[0].name, unit="0k lines", disable=None):
+    for _, (ids, lengths) in Progress(blocks, desc=text.places[0].name, unit="0k lines", disable=None):
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
         shard_of = text.shard_of_lines(first, len(lengths), len(writers))
         first += len(lengths)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
@@ -181,7 +181,7 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
 def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tuple[str, list[TextPair]]]:
     """Read blocks of pairs, each with the name of its source; a single text has none."""
     for name, part in (source.parts or {"": source}).items():
-        pairs = tqdm(
+        pairs = Progress(
             part.read(dropped), desc=" ".join(("-".join(languages), name)).strip(), unit=" pairs", disable=None
         )
         yield from ((name, block) for block in in_blocks(pairs))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.records import Record, difference, open_array
 from fairseq_lxsr.files.write import naming, remove_planted, reserve
 
@@ -53,8 +53,8 @@ def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_p
     if stored is None:
         path.unlink(missing_ok=True)
         done, crc, stored = 0, 0, _new_array(partial, record, rows)
-    bar = tqdm(total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=None if show_progress else True)
-    with bar:
+    hidden = None if show_progress else True
+    with Progress(total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=hidden) as bar:
         for start in range(done, len(stored), block):
             stop = min(start + block, len(stored))
             stored[start:stop] = compute(start, stop)

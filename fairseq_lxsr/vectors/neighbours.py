@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import (
     SPARE,
@@ -65,7 +65,7 @@ def nearest_neighbours(
     found = np.empty((len(queries), k), dtype=np.int64)
     rows = queries_in(memory_mb, queries.shape[1], k + SPARE[precision])
     others = CandidateRows(candidates, penalty, memory_mb)
-    with tqdm(total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True) as bar:
+    with Progress(total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True) as bar:
         for start in range(0, len(queries), rows):
             stop = min(start + rows, len(queries))
             units = unit_rows(queries, start, stop, "queries")
