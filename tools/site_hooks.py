@@ -42,7 +42,7 @@ PUBLIC = {  # pages of what users call: title, what for, modules
     ),
     "search": (
         "CorpusIndex and Reranker",
-        "Searches, mines and scores sentences. [Search](../searching.md) shows their use.",
+        "Searches, mines and scores sentences. Their use: [Search](../searching.md), [Mine and clean](../mining.md).",
         [f"fairseq_lxsr.search.{name}" for name in ("corpus", "reranker", "bitext", "pairs", "options")],
     ),
     "vectors": (
