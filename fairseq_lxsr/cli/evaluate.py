@@ -84,7 +84,7 @@ def _add_compare_parser(verbs) -> None:
         metavar="N",
         help=f"of the bootstrap (default: {BOOTSTRAP_DRAWS})",
     )
-    parser.add_argument("--published", action="store_true", help="show scores from papers as well")
+    parser.add_argument("--published", action="store_true", help="show scores from papers that measured alike")
     parser.set_defaults(run=run_compare)
 
 
@@ -98,7 +98,8 @@ def run_compare(args: argparse.Namespace) -> None:
     protocols = _compare(files[0], files[1], args) if args.second else _show(files[0])
     if args.published:
         missing = f"No published scores of {', '.join(dict.fromkeys(protocols))} are known here."
-        print(f"\n{published_table(protocols) or missing}")
+        shown = [score for scores in files for score in scores if score.protocol in protocols]
+        print(f"\n{published_table(shown) or missing}")
 
 
 def _show(scores: "Sequence[Score]") -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,11 @@ class Published:
     system: str
     values: dict[str, float]
     source: str
+    settings: dict[str, str] = field(default_factory=dict)  # that the paper used, as in the signature of a score
+
+    def stands_beside(self, score: Score) -> bool:
+        """Return whether a score was measured by the same protocol, with the settings that the paper used."""
+        return self.protocol == score.protocol and self.settings.items() <= score.settings.items()
 
 
 def published(protocol: str) -> list[Published]:
@@ -107,15 +112,28 @@ def published(protocol: str) -> list[Published]:
     return [Published(**row) for row in rows if row["protocol"] == protocol]
 
 
-def published_table(protocols: Sequence[str]) -> str:
-    """Format the published values as tables with their sources; empty where there are none."""
+def published_beside(scores: Sequence[Score]) -> tuple[dict[tuple[str, str], list[Published]], list[str]]:
+    """Return the published values that were measured as one of the scores, by protocol and value.
+
+    Beside them: a line for each source whose values are left out, because its paper measured otherwise.
+    """
+    shown: dict[tuple[str, str], list[Published]] = {}
+    left_out: dict[str, None] = {}
+    for row in (row for protocol in dict.fromkeys(score.protocol for score in scores) for row in published(protocol)):
+        if any(map(row.stands_beside, scores)):
+            shown.setdefault((row.protocol, row.value), []).append(row)
+        else:
+            needed = ", ".join(f"{name}:{value}" for name, value in row.settings.items())
+            left_out[f"Not shown: {row.protocol} of {row.source}, measured with {needed}"] = None
+    return shown, list(left_out)
+
+
+def published_table(scores: Sequence[Score]) -> str:
+    """Format the published values beside these scores as tables with their sources; empty where there are none."""
+    shown, left_out = published_beside(scores)
     blocks = []
-    for protocol in dict.fromkeys(protocols):
-        found = published(protocol)
-        for value in dict.fromkeys(row.value for row in found):
-            rows = [row for row in found if row.value == value]
-            sources = "; ".join(dict.fromkeys(row.source for row in rows))
-            blocks.append(
-                f"{CAUTION}: {protocol}, {value}\n{format_table({row.system: row.values for row in rows})}\n({sources})"
-            )
-    return "\n\n".join(blocks)
+    for (protocol, value), rows in shown.items():
+        sources = "; ".join(dict.fromkeys(row.source for row in rows))
+        table = format_table({row.system: row.values for row in rows})
+        blocks.append(f"{CAUTION}: {protocol}, {value}\n{table}\n({sources})")
+    return "\n\n".join([*blocks, *(["\n".join(left_out)] if left_out else [])])

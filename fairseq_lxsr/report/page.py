@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published
+from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published_beside
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.report import charts
 from fairseq_lxsr.report.charts import drawing, html_table, named
@@ -158,17 +158,17 @@ def _row_name(score: Score, others: Sequence[Score]) -> str:
 
 
 def _published(scores: Sequence[Score]) -> list[str]:
-    """What papers report by the protocols of these scores."""
+    """What papers report that measured as these scores."""
+    shown, left_out = published_beside(scores)
     parts = []
-    for protocol in dict.fromkeys(score.protocol for score in scores):
-        rows = published(protocol)
-        for value in dict.fromkeys(row.value for row in rows):
-            values = {row.system: row.values for row in rows if row.value == value}
-            sources = "; ".join(dict.fromkeys(row.source for row in rows if row.value == value))
-            parts.append(
-                f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})'
-                f"</p>{_values_tables(f'{protocol}, published: {value}', 'system', values)}</div>"
-            )
+    for (protocol, value), rows in shown.items():
+        sources = "; ".join(dict.fromkeys(row.source for row in rows))
+        values = {row.system: row.values for row in rows}
+        parts.append(
+            f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})'
+            f"</p>{_values_tables(f'{protocol}, published: {value}', 'system', values)}</div>"
+        )
+    parts += [f"<p>{escape(line)}.</p>" for line in left_out]
     return ["<h2>Published scores</h2>", *parts] if parts else []
 
 

@@ -117,10 +117,44 @@ def test_published_values_are_marked_and_their_means_those_of_the_paper():
         directions = [value for name, value in values.items() if name != "mean"]
         assert len(directions) == 8
         assert np.mean(directions) == pytest.approx(values["mean"], abs=0.051)
-    table = published_table(["xsr", "mldoc", "xnli", "titles"])
+    settings = {
+        "xsr": {},
+        "mldoc": {"classifier": "linear"},
+        "xnli": {"norm": "none"},
+        "titles": {"classifier": "mlp-10"},
+    }
+    measured = [Score(name, "en->fr", {}, how) for name, how in settings.items()]
+    measured.append(Score("mldoc", "en->fr", {}, {"classifier": "mlp-10-8"}))
+    table = published_table(measured)
     assert table.count(CAUTION) == 5  # mldoc has two tables
+    assert "Not shown" not in table
     assert "other training data and other test text" in CAUTION
-    assert published_table(["tatoeba"]) == ""
+    assert published_table([Score("tatoeba", "en->fr", {}, {})]) == ""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "settings", "shown", "left_out"),
+    [
+        ("mldoc", {"classifier": "linear"}, "Mao et al.", "Li and Mak"),
+        ("mldoc", {"classifier": "mlp-10-8"}, "Li and Mak", "Mao et al."),
+        ("mldoc", {"classifier": "mlp-10"}, None, "classifier:linear"),
+        ("titles", {"classifier": "linear"}, None, "classifier:mlp-10"),
+        ("xnli", {"norm": "l2-sentence"}, None, "norm:none"),
+        ("xnli", {"norm": "none"}, "Wang et al.", None),
+        ("bucc", {"form": "learned"}, None, "form:mteb-v1"),
+        ("bucc", {"form": "mteb-v1"}, "LaBSE", None),
+    ],
+)
+def test_published_values_stand_only_beside_what_was_measured_as_in_their_paper(protocol, settings, shown, left_out):
+    above, _, below = published_table([Score(protocol, "en->fr", {}, settings)]).partition("Not shown: ")
+    assert (shown in above) if shown else not above
+    assert (left_out in below) if left_out else not below
+
+
+def test_the_row_that_the_lightweight_paper_calls_tlaser_says_what_it_is():
+    """Its 75.7 is, cell by cell, Li and Mak's cT-LASER."""
+    [row] = [row for row in published("mldoc") if row.values == {"mean": 75.7}]
+    assert "cT-LASER" in row.system
 
 
 def test_published_xnli_is_compared_with_the_column_without_english():
