@@ -32,6 +32,8 @@ def shrink(name: str, arguments: list[str]) -> list[str]:
         return _training(arguments)
     if name == "python" and arguments[:1] in (["-c"], ["-m"]) and "fairseq_cli.train" in arguments[1]:
         return [*arguments[:2], *_training(arguments[2:])]  # as `lxsr train` and `lxsr train-context` start it
+    if name == "python" and arguments[:1] == ["preprocess/fairseq_preprocess.py"]:
+        return _with_values(arguments, PREPARING)
     if name == "lxsr" and arguments:
         return _verb(arguments)
     return arguments

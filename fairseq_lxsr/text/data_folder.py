@@ -19,8 +19,11 @@ from fairseq_lxsr.text.tokenizer import (
     SENTENCEPIECE_FILE,
     TEXT_FILE,
     TextOptions,
+    Tokenizer,
     hash_symbols,
+    is_lowercased,
     read_dictionary,
+    words_of,
 )
 
 INDEX_MAGIC = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
@@ -129,10 +132,38 @@ class TextFiles:
     options: TextOptions
 
 
-def keep_text(data: Path, save_dir: Path) -> None:
-    """Copy the text files beside the checkpoints, with their hashes: data folders may be moved or removed."""
-    named = {DICTIONARY_FILE: find_dictionary(data)} | {name: data / name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
-    wanted = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
+def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> dict[str, bytes]:
+    """Read dictionary, SentencePiece model and text options of a data folder, as `lxsr export` needs them, by name.
+
+    A folder that fairseq-preprocess has made lacks the last two: the model is the one that the user names, or splits at
+    blanks where the dictionary has no pieces of SentencePiece; the options are those that the dictionary shows. A
+    model that is neither there nor named is left out.
+    """
+    dictionary, own, options = find_dictionary(data), data / SENTENCEPIECE_FILE, data / TEXT_FILE
+    symbols, model = read_dictionary(dictionary), Path(sentencepiece_model or own)
+    text = TextOptions.load(options) if options.is_file() else TextOptions(is_lowercased(symbols))
+    if sentencepiece_model or own.is_file():
+        _check_same(model, own)
+        Tokenizer(model, text, symbols)  # refuses a model that does not fit the dictionary
+    pieces = model.read_bytes() if model.is_file() else words_of(symbols)
+    return {
+        DICTIONARY_FILE: dictionary.read_bytes(),
+        TEXT_FILE: options.read_bytes() if options.is_file() else text.dumps().encode(),
+        **({} if pieces is None else {SENTENCEPIECE_FILE: pieces}),
+    }
+
+
+def _check_same(model: Path, own: Path) -> None:
+    """Refuse a named SentencePiece model where the data folder has another one."""
+    if own.is_file() and model.is_file() and sha256(own) != sha256(model):
+        raise InputError(
+            f"{model}: differs from {own}, which the training data was made with; leave --sentencepiece-model out"
+        )
+
+
+def keep_text(data: Path, save_dir: Path, sentencepiece_model: str | Path | None = None) -> None:
+    """Write what `collect_text` reads beside the checkpoints, with the hashes: data folders may be moved or removed."""
+    wanted = collect_text(data, sentencepiece_model)
     folder = save_dir / TEXT_FOLDER
     restore_folder(folder)
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in wanted.items()}
@@ -175,14 +206,13 @@ def find_text(
     )
     model = Path(sentencepiece_model or own)
     if not model.is_file():
-        raise InputError(f"{model}: no such file; name the SentencePiece model with --sentencepiece-model")
+        case = ", and say --lowercase or --no-lowercase, as the data was made"
+        case = "" if options.is_file() or lowercase is not None else case
+        raise InputError(f"{model}: no such file; name the SentencePiece model with --sentencepiece-model{case}")
     for path in (dictionary, own, options):
         if path.is_file():
             check_files(path.parent, [path.name])
-    if own.is_file() and sha256(own) != sha256(model):
-        raise InputError(
-            f"{model}: differs from {own}, which the training data was made with; leave --sentencepiece-model out"
-        )
+    _check_same(model, own)
     if lowercase is None and not options.is_file():
         raise InputError(f"{options}: no such file; say --lowercase or --no-lowercase, as the data was made")
     text = TextOptions.load(options) if options.is_file() else TextOptions()

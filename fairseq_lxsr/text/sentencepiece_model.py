@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-NORMAL, BYTE = 1, 6  # types of pieces
-UNIGRAM, BPE = 1, 2  # kinds of models
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # types of pieces
+UNIGRAM, BPE, WORD = 1, 2, 3  # kinds of models
 VARINT, FIXED64, TEXT, FIXED32 = 0, 1, 2, 5  # how the wire format stores a value
 
 
@@ -64,6 +64,23 @@ def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
     SentencePiece refuses a piece whose text is there already.
     """
     return data + b"".join(_field(1, _message(piece)) for piece in pieces)
+
+
+def words_model(words: Iterable[str]) -> bytes:
+    """Write a model that only splits text at blanks; each of the words begins with SentencePiece's mark."""
+    special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
+    pieces = (Piece(word, -number, NORMAL) for number, word in enumerate(words))
+    kind = _to_varint(3 << 3 | VARINT) + _to_varint(WORD)
+    return with_pieces(b"", (*special, *pieces)) + _field(2, kind) + _field(3, _field(1, b"identity"))
+
+
+def model_of_pieces(pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool) -> bytes:
+    """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind` is `BPE` or `UNIGRAM`."""
+    special = (Piece("<unk>", 0, 2), Piece("<s>", 0, 3), Piece("</s>", 0, 3))
+    numbers = {3: kind, 35: int(byte_fallback)}
+    trainer = b"".join(_to_varint(key << 3 | VARINT) + _to_varint(value) for key, value in numbers.items())
+    rule = _field(1, b"user_defined" if charsmap else b"identity") + _field(2, charsmap)
+    return with_pieces(b"", (*special, *pieces)) + _field(2, trainer) + _field(3, rule)
 
 
 def _message(piece: Piece) -> bytes:

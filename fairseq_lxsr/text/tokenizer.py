@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -20,7 +20,8 @@ from fairseq_lxsr.files.invisible import DEFAULT_IGNORABLE, visible
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import at_least, check_fields, option
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
-from fairseq_lxsr.text.words import WORD_START, FlatIds, WordPieces, splits_words_independently
+from fairseq_lxsr.text.sentencepiece_model import WORD, read_sentencepiece, words_model
+from fairseq_lxsr.text.words import WORD_START, FlatIds, WordPieces, is_marked, splits_words_independently
 
 # the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -31,6 +32,8 @@ DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.mode
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
+_NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")  # special symbols and bytes
+LEFT_CAPITALS = 0.01  # share of the words of a lower-cased text that keep capitals
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")  # pairs of letters beyond Latin
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 2  # of the reading of text, for new data
@@ -154,10 +157,28 @@ def hash_symbols(symbols: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
+def words_of(symbols: Sequence[str]) -> bytes | None:
+    """Make the SentencePiece model of a dictionary of words, or of pieces as subword-nmt writes them.
+
+    It splits text at blanks; None where the pieces are SentencePiece's own, whose model is needed.
+    """
+    if is_marked(symbols):
+        return None
+    return words_model(WORD_START + symbol for symbol in symbols if symbol not in SPECIAL)
+
+
+def is_lowercased(symbols: Iterable[str]) -> bool:
+    """Return whether a dictionary is that of lower-cased text: at most one in a hundred of its words has a capital."""
+    pieces = [symbol for symbol in symbols if not _NO_TEXT.fullmatch(symbol)]
+    cased = [piece for piece in pieces if piece.lower() != piece.upper()]
+    return bool(cased) and sum(piece != piece.lower() for piece in cased) <= LEFT_CAPITALS * len(cased)
+
+
 class Tokenizer:
     """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
 
-    `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them.
+    `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them. Where
+    they are words or pieces of another program, the model is that of `words_of`, and text is expected in such words.
     """
 
     def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):
@@ -170,8 +191,10 @@ class Tokenizer:
         except RuntimeError:
             raise InputError(f"{model}: not a SentencePiece model; expected the .model file of spm_train") from None
         self.symbols = list(symbols or ())
-        self._words = None
+        self._words, self._mark = None, ""
         if symbols is not None:
+            if not is_marked(symbols) and read_sentencepiece(self.serialized_model()).kind == WORD:
+                self._mark = WORD_START
             self._ids = self._dictionary_ids(symbols, model)
             if splits_words_independently(self.serialized_model(), self.all_pieces()):
                 self._words = WordPieces(self._encode_texts)
@@ -190,8 +213,8 @@ class Tokenizer:
         return np.array([symbol not in SPECIAL and is_word(symbol) for symbol in self.symbols])
 
     def all_pieces(self) -> list[str]:
-        """Return every piece of the SentencePiece model."""
-        return [self._processor.IdToPiece(index) for index in range(len(self))]
+        """Return every piece of the SentencePiece model, as the dictionary spells it."""
+        return [self._processor.IdToPiece(index).removeprefix(self._mark) for index in range(len(self))]
 
     def serialized_model(self) -> bytes:
         """Return the content of the SentencePiece file."""
@@ -237,6 +260,8 @@ class Tokenizer:
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
+        if self._mark:  # in words, the mark of a beginning is a letter as any other, and unknown
+            texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
         return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:

@@ -1,12 +1,12 @@
 """Pieces of whole texts from those of their words, where SentencePiece splits each word by itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 import numpy as np
 
 from fairseq_lxsr.files.locks import ThreadLock
-from fairseq_lxsr.text.sentencepiece_model import BPE, read_sentencepiece
+from fairseq_lxsr.text.sentencepiece_model import BPE, WORD, read_sentencepiece
 
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
@@ -22,9 +22,12 @@ def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
     """Return whether the pieces of a text are those of its words, one after the other, for any text.
 
     They are for BPE, whose merges within a word depend on nothing else. Unigram adds up scores along the whole text,
-    and the rounding of the sum can decide between two splits of a word that are equally good.
+    and the rounding of the sum can decide between two splits of a word that are equally good. A model of whole words
+    joins unknown ones that follow each other; its words are split alone where `pieces` are words without a mark.
     """
     file = read_sentencepiece(model)
+    if file.kind == WORD:
+        return not is_marked(pieces)
     return (
         file.kind == BPE
         and file.plain
@@ -32,6 +35,11 @@ def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
         and WORD_START in pieces  # otherwise unknown pieces join across words
         and not any(WORD_START in piece[1:] or " " in piece for piece in pieces)
     )
+
+
+def is_marked(pieces: Iterable[str]) -> bool:
+    """Return whether pieces are SentencePiece's; words, and pieces of subword-nmt, have no mark."""
+    return any(WORD_START in piece for piece in pieces)
 
 
 class _Numbers(dict[bytes, int]):

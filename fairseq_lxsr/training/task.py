@@ -27,9 +27,9 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
 from fairseq_lxsr.modules.network import shapes_only
-from fairseq_lxsr.options import option
-from fairseq_lxsr.text.data_folder import check_files, keep_text
-from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
+from fairseq_lxsr.options import FileName, option
+from fairseq_lxsr.text.data_folder import check_files, collect_text, keep_text
+from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, hash_symbols, read_dictionary
 from fairseq_lxsr.training.checks import check_run, spelling
 from fairseq_lxsr.training.mends import load_on_all_workers, report_in_one_line, saving_to
 from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable, reached, refuse_replacing
@@ -43,6 +43,12 @@ report_in_one_line()
 @dataclass
 class LxsrTaskConfig(FairseqDataclass):
     data: str = option("data folder; several shards joined by ':', one an epoch in turn", "")
+    sentencepiece_model: Optional[str] = option(
+        "SentencePiece model that the text was split with before fairseq-preprocess, kept with the checkpoints for "
+        "`lxsr export` (default: sentencepiece.model of the data folder; text in words needs none)",
+        None,
+        FileName(),
+    )
     seed: int = II("common.seed")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
@@ -104,6 +110,8 @@ class LxsrTask(FairseqTask):
             hold(Path(self.cfg.save_dir))
         if options is not None:
             load_on_all_workers(options)
+        if saves:
+            self.check_text()
         check_memory(lambda: super(LxsrTask, self).build_model(cfg))
         model = super().build_model(cfg)
         start = self.starting_checkpoint()
@@ -126,8 +134,21 @@ class LxsrTask(FairseqTask):
         if not self.cfg.no_save:
             self.get_checkpoint_dict()
         if saves:
-            keep_text(self.shards[0], Path(self.cfg.save_dir))
+            keep_text(self.shards[0], Path(self.cfg.save_dir), self.cfg.sentencepiece_model)
         return model
+
+    def check_text(self) -> None:
+        """Say before training begins what `lxsr export` would miss beside the checkpoints."""
+        folder = self.shards[0]
+        text = collect_text(folder, self.cfg.sentencepiece_model)
+        if not (folder / TEXT_FILE).is_file():
+            case = "lower-cased text" if json.loads(text[TEXT_FILE])["lowercase"] else "text in upper and lower case"
+            logger.info(f"{folder}: has no {TEXT_FILE}; its dictionary is that of {case}, which the model will expect")
+        if SENTENCEPIECE_FILE not in text:
+            logger.warning(
+                f"{folder}: has no {SENTENCEPIECE_FILE}, which `lxsr export folder` will ask for; name it now with "
+                "--sentencepiece-model, and it is kept with the checkpoints"
+            )
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
         criterion = super().build_criterion(cfg, from_checkpoint)

@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from numpy.typing import NDArray
 
 from fairseq_lxsr.text.tokenizer import MASK, is_punctuation
-from fairseq_lxsr.text.words import WORD_START
+from fairseq_lxsr.text.words import WORD_START, is_marked
 from fairseq_lxsr.training.dataset import SIDES, DrawnPairs
 from fairseq_lxsr.training.draws import Draw, uniform
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -35,13 +35,14 @@ class MaskingVocabulary:
 def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
     """Add <mask> to a dictionary of pieces, as its last symbol."""
     punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
+    marked = is_marked(dictionary.symbols)
     mask_idx = dictionary.add_symbol(MASK)
     return MaskingVocabulary(
         padding_idx=dictionary.pad(),
         mask_idx=mask_idx,
         first_piece=dictionary.nspecial,
         is_punctuation=np.array([*punctuation, False]),
-        starts_word=np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols]),
+        starts_word=np.array([symbol.startswith(WORD_START) or not marked for symbol in dictionary.symbols]),
     )
 
 
