@@ -3,10 +3,19 @@
 import subprocess
 import sys
 
+import toy
 from conftest import COMPATIBILITY
 
 WITHOUT_POSIX = """
-import os, signal, sys, torch  # torch asks for the name of the system, not for its functions
+import multiprocessing.popen_fork, multiprocessing.resource_tracker, os, signal, sys, types, warnings
+import torch  # it asks for the name of the system, not for its functions
+
+# files without a named encoding are read and written by that of the system, which is not UTF-8 on Windows
+warnings.filterwarnings("error", category=EncodingWarning, module="fairseq_lxsr")
+
+# Python's own processes ask for these here, and not on Windows
+own = types.SimpleNamespace(**vars(signal))
+multiprocessing.popen_fork.signal = multiprocessing.resource_tracker.signal = own
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -28,12 +37,20 @@ for module, names in {
 
 
 def without_posix(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", WITHOUT_POSIX + code], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-X", "warn_default_encoding", "-c", WITHOUT_POSIX + code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def test_taking_them_away_works():
-    for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork"):
-        assert without_posix(code).returncode == 1
+    code = """
+for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork", "open(__file__)"):
+    try:
+        exec(code, {"__name__": "fairseq_lxsr.x", "__file__": os.devnull})
+    except (ImportError, AttributeError, EncodingWarning) as error:
+        print(type(error).__name__)
+"""
+    missing = without_posix(code).stdout.split()
+    assert missing == ["ModuleNotFoundError", "ImportError", "AttributeError", "EncodingWarning"]
 
 
 def test_models_encode_and_files_are_written_and_read_without_them(tmp_path):
@@ -57,3 +74,25 @@ main(["search", "--index", "none", "a dog"])
     assert done.returncode == 2, done.stderr
     assert done.stdout.splitlines()[-1].endswith("\t1\ta dog")
     assert done.stderr.splitlines()[-1].startswith("lxsr: error: none: not an index")
+
+
+def test_text_is_prepared_mined_scored_and_measured_without_them(tmp_path):
+    """With processes of its own for what is C++."""
+    toy.write(tmp_path / "text", toy.sentences(200))
+    code = f"""
+from pathlib import Path
+from fairseq_lxsr.cli.main import main
+folder, text = Path({str(tmp_path)!r}), {str(tmp_path / "text")!r}
+sides = ["--model", "lxsr-nine", "--source", text + ".en", "--target", text + ".fr"]
+held_out = ["--valid-size", "20", "--test-size", "20", "--vocab-size", "200"]
+if __name__ == "__main__":
+    main(["prepare", "--work", str(folder / "work"), "--data", text, *held_out])
+    main(["mine", *sides, "--output", str(folder / "mined.tsv")])
+    main(["score", *sides, "--output", str(folder / "scored.tsv")])
+    main(["eval", "xsr", *sides, "--output", str(folder / "scores.jsonl")])
+    main(["verify", str(folder / "work" / "data-bin")])
+    main(["export", "web", "--model", "lxsr-nine", "--input", text + ".en", "--output", str(folder / "web")])
+"""
+    done = without_posix(code)
+    assert done.returncode == 0, done.stderr
+    assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {path.name for path in tmp_path.iterdir()}

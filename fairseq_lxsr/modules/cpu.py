@@ -23,7 +23,7 @@ KEPT_UPDATES = 50  # of training, after which freed memory is given back
 def cpu_has(dtype: str) -> bool | None:
     """Whether the CPU has instructions for products in a type of `FLAGS`; None where the system does not say."""
     try:
-        with open(CPUINFO) as cpuinfo:
+        with open(CPUINFO, encoding="utf-8") as cpuinfo:
             return any(not FLAGS[dtype].isdisjoint(line.split()) for line in cpuinfo)
     except OSError:
         return None

@@ -111,6 +111,9 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
     """Shield processes started in the block from the terminal's interrupt; their parent ends them."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
