@@ -68,7 +68,7 @@ def alignment_loss(
     trains an encoder alone, or beside a generative loss. `matryoshka_alignment_loss` is for embeddings that are cut
     off, `distance_constraint` for a margin in place of a softmax.
 
-    Source: Mao et al. 2021, Eq. 6 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
+    Source: Mao et al. 2021, Eq. 5 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
 
     Example:
         >>> u, v = torch.eye(3, 8), torch.eye(3, 8)  # embeddings of three pairs

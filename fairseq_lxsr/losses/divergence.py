@@ -17,7 +17,7 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     For a target of few of the V pieces, as a bag of words; `label_smoothed_cross_entropy` is for one piece.
 
     It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V] target is built, only
-    the entries of q are gathered (Mao et al. 2021, Eq. 2 and 4; the last term has the total mass as its factor, because
+    the entries of q are gathered (Mao et al. 2021, Eq. 2; the last term has the total mass as its factor, because
     `types` sums to less than 1).
 
     Example:

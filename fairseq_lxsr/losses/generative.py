@@ -25,7 +25,7 @@ def sentence_targets(
 
     For `sentence_loss`. `ugt` is the paper's; `xtr` needs no masks, and finds about as many translations in its tables.
 
-    Source: Mao et al. 2021, Eq. 1 to 5.
+    Source: Mao et al. 2021, Eq. 1 to 4.
 
     Example:
         >>> tokens, masked = (torch.tensor([[4, 5]]), torch.tensor([[6, 1]])), (torch.tensor([[1]]),) * 2
@@ -41,7 +41,7 @@ def sentence_targets(
         masked_ids: masked ids of source and target, [B, M] and [B, M'], `padding_idx` at unused positions.
         padding_idx: id of padding.
         weighting: one of `TARGET_WEIGHTS`.
-        overlap: one of `TARGET_OVERLAPS`, for `ugt` and `mlm_xtr`.
+        overlap: one of `TARGET_OVERLAPS`, for `ugt` and `mlm_xtr`, see `targets.mix`.
 
     Returns:
         targets for the source pass and the target pass.
@@ -66,7 +66,7 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
 
     One row of logits for a sentence, not for a piece, is what makes the lightweight model cheap.
 
-    Source: Mao et al. 2021, Eq. 2 and 4.
+    Source: Mao et al. 2021, Eq. 2, with q and p as in the last version, KL(q || p).
 
     Example:
         >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))  # V 8, one pair

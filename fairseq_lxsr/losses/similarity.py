@@ -19,7 +19,8 @@ def similarity_loss(u: Tensor, v: Tensor) -> Tensor:
     nothing that is larger than the spread of seeds.
 
     With A = rowsoftmax(u u^T) and C = rowsoftmax(v v^T) it is -sum_ij log cos(pi/2 (A_ij - C_ij)) (Mao et al. 2021,
-    Eq. 7).
+    Eq. 6). It never compares u with v, so it does not tell translations from other
+    sentences: it is 0 where v is u rotated.
 
     Example:
         >>> u = torch.eye(3)

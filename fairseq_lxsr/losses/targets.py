@@ -3,7 +3,8 @@
 A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights whose id is w, and
 zero elsewhere; entries of weight 0 are padding. No [R, V] tensor is ever built.
 
-Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-5 and footnote 4.
+Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-4 and the
+footnote on weights (3 or 4, by version).
 """
 
 import torch
@@ -26,7 +27,7 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
         tokens: [R, T] ids, `padding_idx` at unused positions.
         padding_idx: id of padding.
         weighting: `counts`: n(w) is the number of times w occurs, so q sums to 1; `types`: n(w) is 1 for every distinct
-            w, so q sums to at most 1 (what the authors ran, footnote 4).
+            w, so q sums to at most 1 (what the authors ran, by their footnote).
 
     Returns:
         ids [R, T] and weights [R, T] in float32.
@@ -57,7 +58,7 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
 
 
 def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
-    """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else `second` (Eq. 5).
+    """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else `second` (Eq. 4).
 
     Example:
         >>> masked, translation = (spread(torch.tensor([ids]), padding_idx=1) for ids in ([4], [5, 6]))
@@ -67,8 +68,9 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     Args:
         first: ids and weights, both [R, K1].
         second: ids and weights, both [R, K2].
-        overlap: mass of an id that is in both: `sum`, of its two halves (Eq. 5); `translation`, only 1/2 second (the
-            released code, modeling/bertModel.py, lines 462 to 470, which writes the second half over the first).
+        overlap: mass of an id that is in both, where the equation can be read two ways: `sum`, of its two halves, so
+            that q stays a distribution; `translation`, only 1/2 second, the first of the printed cases that fits (as
+            the released code, modeling/bertModel.py, lines 462 to 470, which writes the second half over the first).
 
     Returns:
         ids and weights, both [R, K1 + K2].

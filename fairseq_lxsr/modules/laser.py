@@ -93,7 +93,8 @@ class LaserSentenceEncoder(SentenceNetwork):
     For comparison with LASER, and for text of any length; it takes a step for each piece, so `TLaserSentenceEncoder`
     trains faster and `TransformerSentenceEncoder` encodes faster.
 
-    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1, LASER_5 and LASER_6 after Li and Mak 2020.
+    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1 and LASER_6 after Li and Mak 2020, who did not
+    train five layers.
 
     Example:
         >>> encoder = LaserSentenceEncoder(LaserConfig(20, 1, embed_dim=8, hidden_size=4)).eval()

@@ -32,11 +32,11 @@ def test_spread_over_masked_pieces_and_nothing_where_there_are_none():
     assert as_dicts(spread(torch.tensor([[4, 8], [PAD, PAD]]), PAD)) == [{4: 0.5, 8: 0.5}, {}]
 
 
-def test_ugt_mixture_adds_the_masses_of_a_piece_that_is_in_both():
-    # the masked piece 7 also stands in the translation [7 5 7 7]: 1/2 + 1/2 * 1/4
+def test_the_two_readings_of_the_ugt_mixture_for_a_piece_that_is_in_both():
+    # our reading: the masked piece 7 also stands in the translation [7 5 7 7]: 1/2 + 1/2 * 1/4
     parts = spread(torch.tensor([[7], [PAD]]), PAD), bag_of_pieces(TOKENS, PAD, "types")
     assert as_dicts(mix(*parts)) == [{7: 0.625, 5: 0.125}, {9: 0.5, 6: 0.5}]
-    # the released code writes the share over the half
+    # the printed cases in order, and the released code: the share in place of the half, so q sums to less than one
     assert as_dicts(mix(*parts, "translation")) == [{7: 0.125, 5: 0.125}, {9: 0.5, 6: 0.5}]
     # as two index_fill_ after each other: 7 has 1/2 * 1/4 only, 9 keeps its half
     parts = spread(torch.tensor([[7], [9]]), PAD), bag_of_pieces(TOKENS.flip(0), PAD, "types")

@@ -21,7 +21,7 @@ class XlingSentLossConfig(FairseqDataclass):
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
 class XlingSentLoss(SummedCriterion):
-    """L = sum of weight x term, in nats per pair (Mao et al. 2021, Eq. 8)."""
+    """L = sum of weight x term, in nats per pair (Mao et al. 2021, Eq. 7)."""
 
     def __init__(self, task):
         super().__init__(task)

@@ -45,14 +45,14 @@ SIZE = (
     f"--encoder-attention-heads {SIZES['num_heads']} --max-positions {SIZES['max_positions']} --batch-size 4"
 )
 EXACT = "--dropout 0 --attention-dropout 0 --cpu-precision float32"
-# the settings of the recipe that is not the paper's, and the paper's in its place
-LOSS_AS_PRINTED = {
+# settings of the recipe that `paper` has not, and those of `paper` in their place: printed, or our reading of the text
+LOSS_OF_PAPER = {
     "sim": "--sim-reduction pairs",
     "ids to predict": "--target-ids original",
     "a masked word that is in the other sentence": "--target-overlap sum",
     "LayerNorm": "--layer-norm-eps 1e-5",
 }
-TRAINING_AS_PRINTED = {
+TRAINING_OF_PAPER = {
     "optimizer": "--no-amsgrad --decoupled-weight-decay",
     "AMSGrad": "--no-amsgrad",
     "warm-up": f"--warmup-updates {warmup + 1}",
@@ -69,7 +69,7 @@ ELSEWHERE = {
     "warm-up": (lambda run: run.learning_rate(0, epoch=1), 0.001 / 1999),
     "epochs": (lambda run: [run.learning_rate(5000, epoch) for epoch in (1, 3, 4, 10)], [1e-3, 1e-3, 1e-4, 1e-4]),
 }
-ELSEWHERE_AS_PRINTED = (
+ELSEWHERE_OF_PAPER = (
     "--attention-dropout 0 --init-weights scaled --batches length --no-drop-last --warmup-updates 2000 --lr 0.001"
 )
 OPTIMIZER = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-5, "amsgrad": True}  # main.py, line 89
@@ -190,10 +190,10 @@ def test_losses_and_gradients_are_those_of_the_released_code(data, layers, terms
             torch.testing.assert_close(found[name], torch.tensor(gradient), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("setting", LOSS_AS_PRINTED)
-def test_a_setting_of_the_printed_paper_is_another_loss(data, setting):
+@pytest.mark.parametrize("setting", LOSS_OF_PAPER)
+def test_a_setting_of_the_recipe_paper_is_another_loss(data, setting):
     expected = GOLDEN["layers"]["2"]["losses"][TOTAL]
-    assert golden_run(data, LOSS_AS_PRINTED[setting]).loss().item() != pytest.approx(expected, rel=5e-6)
+    assert golden_run(data, LOSS_OF_PAPER[setting]).loss().item() != pytest.approx(expected, rel=5e-6)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -202,15 +202,15 @@ def test_the_training_is_that_of_the_released_code(data, layers):
     assert largest_difference(golden_run(data, SHORT, layers).train(), expected) < 1e-5
 
 
-@pytest.mark.parametrize("setting", TRAINING_AS_PRINTED)
-def test_a_setting_of_the_printed_paper_is_another_training(data, setting):
-    found = golden_run(data, f"{SHORT} {TRAINING_AS_PRINTED[setting]}").train()
+@pytest.mark.parametrize("setting", TRAINING_OF_PAPER)
+def test_a_setting_of_the_recipe_paper_is_another_training(data, setting):
+    found = golden_run(data, f"{SHORT} {TRAINING_OF_PAPER[setting]}").train()
     assert largest_difference(found, GOLDEN["layers"]["2"]["training"]) > 1e-3
 
 
 @pytest.fixture(scope="module")
 def released_and_printed(data) -> tuple[Run, Run]:
-    return Run(data, ""), Run(data, ELSEWHERE_AS_PRINTED)
+    return Run(data, ""), Run(data, ELSEWHERE_OF_PAPER)
 
 
 @pytest.mark.parametrize("setting", ELSEWHERE)

@@ -1,4 +1,4 @@
-"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021, Eq. 6)."""
+"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021, Eq. 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

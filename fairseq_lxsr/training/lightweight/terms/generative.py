@@ -37,8 +37,9 @@ class GenerativeOptions(FairseqDataclass):
         "original",
     )
     target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = option(  # type: ignore[valid-type]
-        "weight of a masked word that is also in the other sentence, with --objective ugt or mlm_xtr: sum "
-        "of its half and its share (Eq. 5), or its share in the translation only (the released code)",
+        "weight of a masked word that is also in the other sentence, with --objective ugt or mlm_xtr; the paper can be "
+        "read both ways: sum of its half and its share, so that the weights sum to one, or its share in the "
+        "translation alone, the first of the printed cases that fits (the released code)",
         "sum",
     )
 

@@ -1,4 +1,4 @@
-"""Term `sim`: sentences are as similar to each other in one language as in the other (Mao et al. 2021, Eq. 7)."""
+"""Term `sim`: sentences are as similar to each other in one language as in the other (Mao et al. 2021, Eq. 6)."""
 
 from dataclasses import dataclass
 from typing import Any
