@@ -111,7 +111,9 @@ def run_prepare(args: argparse.Namespace) -> None:
     if done is None:
         return
     data, save_dir = ":".join(map(str, done.data)), str(Path(config.work) / "checkpoints")
-    by_recipe = shlex.join(["lxsr", "train", data, "--recipe", "best", "--save-dir", save_dir])
+    start = config.subwords.from_model
+    how = ["--from", start] if start else ["--recipe", "best"]
+    by_recipe = shlex.join(["lxsr", "train", data, *how, "--save-dir", save_dir])
     pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
     by_options = shlex.join(["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs])
     print(

@@ -32,9 +32,23 @@ def add_parser(verbs) -> None:
         "--lang-pair", default="en-fr", metavar="SRC-TGT", help="languages of the text (default: en-fr)"
     )
     parser.add_argument("--work", type=file_path, metavar="FOLDER", help="for all that is made (default: work/SRC-TGT)")
-    parser.add_argument("--recipe", default="best", metavar="NAME", help="one of `lxsr recipes` (default: best)")
     parser.add_argument(
-        "--vocab-size", type=at_least(1, 10_000_000), default=8000, metavar="N", help="word pieces (default: 8000)"
+        "--recipe", metavar="NAME", help="one of `lxsr recipes` (default: best; with --from as `lxsr train`)"
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=FILE_NAME,
+        metavar="MODEL",
+        help="go on from a model without layers, a model folder or a model of this package: a language that it lacks, "
+        "beside one that it has, or more text of two that it has",
+    )
+    parser.add_argument(
+        "--vocab-size",
+        type=at_least(1, 10_000_000),
+        default=8000,
+        metavar="N",
+        help="word pieces, with --from most new ones (default: 8000)",
     )
     parser.set_defaults(run=run_all, others=[])
 
@@ -47,19 +61,21 @@ def run_all(args: argparse.Namespace) -> None:
     work = args.work or Path("work", pair)
     if (work / "checkpoints").exists() and not (work / "prepare.json").exists():
         raise InputError(f"{work}: has checkpoints and is no folder of this command; expected another --work")
+    pieces, recipe, how = _choices(args.start, args.recipe, args.vocab_size)
     text = [] if args.data == MACHINE_CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
     sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
     data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
     lxsr, step = (partial(_lxsr, QUIET_OPTION), _no_step) if args.quiet else (_lxsr, _step)
     step("1/4 Text: clean and split it, learn word pieces, binarise")
-    lxsr("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, "--vocab-size", args.vocab_size)
-    step(f"2/4 Training by recipe {args.recipe}")
+    lxsr("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, *pieces)
+    step(f"2/4 Training {how}")
     best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
-    lxsr("train", data, "--recipe", args.recipe, *best, "--save-dir", work / "checkpoints", *args.others)
+    lxsr("train", data, *recipe, *best, "--save-dir", work / "checkpoints", *args.others)
     step("3/4 Model folder: all that is needed to encode")
     lxsr("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
     step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
-    for name, which in (("untrained", f"{model}#untrained"), ("trained", model)):
+    before = ("before", args.start) if args.start else ("untrained", f"{model}#untrained")
+    for name, which in (before, ("trained", model)):
         print(f"{name}:", flush=True)
         (work / f"{name}.jsonl").unlink(missing_ok=True)
         lxsr("eval", "xsr", "--model", which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
@@ -74,7 +90,15 @@ def run_all(args: argparse.Namespace) -> None:
     )
     print(_command("search", "--index", index, "Where is the station?"))
     print(_command("embed", "--model", model, "--input", "sentences.txt", "--output", "vectors.npy"))
-    print(_command("compare", work / "untrained.jsonl", work / "trained.jsonl"))
+    print(_command("compare", work / f"{before[0]}.jsonl", work / "trained.jsonl"))
+
+
+def _choices(start: str | None, recipe: str | None, pieces: int) -> tuple[list[object], list[object], str]:
+    """Return the options of pieces, those of the recipe, and what is said of it."""
+    if not start:
+        return ["--vocab-size", pieces], ["--recipe", recipe or "best"], f"by recipe {recipe or 'best'}"
+    given = ["--recipe", recipe] if recipe else []
+    return ["--from-model", start, "--new-pieces", pieces], ["--from", start, *given], f"goes on from {start}"
 
 
 def _step(title: str) -> None:

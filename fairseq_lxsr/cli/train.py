@@ -7,6 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def report(kind, error, traceback, others=sys.excepthook):
 sys.excepthook = report
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
 TOO_NEW = (3, 14)  # where the types of fairseq's options are written in another way than it reads
-GOING_ON = {"--finetune-from-model", "--restore-file", "--continue-once"}
+GOING_ON = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
 and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
 fairseq-train --user-dir "$(lxsr user-dir)" --help"""
@@ -40,11 +41,20 @@ fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("train", description=__doc__, epilog=EPILOG, allow_abbrev=False)
-    parser.usage = "lxsr train DATA_BIN --recipe NAME [--print] [option of fairseq-train ...]"
+    parser.usage = "lxsr train DATA_BIN [--recipe NAME] [--from MODEL] [--print] [option of fairseq-train ...]"
     parser.add_argument(
         "data", type=FILE_NAME, metavar="DATA_BIN", help="data folder of `lxsr prepare`; shards with : between them"
     )
-    parser.add_argument("--recipe", required=True, metavar="NAME", help="one of `lxsr recipes`")
+    parser.add_argument("--recipe", metavar="NAME", help="one of `lxsr recipes`")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=FILE_NAME,
+        metavar="MODEL",
+        help="go on from a model without layers: a model folder, or a model of this package; DATA_BIN of `lxsr prepare "
+        "--from-model MODEL` (default recipe: new_language where it has pieces more than MODEL, whose rows stay then; "
+        "else new_domain)",
+    )
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and stop")
     parser.set_defaults(run=run_train, others=[])
     listing = verbs.add_parser("recipes", description="List the training recipes.")
@@ -55,14 +65,20 @@ def add_parser(verbs) -> None:
 
 def run_train(args: argparse.Namespace) -> None:
     # numpy and others take a moment
-    from fairseq_lxsr.recipes import read_recipe, train_command
+    from fairseq_lxsr.encoder.start import start_options
+    from fairseq_lxsr.recipes import override, read_recipe, train_command
     from fairseq_lxsr.text.data_folder import check_data_folder, count_pairs
 
-    recipe = read_recipe(args.recipe)
+    start = start_options(args.start, Path(args.data.split(os.pathsep)[0])) if args.start else {}
+    if not (args.recipe or start):
+        raise InputError("--recipe is missing; expected one of `lxsr recipes`, or --from MODEL")
+    name = args.recipe or ("new_language" if start["frozen-pieces"] else "new_domain")
+    recipe = read_recipe(name)
+    recipe = replace(recipe, options=override(recipe.options, start))
     command = train_command(recipe, args.data, args.others)
     if recipe.finetunes and not _goes_on(command):
         say(
-            f"lxsr train: warning: --recipe {args.recipe} trains from nothing here; it is made for "
+            f"lxsr train: warning: --recipe {name} trains from nothing here; it is made for "
             f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
         )
     options = dict(pairwise(command))

@@ -20,6 +20,7 @@ from fairseq_lxsr.files.records import check_archive
 # a task stores the hash of its dictionary and its target languages in every checkpoint under these keys
 DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
 DATA_HASH = "data_sha256"  # key for the hash of the text that it trains and validates on
+FROM_LANG_PAIRS = "from_lang_pairs"  # key for the language pairs of the model that it went on from
 SPLIT_PROBABILITY = "split_probability"  # key for that of each piece in training [V]
 ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
 

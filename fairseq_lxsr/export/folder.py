@@ -13,6 +13,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     ARCHITECTURE,
     DICTIONARY_HASH,
     ENCODER_PREFIX,
+    FROM_LANG_PAIRS,
     NETWORK_PREFIX,
     SPLIT_PROBABILITY,
     TOKEN_EMBEDDINGS,
@@ -31,7 +32,7 @@ TRANSFORMER_TASKS = ("xling_sent", "sent_context")
 # options that say where and how long a run was, or that config.json stores elsewhere
 OF_ONE_RUN = (
     *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
-    *("continue_once", "finetune_from_model", "reset_optimizer", "no_save", "persistent_workers", "mined"),
+    *("continue_once", "finetune_from_model", "from_model", "reset_optimizer", "no_save", "persistent_workers", "mined"),
     "near_embeddings",
 )
 PADDING_IDX = 1  # the same in every fairseq dictionary
@@ -85,6 +86,9 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
     pairs: Counter[str] = Counter()
     for shard in shards:
         pairs.update(count_pairs(shard, wanted if isinstance(wanted, str) else None))
+    before = state["task_state"].get(FROM_LANG_PAIRS)
+    if before and isinstance(before, str):
+        wanted = ",".join(dict.fromkeys((*before.split(","), *(wanted.split(",") if wanted else pairs))))
     # options of the loss: the criterion held them until version 0.1, the task holds them since
     options = {name: value for name, value in (cfg["criterion"] | task).items() if name not in OF_ONE_RUN}
     if task.get("teacher_embeddings") is None:
@@ -95,7 +99,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         "objective": task.get("objective"),
         "options": options,
         "updates": state["optimizer_history"][-1].get("num_updates"),
-        "finetuned": bool(task.get("finetune_from_model")),
+        "finetuned": bool(task.get("finetune_from_model") or task.get("from_model")),
         "seed": cfg["common"].get("seed"),
     }
 

@@ -99,6 +99,14 @@ class SubwordOptions:
     simplify_chinese: bool = option(
         "read traditional Chinese characters as simplified ones in all text, here and later when encoding", False
     )
+    from_model: str | None = option(
+        "take the pieces and the reading of text of a model that `lxsr train --from` will go on from, and add pieces "
+        "for languages that it lacks; of the options of pieces only --new-pieces counts then",
+        None,
+        FILE_NAME,
+        metavar="MODEL",
+    )
+    new_pieces: int = option("with --from-model: most pieces that are added", 8000, at_least(0, 10_000_000))
 
     def __post_init__(self):
         check_fields(self)

@@ -16,6 +16,7 @@ from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
+from fairseq_lxsr.preparation.new_pieces import extend_subwords
 from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
@@ -52,6 +53,8 @@ def prepare_corpora(
     subwords = Path(config.work) / "subwords"
     if is_made_elsewhere(subwords, SUBWORD_FILES):
         print(f"{subwords}: made elsewhere, kept")
+    elif config.subwords.from_model:
+        extend_subwords(subwords, corpora, config.subwords)
     else:
         train_subwords(subwords, list(corpora.values()), config.subwords)
     if until == "subwords":

@@ -41,8 +41,9 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
         how.lowercase, how.split_han, TEXT_VERSION, simplified_characters() if how.simplify_chinese else ""
     )
     options = asdict(how) | {"sentencepiece": sentencepiece.__version__, "read_as": text.read_as}
-    if not how.simplify_chinese:  # as before there was this option
-        options = {name: value for name, value in options.items() if name not in ("simplify_chinese", "read_as")}
+    later = ["from_model", "new_pieces"]  # as before there were these options
+    later += [] if how.simplify_chinese else ["simplify_chinese", "read_as"]
+    options = {name: value for name, value in options.items() if name not in later}
 
     def build(work: Path) -> dict:
         (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how, text))

@@ -14,15 +14,18 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from fairseq_lxsr.encoder.checkpoint import FROM_LANG_PAIRS
+from fairseq_lxsr.encoder.start import open_start, pairs_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
-from fairseq_lxsr.options import at_least, below, option
+from fairseq_lxsr.options import FileName, at_least, below, option
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
 from fairseq_lxsr.training.lightweight.near import NearPairs
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, add_mask
 from fairseq_lxsr.training.lightweight.parts.teacher import embedding_folders, read_teacher, teacher_files
+from fairseq_lxsr.training.lightweight.start import start_from
 from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, build_terms
 from fairseq_lxsr.training.mends import add_to_help, mark_dummy
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
@@ -108,9 +111,15 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
         "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins",
         "random",
     )
+    from_model: Optional[str] = option(
+        "model folder, or a model of this package, without layers: a new training begins with its rows, and with rows "
+        "by regression for pieces that it lacks; `lxsr train --from` gives this and the sizes that go with it",
+        None,
+        FileName(),
+    )
     frozen_pieces: int = option(
         "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
-        "alone keeps its vectors when a language is added, see --finetune-from-model; subword dropout spares them",
+        "alone keeps its vectors when a language is added, see --from-model; subword dropout spares them",
         0,
         at_least(0),
     )
@@ -137,6 +146,8 @@ class XlingSentTask(PairTask):
     def split_probability(self) -> FloatArray:
         probability = super().split_probability()
         probability[: self.cfg.frozen_pieces] = 0  # the exported rows of these would be others
+        if self.cfg.from_model:  # they are as exported already
+            probability[:] = 0
         return probability
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
@@ -155,25 +166,39 @@ class XlingSentTask(PairTask):
                 f"--frozen-pieces {count:,}: the dictionary has {self.num_symbols:,} entries, so nothing would learn; "
                 "expected the number of old entries"
             )
-        if count and self.starting_checkpoint() is None:
+        if count and self.starting_checkpoint() is None and not self.cfg.from_model:
             raise InputError(
-                f"--frozen-pieces {count:,} without a checkpoint to go on from, whose pieces it keeps; expected "
-                "--finetune-from-model too"
+                f"--frozen-pieces {count:,} without a model to go on from, whose pieces it keeps; expected "
+                "--from-model or --finetune-from-model too"
             )
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         if not from_checkpoint:
             self.check_frozen()
         model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.init_embeddings == "lsi" and not from_checkpoint and self.starting_checkpoint() is None:
-            weight, start = model.encoder.embed_tokens.weight, time.perf_counter()
+        if not from_checkpoint and self.starting_checkpoint() is None:
+            self.initialise(model)
+        return model
+
+    def initialise(self, model: nn.Module) -> None:
+        """Give a new model the rows that the options ask for."""
+        start = time.perf_counter()
+        if self.cfg.from_model:
+            name, symbols = self.cfg.from_model, self.dictionary.symbols[: self.num_symbols]
+            encoder = open_start(name)
+            start_from(encoder, model.encoder, symbols, list(self.read_corpora("train", epoch=1).values()))
+            self.state.merge_state_dict({FROM_LANG_PAIRS: pairs_of(encoder)})
+            what = f"rows of {name}, and by regression those of new pieces"
+        elif self.cfg.init_embeddings == "lsi":
+            weight = model.encoder.embed_tokens.weight
             corpora = list(self.read_corpora("train", epoch=1).values())
-            vocab_size, dim = weight.shape
-            table = lsi_embeddings(corpora, vocab_size, dim, self.cfg.seed)
+            table = lsi_embeddings(corpora, *weight.shape, self.cfg.seed)
             with torch.no_grad():
                 weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
-            logger.info(f"latent semantic indexing of the training text: {time.perf_counter() - start:.0f} seconds")
-        return model
+            what = "latent semantic indexing of the training text"
+        else:
+            return
+        logger.info(f"{what}: {time.perf_counter() - start:.0f} seconds")
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
         if cfg._name != CRITERION:  # of another plugin
