@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from omegaconf import DictConfig, ListConfig
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import NOT_NEGATIVE, Range, at_least, below, between, check_fields, positive
 
+logger = logging.getLogger(__name__)
+
 # models and criterion of each task; sub-classes of the models go with it too
 OF_TASK = {
     "xling_sent": (("lxsr",), "xling_sent_loss"),
@@ -26,6 +29,7 @@ COUNT, SIZE = at_least(0), at_least(1)
 OR_OFF = at_least(-1)  # -1 means never, or all
 ONE_RATE = ("inverse_sqrt", "cosine", "tri_stage", "triangular", "reduce_lr_on_plateau")  # schedules of one --lr
 LEARNING_RATE = Range(0, 1_000)
+FAIRSEQ_LR = 0.25  # where --lr is left out
 
 
 def _each(names: str, allowed: Range) -> dict[str, Range]:
@@ -129,6 +133,8 @@ def _check_together(cfg: DictConfig) -> None:
     task = cfg.task._name
     if task not in OF_TASK:
         return
+    if not getattr(cfg.optimizer, "_name", None):
+        raise InputError("--optimizer is missing; expected for example --optimizer adam --lr 1e-3")
     models, criterion = OF_TASK[task]
     known = tuple(MODEL_REGISTRY[model] for model in models if model in MODEL_REGISTRY)
     fitting = [model for model, kind in MODEL_REGISTRY.items() if isinstance(kind, type) and issubclass(kind, known)]
@@ -139,7 +145,8 @@ def _check_together(cfg: DictConfig) -> None:
     ):
         package = getattr(registry.get(name), "__module__", "").partition(".")[0]
         if name not in expected and package in ("fairseq", "fairseq_lxsr"):  # other plugins may support this task
-            raise InputError(f"--{option} {name} with --task {task}; expected {', '.join(expected)}")
+            default = "; it is fairseq's default" if name == "cross_entropy" else ""
+            raise InputError(f"--{option} {name} with --task {task}; expected {', '.join(expected)}{default}")
 
 
 def _check_precision(common: DictConfig) -> None:
@@ -170,6 +177,11 @@ def _check_schedule(cfg: DictConfig) -> None:
         raise InputError(
             f"{option} {most} with --lr-scheduler cosine and {warm_up} updates of warm-up; expected more than "
             f"{warm_up}, or --lr-period-updates"
+        )
+    if list(cfg.optimization.lr) == [FAIRSEQ_LR] and "adam" in cfg.optimizer._name:
+        option = spelling("optimization", "lr")
+        logger.warning(
+            f"{option} {FAIRSEQ_LR}, fairseq's default, is too much for Adam; give for example {option} 1e-3"
         )
     if len(cfg.optimization.lr) > 1 and name in ONE_RATE:
         rates = ", ".join(f"{rate:g}" for rate in cfg.optimization.lr)

@@ -10,8 +10,11 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
@@ -29,7 +32,7 @@ from omegaconf.errors import InterpolationKeyError
 from torch.multiprocessing.spawn import ProcessException
 
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
-from fairseq_lxsr.errors import error_message, install_excepthook
+from fairseq_lxsr.errors import EXIT_STATUS, error_message, install_excepthook
 from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import OF_TASK, RANGES, spelling
 
@@ -41,10 +44,18 @@ OF_DEAD = (
 )
 # what constructors of fairseq's schedules ask for
 SCHEDULE = r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|Pass-through schedule can .*)"
+WITH_TASK = ", or ".join(
+    f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
+)
+# options of other tasks of fairseq, and of other programs
+MEANT = {"--source-lang": "--lang-pairs en-fr", "--target-lang": "--lang-pairs en-fr"}
+MEANT |= {"--epochs": "--max-epoch", "--learning-rate": "--lr", "--gpu": "nothing, a GPU is found"}
 saving_to: list[Path] = []  # the folders of checkpoints of the runs of this process
 # type of the error, pattern of its message, replacement (with the groups of the pattern)
 EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
-    # these are raised before a task is built
+    # these are raised before a task is built; fairseq says nothing at all where there is no --arch
+    (RuntimeError, "$", f"--arch is missing; expected a model of the task, {WITH_TASK}"),
+    (ValueError, r"(\w+) is required!", "--{0} is missing; expected for example --optimizer adam"),
     (ValueError, "Seed must be between", f"{spelling('common', 'seed')}: expected {RANGES['common']['seed']}"),
     (
         ValueError,
@@ -59,10 +70,7 @@ EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
     (
         InterpolationKeyError,
         "Interpolation key '(?:task|criterion)\\.",
-        "--task, --arch and --criterion do not go together; expected "
-        + ", or ".join(
-            f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
-        ),
+        f"--task, --arch and --criterion do not go together; expected {WITH_TASK}",
     ),
     (
         ConfigCompositionException,
@@ -150,16 +158,41 @@ def ours(registry: dict[str, type]) -> dict[str, type]:
     return {name: config for name, config in registry.items() if config.__module__.startswith("fairseq_lxsr.")}
 
 
+def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
+    """End fairseq-train with one line where argparse prints pages of usage before it, and name what may be meant."""
+    if "--user-dir" not in self._option_string_actions:  # another program in this process
+        usage_and_error(self, message)
+    choice = re.fullmatch(r"(.*invalid choice: '?([^' ]*)'?) \(choose from (.*)\)", message)
+    options = re.findall(r"--[\w-]+", message) if message.startswith("unrecognized arguments") else []
+    if choice:
+        meant = get_close_matches(choice[2], re.findall(r"[\w.-]+", choice[3]), 1)
+        message = f"{choice[1]}; expected {meant[0] if meant else f'one of {choice[3]}'}"
+    for option in options:
+        meant = [MEANT[option]] if option in MEANT else get_close_matches(option, self._option_string_actions, 1)
+        message += f"; {option}: expected {meant[0]}" if meant else ""
+    self.exit(EXIT_STATUS, f"fairseq-train: error: {message}\n")
+
+
+usage_and_error = argparse.ArgumentParser.error
+argparse.ArgumentParser.error = refuse_option  # type: ignore[method-assign]
+
+
 def add_to_help() -> None:
     """Call once, when the plugin is imported; does nothing unless the command line asks for help."""
     if {"-h", "--help"} & set(sys.argv):
-        atexit.register(print_options)
+        print_options()
 
 
 def print_options() -> None:
-    """Print every option of this plugin with its help and default."""
+    """Print every option of this plugin with its help and default, before those of fairseq.
+
+    The chosen task comes first, and in each task its own options, before those that others have too.
+    """
+    tasks = sorted(ours(TASK_DATACLASS_REGISTRY).items(), key=lambda item: item[0] not in sys.argv)
+    names = Counter(field.name for _, config in tasks for field in fields(config))
+    shared = {name for name, count in names.items() if count > 1}
     groups = {
-        **{f"--task {name}": config for name, config in ours(TASK_DATACLASS_REGISTRY).items()},
+        **{f"--task {name}": config for name, config in tasks},
         # with the defaults of the first preset
         **{
             f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}": config
@@ -173,7 +206,9 @@ def print_options() -> None:
         parser = argparse.ArgumentParser(
             add_help=False, usage=argparse.SUPPRESS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
         )
-        gen_parser_from_dataclass(parser.add_argument_group(title), config())
+        group = parser.add_argument_group(title)
+        gen_parser_from_dataclass(group, config())
+        group._group_actions.sort(key=lambda action: action.dest in shared)
         print()
         parser.print_help()
 

@@ -141,6 +141,12 @@ def test_help_lists_every_option_with_its_text():
         assert option in text
         assert help_text in text
     assert text.count("(default: ") >= 20
+    # own options come first: before those of fairseq, and of all tasks
+    places = [
+        done.stdout.index(name) for name in ("--task xling_sent:", "--objective", "--lang-pairs", "--task sent_con")
+    ]
+    assert sorted(places) == places
+    assert places[-1] < done.stdout.index("usage: ")
     assert text.count("--max-positions MAX_POSITIONS") == 3  # of each task: none hides those of another
 
 

@@ -151,6 +151,26 @@ OF_FAIRSEQ = [
     ((), {"criterion": "cross_entropy"}, "--criterion cross_entropy with --task xling_sent; expected xling_sent_loss"),
     ((), {"arch": "laser_1"}, "--arch laser_1 with --task xling_sent; expected lxsr, lxsr_base"),
     ((), {"criterion": "sent_context_loss"}, "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or "),
+    ((), {"arch": None}, "--arch is missing; expected a model of the task, xling_sent, lxsr* and xling_sent_loss, or"),
+    ((), {"optimizer": None}, "--optimizer is missing; expected for example --optimizer adam --lr 1e-3"),
+    (
+        (),
+        {"criterion": None},
+        "--criterion cross_entropy with --task xling_sent; expected xling_sent_loss; it is fai",
+    ),
+    ((), {"task": None}, "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or "),
+    (
+        ("--source-lang", "en"),
+        {},
+        "arguments: --source-lang en; --source-lang: expected --lang-pairs en-fr",
+    ),
+    (("--batchsize", "8", "--epochs=3"), {}, "; --batchsize: expected --batch-size; --epochs: expected --max-epoch"),
+    ((), {"task": "xling_sents"}, "argument --task: invalid choice: 'xling_sents'; expected xling_sent"),
+    ((), {"optimizer": "adm"}, "argument --optimizer: invalid choice: 'adm'; expected adam"),
+    ((), {"criterion": "none"}, "argument --criterion: invalid choice: 'none'; expected one of "),
+    ((), {"lr_scheduler": "inverse-sqrt"}, "invalid choice: 'inverse-sqrt'; expected inverse_sqrt"),
+    ((), {"arch": "lxsr_bset"}, "argument --arch/-a: invalid choice: 'lxsr_bset'; expected lxsr_bes"),
+    ((), {"lr": "fast"}, "argument --lr: invalid <lambda> value: 'fast'"),
     (("--fp16", "--bf16"), {}, "--fp16 with --bf16; expected one of them"),
     (("--bf16",), {}, "--bf16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
     (("--amp",), {}, "--amp without a GPU; on a CPU expected --cpu-precision bfloat16"),
@@ -165,6 +185,12 @@ OF_FAIRSEQ = [
 def test_fairseq_train_ends_in_one_line(tmp_path, toy_work, flags, given, expected):
     refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, **given), expected)
     assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_the_learning_rate_that_is_left_out_is_named(tmp_path, toy_work):
+    done = train_here(toy_work / "data-bin", tmp_path / "save", lr=None, encoder_layers="40", encoder_embed_dim="16384")
+    refused(done, "numbers needs")  # what comes next
+    assert "--lr 0.25, fairseq's default, is too much for Adam; give for example 1e-3" in done.stdout
 
 
 def test_what_fairseq_says_of_mendable_errors_is_one_line():
