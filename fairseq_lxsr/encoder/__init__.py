@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from tqdm import tqdm
@@ -61,7 +61,7 @@ class SentenceEncoder(NamesOfST):
         self._networks = None if isinstance(model, Bag) else _copies_of(model, device)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False):
+    def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False) -> Self:
         """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
 
         Args:
