@@ -11,13 +11,16 @@ from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text.tokenizer import TextOptions
 
 
-def write_model(folder: Path, pieces: str = "bpe", byte_fallback: bool = False, version: int = 1, **sizes) -> Path:
-    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; sizes: of `TransformerConfig`."""
+def write_model(
+    folder: Path, pieces: str = "bpe", byte_fallback: bool = False, version: int = 1, rule: Path | None = None, **sizes
+) -> Path:
+    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; rule: of letters; sizes: of the config."""
     folder.mkdir(parents=True)
     text = folder / "text"
     text.write_text("\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8")
     how = {"byte_fallback": True, "vocab_size": 340} if byte_fallback else {"vocab_size": 80}
     how |= {"input": str(text), "model_prefix": str(folder / "sp"), "model_type": pieces, "minloglevel": 2}
+    how |= {"normalization_rule_tsv": str(rule)} if rule else {}
     sentencepiece.SentencePieceTrainer.Train(**how)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sp.model"))
     kept = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]

@@ -96,13 +96,19 @@ class _Converted:
         return SentenceEncoder.from_pretrained(self.model, "cpu")
 
 
+@dataclass(frozen=True)
 class SentenceTransformersExport(_Converted):
-    """a folder that sentence-transformers loads"""
+    """a folder that sentence-transformers loads, and model2vec where a model has no layers"""
+
+    normalize: bool = option("embeddings of length one", False)
+    drop_order: bool = option(
+        "leave out the coefficients of the order of words, so that a folder needs no code of this package", False
+    )
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_sentence_transformers
 
-        difference = export_sentence_transformers(self.encoder(), self.output)
+        difference = export_sentence_transformers(self.encoder(), self.output, (), self.normalize, self.drop_order)
         found = "were not compared: sentence-transformers is not installed"
         found = found if difference is None else f"differ by at most {difference:.1g}"
         print(f"{self.output}: for sentence-transformers; its vectors {found}")

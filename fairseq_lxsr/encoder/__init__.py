@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from tqdm import tqdm
 
 from fairseq_lxsr.encoder.find import find_model
 from fairseq_lxsr.encoder.folder import read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
 from fairseq_lxsr.encoder.st_names import NamesOfST, as_list, with_names_of_st
+from fairseq_lxsr.encoder.static_folder import module_folder, of_sentence_transformers, read_static
 from fairseq_lxsr.errors import InputError, SentenceError
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import check_device, require
 from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.options import COMPUTE_DTYPES, ON_LONG
@@ -65,8 +66,9 @@ class SentenceEncoder(NamesOfST):
         """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
 
         Args:
-            folder: the model folder, the name of a model in this package, or the address of an archive with its
-                checksum, see `encoder.find.find_model`.
+            folder: the model folder, the name of a model in this package, the address of an archive with its checksum,
+                see `encoder.find.find_model`, or what `lxsr export sentence-transformers` wrote of a model without
+                layers, also after sentence-transformers has trained and saved it.
             device: as in `SentenceEncoder`.
             untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
 
@@ -75,7 +77,10 @@ class SentenceEncoder(NamesOfST):
                 device that is not there, and as `encoder.find.find_model`.
         """
         check_device(device)
-        folder = find_model(folder)
+        folder = module_folder(find_model(folder))
+        if of_sentence_transformers(folder):
+            bag, tokenizer, config = read_static(folder)
+            return cls(bag, tokenizer, config, device, untrained, folder)
         config = read_config(folder)
         if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
             bag, tokenizer = read_bag(folder, config)
@@ -258,7 +263,8 @@ class SentenceEncoder(NamesOfST):
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
         # a bar that is not shown would still take tqdm's lock, which a fork may find taken for ever
-        with tqdm(total=count, desc="encode", unit=" sentences", disable=None) if progress else nullcontext() as bar:
+        bars = Progress(total=count, desc="encode", unit=" sentences") if progress else nullcontext()
+        with bars as bar:
             for sentences, vectors in batches:
                 embeddings[sentences] = vectors
                 if bar is not None:

@@ -158,15 +158,15 @@ def _type_of(value: Any) -> str:
 
 
 def write_folder(
-    folder: str | Path, texts: Sequence[Path], description: Mapping[str, Any], save: Callable[..., bytes]
+    folder: str | Path, texts: Sequence[bytes], description: Mapping[str, Any], save: Callable[..., bytes]
 ) -> None:
-    """Write a model folder, which appears only when it is complete; `texts` are the `TEXT_FILES`.
+    """Write a model folder, which appears only when it is complete; `texts` are the contents of the `TEXT_FILES`.
 
     `description` has architecture, encoder, text and training of config.json; `save` serializes the weights.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
-        for name, path in zip(TEXT_FILES, texts, strict=True):
-            (work / name).write_bytes(path.read_bytes())
+        for name, content in zip(TEXT_FILES, texts, strict=True):
+            (work / name).write_bytes(content)
         made_with = {name: sha256(work / name) for name in TEXT_FILES}
         metadata = {"format": "pt", **made_with}
         (work / WEIGHTS_FILE).write_bytes(_ordered(save(metadata=metadata), metadata))

@@ -2,13 +2,15 @@
 
 import shutil
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import numpy as arrays
 
-from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, DICTIONARY_FILE, MODEL_FILES
+from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, DICTIONARY_FILE, MODEL_FILES, write_folder
+from fairseq_lxsr.encoder.static_folder import of_sentence_transformers, text_files
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
@@ -45,7 +47,7 @@ def as_list(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def with_names_of_st(encode: Callable[..., FloatArray]) -> Callable[..., Any]:
+def with_names_of_st(encode: Callable[..., FloatArray]) -> Callable[..., np.ndarray]:
     """Let `encode` take one text too, which gives [D], and the options of sentence-transformers by their names."""
 
     @wraps(encode)
@@ -167,13 +169,21 @@ class NamesOfST:
         self._max_seq_length = None if pieces == most else pieces
 
     def save(self, folder: str | Path) -> None:
-        """Copy the model folder; `lxsr export sentence-transformers` writes one for that library.
+        """Copy the model folder, or write one of a folder of sentence-transformers.
+
+        `lxsr export sentence-transformers` writes one for that library.
 
         Raises:
             InputError: for a model of random weights, and where `folder` is no model folder that may be replaced.
         """
         if self.folder is None or self.untrained:
             raise InputError("a model of random weights has no folder to copy; save a trained one")
+        if of_sentence_transformers(self.folder):
+            config: dict[str, Any] = self.config  # type: ignore[attr-defined]
+            description = {name: config[name] for name in ("architecture", "encoder", "text", "training")}
+            texts = text_files(self.folder, self.tokenizer)
+            write_folder(folder, texts, description, partial(arrays.save, self.weights))  # type: ignore[attr-defined]
+            return
         with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
             for name in (*MODEL_FILES, CARD_FILE):
                 if (self.folder / name).is_file():

@@ -77,7 +77,8 @@ def save_folder(
         weights |= stored_weight(name, value.detach(), dtype)
     sizes, options = asdict(model.config), text.record()
     description = {"architecture": model.name, "encoder": sizes, "text": options, "training": training}
-    write_folder(folder, [dictionary, sentencepiece_model], description, partial(save, weights))
+    texts = [path.read_bytes() for path in (dictionary, sentencepiece_model)]
+    write_folder(folder, texts, description, partial(save, weights))
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ import io
 import json
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ from fairseq_lxsr.files.invisible import STEPS, in_brackets
 from fairseq_lxsr.files.lines import BLANKS
 from fairseq_lxsr.text.case import DOT, DOTTED, MARKS
 from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
-from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, TextOptions, Tokenizer, is_word
+from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer, is_word
 from fairseq_lxsr.text.words import WORD_START
 
 EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders
 EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'  # only a folder that has it is replaced
 LARGEST_DIFFERENCE = 1e-4  # of a coordinate of a vector, float32
+MARKS_APART = "\ufdd0"  # no character
+UNKNOWN_PENALTY = 10.0  # what SentencePiece takes off the least score for an unknown letter
 # texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
@@ -43,9 +45,14 @@ SAMPLE = (
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
 DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
-# Vietnamese letters with two marks: the library composes one mark, SentencePiece composes both
-TWO_MARKS = [letter for letter in map(chr, range(0x1EA4, 0x1EF2)) if len(unicodedata.normalize("NFD", letter)) == 3]
-# kana and their voicing marks, of which the library composes none; the marks of half width become these first
+# Latin letters with two marks, as Vietnamese has: the library composes one mark, SentencePiece composes both
+TWO_MARKS = {
+    text: letter
+    for letter in map(chr, (*range(0xC0, 0x250), *range(0x1E00, 0x1F00)))
+    if len(text := unicodedata.normalize("NFD", letter)) == 3
+}
+# letters of which the library composes none, six bytes with the mark: kana, whose marks of half width become these
+# first, and a few of Greek and Devanagari
 KANA = range(0x3041, 0x30FF)
 VOICING = {"\uff9e": "\u3099", "\uff9f": "\u309a"}
 VOICED = {
@@ -54,6 +61,7 @@ VOICED = {
     for text in (kana + mark for mark in VOICING.values())
     if len(letter := unicodedata.normalize("NFKC", text)) == 1
 }
+MARKED = {unicodedata.normalize("NFD", letter): letter for letter in "\u0390\u03b0\u0929\u0931\u0934"}
 
 
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
@@ -92,13 +100,20 @@ def tokenizer_json(
     longest: int | None = None,
     padding_idx: int | None = None,
     emptied: bool = True,
+    unknown: str = "",
 ) -> dict[str, Any]:
     """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself is not needed.
 
     `symbols`: see `extended_symbols`. A sentence is cut after `longest` pieces, where that is given, and those of a
-    batch are padded with `padding_idx`. A text without a known word has no pieces where `emptied`.
+    batch are padded with `padding_idx`. A text without a known word has no pieces where `emptied`. Unknown letters are
+    read as the symbol `unknown`, for libraries that leave the unknown piece out of a mean.
     """
     file = read_sentencepiece(tokenizer.serialized_model())
+    if file.kind not in (BPE, UNIGRAM):
+        raise InputError(
+            "a model of text in words, whose SentencePiece model is neither BPE nor unigram, cannot be written for "
+            "other programs; use the model folder itself, or `lxsr embed`"
+        )
     cut = {"direction": "Right", "max_length": longest, "strategy": "LongestFirst", "stride": 0}
     padding = {
         "strategy": "BatchLongest",
@@ -117,26 +132,28 @@ def tokenizer_json(
             "type": "Sequence",
             "normalizers": [
                 *(_replace({"Regex": pattern}, by) for pattern, by in (STEPS if tokenizer.options.version > 1 else ())),
-                *_read_as(tokenizer.options.read_as),
-                *_normalizers(file, tokenizer.options),
+                *_rules(dict(zip(*2 * [iter(tokenizer.options.read_as)], strict=True))),
+                *_normalizers(tokenizer, file),
                 *(_emptied(tokenizer, file) if emptied else ()),
+                *(_renamed(file, unknown) if unknown else ()),
             ],
         },
         "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True},
         "post_processor": None,
         "decoder": None,
-        "model": _algorithm(file, symbols),
+        "model": _algorithm(file, symbols, unknown),
     }
 
 
-def _read_as(letters: str) -> list[dict[str, Any]]:
+def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
     """Describe which letters are read as others; thousands of rules are one step, which SentencePiece compiles."""
     if not letters:
         return []
     with tempfile.TemporaryDirectory() as folder:
         rules, model = Path(folder) / "rules.tsv", io.BytesIO()
-        pairs = zip(letters[::2], letters[1::2], strict=True)
-        rules.write_text("".join(f"{ord(old):X}\t{ord(new):X}\n" for old, new in pairs), encoding="ascii")
+        codes = (" ".join(f"{ord(letter):X}" for letter in old) for old in letters)
+        lines = (f"{old}\t{ord(new):X}\n" for old, new in zip(codes, letters.values(), strict=True))
+        rules.write_text("".join(lines), encoding="ascii")
         SentencePieceTrainer.Train(
             sentence_iterator=iter("ab"),
             model_writer=model,
@@ -152,23 +169,43 @@ def _precompiled(charsmap: bytes) -> dict[str, Any]:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
-def _normalizers(file: SentencePieceFile, options: TextOptions) -> list[dict[str, Any]]:
+def _normalizers(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
     """Describe the steps from visible text to SentencePiece's normal form."""
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
-    lowercase, newer = options.lowercase, options.version > 1
+    lowercase, newer = tokenizer.options.lowercase, tokenizer.options.version > 1
     steps = [_replace({"Regex": BLANKS}, " "), strip]
     if lowercase:
         steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), {"type": "Lowercase"}]
         steps += [_replace({"Regex": DOT_AFTER_DOT}, "")] if newer else []
     if file.charsmap:
-        written = [letter for letter in TWO_MARKS if letter.islower() or not lowercase]
-        steps += [_replace({"String": unicodedata.normalize("NFD", letter)}, letter) for letter in written]
-        # each step costs time, and without kana among the pieces their letters are unknown in either form
-        if file.byte_fallback or any(ord(letter) in KANA for piece in file.pieces for letter in piece.text):
-            steps += [_replace({"String": text}, letter) for text, letter in (VOICING | VOICED).items()]
-        steps.append(_precompiled(file.charsmap))
+        steps += _composed(tokenizer, file)
+        # the library reads a letter and its marks as the letter with one mark, where it knows no letter with all
+        steps.append(_replace({"Regex": r"(?<=\p{M})(?=\p{M})"}, MARKS_APART))
+        steps += [_precompiled(file.charsmap), _replace({"String": MARKS_APART}, "")]
         steps += [{"type": "Lowercase"}] if lowercase and newer else []  # letters in disguise are plain ones now
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
+
+
+def _composed(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
+    """Describe which letters and marks become one letter that the library would leave apart; models differ in them."""
+    steps = _rules(_done_by(tokenizer, TWO_MARKS))
+    # each step costs time, and where no piece has these letters they are unknown in either form
+    known = {letter for piece in file.pieces for letter in piece.text}
+    half_width = _done_by(tokenizer, {"\uff76\uff9e": "\u30ac"})
+    pairs = _done_by(tokenizer, VOICED | MARKED)
+    if not file.byte_fallback:
+        pairs = {
+            text: letter for text, letter in pairs.items() if known & {unicodedata.normalize("NFKC", text[0]), letter}
+        }
+    pairs = VOICING | pairs if half_width and pairs else pairs
+    return [*steps, *(_replace({"String": text}, letter) for text, letter in pairs.items())]
+
+
+def _done_by(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
+    """Return those of these texts that the SentencePiece model reads as these letters."""
+    read, meant = (tokenizer.normalized([f"0{text}" for text in texts]) for texts in (letters, letters.values()))
+    pairs = zip(letters.items(), read, meant, strict=True)
+    return {text: letter for (text, letter), one, other in pairs if one == other}
 
 
 def _emptied(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
@@ -182,6 +219,14 @@ def _emptied(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, An
     return [_replace({"Regex": f"^[{others}]*[^{in_words}{others}][^{in_words}]*$"}, "")]
 
 
+def _renamed(file: SentencePieceFile, unknown: str) -> list[dict[str, Any]]:
+    """Describe the step that writes one symbol in place of adjacent letters that are no piece."""
+    if file.byte_fallback:
+        return []
+    known = {piece.text for piece in file.pieces if piece.type == NORMAL and len(piece.text) == 1}
+    return [_replace({"Regex": f"[^{_brackets(known - {WORD_START} | {' '})}]+"}, unknown)]
+
+
 def _brackets(letters: Iterable[str]) -> str:
     """Write letters as the content of a regular expression's brackets; adjacent ones are a range."""
     codes = np.array(sorted(map(ord, letters)))
@@ -193,9 +238,11 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _algorithm(file: SentencePieceFile, symbols: Sequence[str]) -> dict[str, Any]:
+def _algorithm(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
     """Describe BPE or unigram over our symbols; symbols that SentencePiece never gives score too low to be chosen."""
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
+    if unknown:
+        scores[unknown] = min(scores.values()) - UNKNOWN_PENALTY
     if file.kind == UNIGRAM:
         of_bytes = {piece.text for piece in file.pieces if piece.type == BYTE}
         never = min(scores.values()) - 1e4
@@ -207,8 +254,6 @@ def _algorithm(file: SentencePieceFile, symbols: Sequence[str]) -> dict[str, Any
             "vocab": [(name, scores.get(name, never)) for name in names],
             "byte_fallback": file.byte_fallback,
         }
-    if file.kind != BPE:
-        raise InputError("this SentencePiece model is neither BPE nor unigram; expected one of them")
     return {
         "type": "BPE",
         "dropout": None,

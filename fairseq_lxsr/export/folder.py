@@ -32,8 +32,8 @@ TRANSFORMER_TASKS = ("xling_sent", "sent_context")
 # options that say where and how long a run was, or that config.json stores elsewhere
 OF_ONE_RUN = (
     *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
-    *("continue_once", "finetune_from_model", "from_model", "reset_optimizer", "no_save", "persistent_workers", "mined"),
-    "near_embeddings",
+    *("continue_once", "finetune_from_model", "from_model", "reset_optimizer", "no_save", "persistent_workers"),
+    *("mined", "near_embeddings", "sentencepiece_model", "teacher_text"),
 )
 PADDING_IDX = 1  # the same in every fairseq dictionary
 

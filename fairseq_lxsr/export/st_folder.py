@@ -6,6 +6,7 @@ Where its own modules compute the same, the folder loads without this package; d
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 from safetensors import numpy as arrays
 
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, ST_MODULE, TEXT_FILES, WEIGHTS_FILE, write_folder
-from fairseq_lxsr.encoder.numpy_network import TABLE
+from fairseq_lxsr.encoder.folder import CONFIG_FILE, DEFAULT_ARCHITECTURE, ST_MODULE, WEIGHTS_FILE, write_folder
+from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
+from fairseq_lxsr.encoder.static_folder import MODULES_FILE, TABLE_NAMES, TOKENIZER_FILE, text_files
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.fast_tokenizer import (
     EXPORT_SIGN,
@@ -29,14 +31,19 @@ from fairseq_lxsr.export.fast_tokenizer import (
 )
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import is_missing, require
+from fairseq_lxsr.text.sentencepiece_model import read_sentencepiece
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK
 
 if TYPE_CHECKING:
     from fairseq_lxsr.modules import TransformerSentenceEncoder
 
-MODULES_FILE = "modules.json"  # every folder of sentence-transformers has it
 OUR_MODULE = "fairseq_lxsr.export.st_module.SentenceModule"
-STATIC = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding"
+STATIC, NORMALIZE = (
+    "sentence_transformers.models.StaticEmbedding",
+    "sentence_transformers.models.Normalize",
+)  # of any version
+MODEL2VEC = {"model_type": "model2vec", "architectures": ["StaticModel"], "embedding_dtype": "float32"}
+PRIVATE_LETTERS = range(0xE000, 0xF900)  # of which no text means anything
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}  # all else is as by default
 LAYER_NAMES = {  # BERT's and ours
     "attention.output.dense": "self_attn.out_proj",
@@ -48,7 +55,11 @@ LAYER_NAMES = {  # BERT's and ours
 
 
 def export_sentence_transformers(
-    encoder: SentenceEncoder, output: str | Path, sample: Sequence[str] = ()
+    encoder: SentenceEncoder,
+    output: str | Path,
+    sample: Sequence[str] = (),
+    normalize: bool = False,
+    drop_order: bool = False,
 ) -> float | None:
     """Write the folder; it appears under its name only when it is complete and gives the same vectors.
 
@@ -59,23 +70,32 @@ def export_sentence_transformers(
         encoder: the encoder to export.
         output: folder to write.
         sample: sentences for the comparison, in addition to built-in ones.
+        normalize: scale embeddings to length one.
+        drop_order: leave out the coefficients of the order of words, so that the folder of a model without layers
+            loads in sentence-transformers and model2vec without this package; translations that differ in the order
+            alone are told apart less well.
 
     Returns:
         Largest difference of a coordinate between the two, over all sentences; None for a model without layers where
         sentence-transformers is not installed, so that nothing could be compared.
 
     Raises:
-        InputError: where a library is missing, or the vectors differ.
+        InputError: where a library is missing, the vectors differ, or for `drop_order` with layers.
     """
+    if drop_order:
+        encoder = without_order(encoder)
     own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
     if not is_bag:  # what has no layers is written without torch and without sentence-transformers
         require("sentence_transformers", "st", "this export")
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
         if is_bag:
-            (write_module if own else write_static)(encoder, work)
+            (write_module if own else write_static)(encoder, work, normalize)
         else:
             _quiet()
-            (as_module if own else as_bert)(encoder).save(str(work))
+            model = (as_module if own else as_bert)(encoder)
+            if normalize:
+                model.append(_normalize())
+            model.save(str(work))
         # says who exported it; sentence-transformers drops that where it saves over them, as after training
         modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
         _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
@@ -85,18 +105,34 @@ def export_sentence_transformers(
         if not own and not is_bag:  # a BERT reads the unknown pieces of a sentence without a known word
             _, lengths = encoder.tokenizer.encode_known(sentences)
             sentences = list(compress(sentences, lengths))
-        return _compare(encoder, work, sentences)
+        return _compare(encoder, work, sentences, normalize)
 
 
 def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str]) -> float:
+def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
+    """Return the encoder whose embedding is the plain mean of the rows of this one."""
+    size = encoder.size
+    if not getattr(size, "is_bag", False):
+        raise InputError("drop_order: a model with layers or of another kind; expected one without layers")
+    bag = Bag(replace(size, order_coefficients=0), {TABLE: encoder.weights[TABLE]})
+    config = encoder.config | {"encoder": encoder.config["encoder"] | {"order_coefficients": 0}}
+    return SentenceEncoder(bag, encoder.tokenizer, config, folder=encoder.folder)
+
+
+def _normalize() -> Any:
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    return Normalize()
+
+
+def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str], normalize: bool) -> float:
     """Return the largest difference of a coordinate of an embedding."""
     _quiet()
     found = load_folder(folder, "cpu").encode(sentences, batch_size=8, show_progress_bar=False)
-    differences = np.abs(found - encoder.encode(sentences, device="cpu")).max(axis=1)
+    differences = np.abs(found - encoder.encode(sentences, device="cpu", normalize=normalize)).max(axis=1)
     if not differences.max() <= LARGEST_DIFFERENCE:
         worst = sentences[int(differences.argmax())]
         raise InputError(
@@ -133,31 +169,41 @@ def _needs_own_module(encoder: SentenceEncoder) -> bool:
     return config.pooling != "mean" or bool(config.order_coefficients or (config.gated and config.num_layers))
 
 
-def write_module(encoder: SentenceEncoder, folder: Path) -> None:
+def write_module(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
     """Write an encoder without layers as our `SentenceModule`, by numpy."""
     assert encoder.folder is not None
     description = {name: encoder.config[name] for name in ("architecture", "encoder", "text", "training")}
-    texts = [encoder.folder / name for name in TEXT_FILES]
+    texts = text_files(encoder.folder, encoder.tokenizer)
     write_folder(folder / ST_MODULE, texts, description, partial(arrays.save, encoder.weights))
-    _write_settings(folder, ST_MODULE, OUR_MODULE)
+    _write_settings(folder, ST_MODULE, OUR_MODULE, normalize)
 
 
-def write_static(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write an encoder whose embedding is the mean of its rows times the root of D, by numpy."""
+def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
+    """Write an encoder whose embedding is the mean of its rows times the root of D, by numpy.
+
+    model2vec reads the same two files. It leaves unknown pieces out of the mean, so they have another symbol there.
+    """
     config = encoder.size
     symbols = extended_symbols(encoder.tokenizer, config.vocab_size)
+    unknown = next(letter for letter in map(chr, PRIVATE_LETTERS) if letter not in symbols)
+    symbols += [unknown] * (not read_sentencepiece(encoder.tokenizer.serialized_model()).byte_fallback)
     rows = _with_unknown(encoder.weights[TABLE], len(symbols), encoder.tokenizer.unknown)
-    weights = {"embedding.weight": rows * np.float32(config.embed_dim**0.5)}
+    weights = {TABLE_NAMES[0]: rows * np.float32(config.embed_dim**0.5)}
     (folder / WEIGHTS_FILE).write_bytes(arrays.save(weights, {"format": "pt"}))
-    tokenizer = tokenizer_json(encoder.tokenizer, symbols, longest=config.max_positions)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, indent=2, ensure_ascii=False), encoding="utf-8")
-    _write_settings(folder, "", STATIC)
+    longest = config.max_positions
+    tokenizer = tokenizer_json(encoder.tokenizer, symbols, longest, unknown=unknown if unknown in symbols else "")
+    (folder / TOKENIZER_FILE).write_text(json.dumps(tokenizer, indent=2, ensure_ascii=False), encoding="utf-8")
+    sizes = {"hidden_dim": config.embed_dim, "seq_length": longest, "max_length": longest, "normalize": normalize}
+    _write_json(folder / CONFIG_FILE, MODEL2VEC | sizes | EXPORTED_BY)
+    _write_settings(folder, "", STATIC, normalize)
 
 
-def _write_settings(folder: Path, path: str, kind: str) -> None:
-    """Write the two files that name the only module of a folder, and its similarity."""
+def _write_settings(folder: Path, path: str, kind: str, normalize: bool) -> None:
+    """Write the two files that name the modules of a folder, and its similarity."""
     _write_json(folder / "config_sentence_transformers.json", SETTINGS)
-    _write_json(folder / MODULES_FILE, [{"idx": 0, "name": "0", "path": path, "type": kind}])
+    modules = [{"idx": 0, "name": "0", "path": path, "type": kind}]
+    modules += [{"idx": 1, "name": "1", "path": "1_Normalize", "type": NORMALIZE}] * normalize
+    _write_json(folder / MODULES_FILE, modules)
 
 
 def as_module(encoder: SentenceEncoder) -> Any:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.find import find_model
-from fairseq_lxsr.encoder.folder import ST_MODULE, TEXT_FILES
+from fairseq_lxsr.encoder.folder import TEXT_FILES
+from fairseq_lxsr.encoder.static_folder import module_folder, text_files
 from fairseq_lxsr.encoder.torch_network import save_folder
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
 
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
@@ -41,13 +42,18 @@ class SentenceModule(Module):
         super().__init__()
         if encoder.folder is None:
             raise InputError("an encoder without a folder; expected one of SentenceEncoder.from_pretrained")
+        self._encoder = encoder
         self.network, self.tokenizer, self.description = encoder.model, encoder.tokenizer, encoder.config
-        self.texts = {name: (encoder.folder / name).read_bytes() for name in TEXT_FILES}
+        self.texts = dict(zip(TEXT_FILES, text_files(encoder.folder, encoder.tokenizer), strict=True))
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> "SentenceModule":
         """Load the module from a folder of sentence-transformers or its hub; called by `SentenceTransformer`."""
         known = {name: options[name] for name in HUB_OPTIONS if name in options}
+        if (backend := options.get("backend", "torch")) != "torch":
+            raise InputError(
+                f"backend {shown(backend)}; expected torch: `lxsr export onnx` writes a folder for ONNX Runtime"
+            )
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **known)
         return cls(SentenceEncoder.from_pretrained(folder or subfolder, "cpu"))
 
@@ -86,8 +92,12 @@ class SentenceModule(Module):
 
     @property
     def max_seq_length(self) -> float:
-        """Largest number of pieces, infinity where there is no limit."""
-        return self.network.config.max_positions or math.inf
+        """Largest number of pieces, infinity where there is no limit; not more than the model was trained with."""
+        return self._encoder.max_seq_length or math.inf
+
+    @max_seq_length.setter
+    def max_seq_length(self, pieces: int | None) -> None:
+        self._encoder.max_seq_length = pieces
 
     def get_embedding_dimension(self) -> int:
         """Return E, the width of an embedding."""
@@ -104,7 +114,5 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
             with the module in a sub-folder.
         device: as in `SentenceTransformer`.
     """
-    folder = find_model(folder)
-    inner = folder / ST_MODULE
-    encoder = SentenceEncoder.from_pretrained(inner if inner.is_dir() else folder, "cpu")
+    encoder = SentenceEncoder.from_pretrained(module_folder(find_model(folder)), "cpu")
     return SentenceTransformer(modules=[SentenceModule(encoder)], device=device)
