@@ -49,13 +49,15 @@ encode() { # all that needs no fairseq, in the current folder
 serve() { # asked once, in a minute at most
     lxsr serve --model lxsr-nine --port "$PORT" & local server=$!
     python - "http://127.0.0.1:$PORT/v1/embeddings" <<- 'END' || { kill $server; return 1; }
-		import json, sys, time, urllib.request
-		asked = urllib.request.Request(sys.argv[1], b'{"input": "a dog", "model": "any"}', {"Content-Type": "application/json"})
+		import json, sys, time, urllib.error, urllib.request
+		asked = urllib.request.Request(sys.argv[1], b'{"input": "a dog", "model": "lxsr-nine"}', {"Content-Type": "application/json"})
 		for _ in range(60):
 		    try:
 		        answer = json.load(urllib.request.urlopen(asked, timeout=60))
 		        break
-		    except OSError:
+		    except urllib.error.HTTPError:
+		        raise
+		    except OSError: # it is not there yet
 		        time.sleep(1)
 		assert len(answer["data"][0]["embedding"]) == 256
 	END
