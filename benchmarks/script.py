@@ -52,7 +52,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
 
 def train(*options: object) -> str:
     """Run `lxsr train`. Returns: its log."""
-    return run(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", *options).stdout
+    return run(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", *options, "--log-format", "simple").stdout
 
 
 def lxsr(*arguments: object) -> str:

@@ -21,21 +21,27 @@ FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and
 INSTALL = f"READTHEDOCS=1 {shlex.join(['pip', 'install', '--no-deps', '--no-build-isolation', '-r', str(FAIRSEQ)])}"
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
-QUIET = [word for module in (*ADVISED, "runpy") for word in ("-W", f"ignore::UserWarning:{module}")]
+WARNED = ("UserWarning:runpy", "UserWarning:torch.utils.data.dataloader", "FutureWarning:fairseq.tasks.fairseq_task")
+IGNORED = (*(f"UserWarning:{module}" for module in ADVISED), *WARNED)
+QUIET = [word for warning in IGNORED for word in ("-W", f"ignore::{warning}")]
 # fairseq-train, where Ctrl-C leaves one line also in the seconds of its imports; --user-dir must be the first to import
 # this package
-START = """import runpy, sys
+START = """import logging.handlers, os, runpy, sys
 def report(kind, error, traceback, others=sys.excepthook):
     if not issubclass(kind, KeyboardInterrupt):
         return others(kind, error, traceback)
     print("lxsr train: interrupted", file=sys.stderr)
     raise SystemExit(130)
 sys.excepthook = report
+if os.environ["LXSR_TRAIN_SHOWS"] != "fairseq":  # what it says goes to the task, see training/console.py
+    logging.root.handlers = [logging.handlers.MemoryHandler(sys.maxsize, logging.CRITICAL + 1, flushOnClose=False)]
+    logging.root.setLevel(logging.INFO)
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
 TOO_NEW = (3, 14)  # where the types of fairseq's options are written in another way than it reads
 GOING_ON = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
-and --max-epoch replace each other, and the learning rate reaches zero at the last update. All options:
+and --max-epoch replace each other, and the learning rate reaches zero at the last update. SAVE_DIR/train.log has all
+that fairseq-train says, and --log-format simple or json shows it. All options:
 fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 
 
@@ -94,8 +100,6 @@ def run_train(args: argparse.Namespace) -> None:
         print(shlex.join(["fairseq-train", *command]), flush=True)
     if args.only_print:
         return
-    if args.quiet:
-        os.environ["LOGLEVEL"] = "WARNING"  # what fairseq-train reads
     if sys.version_info >= TOO_NEW:
         raise InputError(
             f"{sys.executable} is Python {platform.python_version()}, which cannot import fairseq; train with Python "
@@ -105,6 +109,8 @@ def run_train(args: argparse.Namespace) -> None:
         raise InputError(f"fairseq is not installed: pip install 'fairseq-lxsr[train]', then {INSTALL}")
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
+    shown = "warnings" if args.quiet else "fairseq" if "--log-format" in own else "progress"
+    os.environ["LXSR_TRAIN_SHOWS"] = shown  # the processes of other GPUs inherit it
     os.execv(sys.executable, [sys.executable, *QUIET, "-c", START, *command])
 
 

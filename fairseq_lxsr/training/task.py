@@ -30,6 +30,7 @@ from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.options import FileName, option
 from fairseq_lxsr.text.data_folder import check_files, collect_text, keep_text
 from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, hash_symbols, read_dictionary
+from fairseq_lxsr.training import console
 from fairseq_lxsr.training.checks import check_run, spelling
 from fairseq_lxsr.training.mends import load_on_all_workers, report_in_one_line, saving_to
 from fairseq_lxsr.training.resume import NewRun, check_layers, check_resumable, reached, refuse_replacing
@@ -38,6 +39,7 @@ LAST = "checkpoint_last.pt"  # in --save-dir; fairseq takes any other --restore-
 
 logger = logging.getLogger(__name__)
 report_in_one_line()
+console.begin()
 
 
 @dataclass
@@ -64,6 +66,7 @@ class LxsrTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg: LxsrTaskConfig, from_checkpoint: bool = False, **kwargs) -> "LxsrTask":
         if not from_checkpoint:
+            console.begin()
             check_run(cfg)
         tune_cpu()
         return cls(cfg)
@@ -108,7 +111,9 @@ class LxsrTask(FairseqTask):
         saves = options is not None and not self.cfg.no_save and is_master(options.distributed_training)
         if saves:
             hold(Path(self.cfg.save_dir))
+        console.keep_log(Path(self.cfg.save_dir) if saves else None)
         if options is not None:
+            console.set_run(options)
             load_on_all_workers(options)
         if saves:
             self.check_text()
@@ -163,6 +168,7 @@ class LxsrTask(FairseqTask):
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
+        console.stepped(update_num + 1)
         if update_num % KEPT_UPDATES == 0:
             give_back_memory()
 
