@@ -4,7 +4,9 @@ import subprocess
 import sys
 
 import toy
-from conftest import COMPATIBILITY
+from conftest import COMPATIBILITY, lxsr_here, refused
+
+from fairseq_lxsr.cli import train
 
 WITHOUT_POSIX = """
 import multiprocessing.popen_fork, multiprocessing.resource_tracker, os, signal, sys, types, warnings
@@ -96,3 +98,10 @@ if __name__ == "__main__":
     done = without_posix(code)
     assert done.returncode == 0, done.stderr
     assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_training_names_the_pythons_that_it_needs(toy_work, monkeypatch):
+    words = ("train", toy_work / "data-bin", "--recipe", "best")
+    monkeypatch.setattr(train, "TOO_NEW", sys.version_info[:2])
+    refused(lxsr_here(*words, check=False), sys.executable, "cannot import fairseq; train with Python 3.11 to 3.13")
+    assert lxsr_here(*words, "--print").stdout.startswith("fairseq-train ")

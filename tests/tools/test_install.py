@@ -103,6 +103,16 @@ def test_an_old_python_gets_as_far_as_the_sentence(version):
         assert f"is Python {version}; fairseq-lxsr needs" in done.stderr
 
 
+def test_the_demo_can_be_shorter_and_of_other_text():
+    def commands(**variables):
+        return subprocess.run(
+            ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | variables
+        ).stdout
+
+    assert "--max-update" not in commands()
+    assert "lxsr run own --lang-pair en-de  --recipe best --max-update 3" in commands(DATA="own", TGT="de", UPDATES="3")
+
+
 def test_every_package_is_pinned(install):
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
     wanted = [*install.BUILD, *install.dependencies(), *install.dependencies("dev"), "fairseq-fixed"]
