@@ -31,6 +31,7 @@ from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import (
     COMPUTE_DTYPES,
+    CONTEXT_NEGATIVES,
     CPU_PRECISIONS,
     FILE_NAME,
     FileName,
@@ -69,6 +70,12 @@ class ContextConfig:
         "in the first stage every sentence twice in an epoch, in its place and replaced by another; without it once, "
         "one of the two at random",
         False,
+    )
+    negatives: str = option(
+        "sentences that the first stage puts in the place of another: of its language, or of the whole corpus, all "
+        "languages together (Wang et al.)",
+        "language",
+        CONTEXT_NEGATIVES,
     )
     rounds: int = option("rounds of mining and regression", 3, at_least(0))
     draw: int = option("m, sentences of either language in one draw", 10_000, at_least(1))
@@ -162,6 +169,8 @@ class Rounds:
         if previous is None:
             samples = self.config.epochs * [self._sentences_with_context(shard) for shard in self.shards]
             options: tuple[str | Path, ...] = ("--both-samples",) * self.config.both_samples
+            if self.config.negatives != "language":
+                options += ("--negatives", self.config.negatives)
         else:
             mined = folder / "mined.tsv"
             if not mined.is_file():

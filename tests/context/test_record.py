@@ -33,7 +33,7 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
     source.write_text("One.\nTwo.\n")
     config = ContextConfig({"en": str(source), "fr": str(source)}, work=str(tmp_path))
     record = Rounds(config, pytest.fail)._check_record()
-    del record["both_samples"]
+    del record["both_samples"], record["negatives"]
     (tmp_path / RECORD).write_text(json.dumps(record))
     Rounds(config, pytest.fail)._check_record()
     with pytest.raises(InputError, match="begun with both_samples False, not True"):
@@ -43,10 +43,18 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
         Rounds(replace(config, documents=turned), pytest.fail)._check_record()
 
 
-@pytest.mark.parametrize(("both", "samples", "flags"), [(False, 5, ()), (True, 10, ("--both-samples",))])
-def test_both_samples_reach_the_first_stage(tmp_path, monkeypatch, both, samples, flags):
+@pytest.mark.parametrize(
+    ("both", "negatives", "samples", "flags"),
+    [
+        (False, "language", 5, ()),
+        (True, "language", 10, ("--both-samples",)),
+        (True, "corpus", 10, ("--both-samples", "--negatives", "corpus")),
+    ],
+)
+def test_both_samples_and_negatives_reach_the_first_stage(tmp_path, monkeypatch, both, negatives, samples, flags):
     np.save(tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6]))  # the second document has one sentence
-    rounds = Rounds(ContextConfig({"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both), pytest.fail)
+    config = ContextConfig({"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both, negatives=negatives)
+    rounds = Rounds(config, pytest.fail)
     rounds.shards, trained = [tmp_path], []
     monkeypatch.setattr(rounds, "_train", lambda *arguments: trained.append(arguments[1:]))
     monkeypatch.setattr("fairseq_lxsr.context.rounds.export_checkpoint", lambda *_: None)

@@ -122,15 +122,17 @@ class ContextDataset(EpochDataset):
 
 
 class ReplacedSentences(ContextDataset):
-    """Stage 1: every sentence that has a context, in its place or exchanged for another of its language.
+    """Stage 1: every sentence that has a context, in its place or exchanged for another.
 
     With `both`, every sentence twice per epoch, once in its place and once exchanged; else once, with one of the two
-    drawn.
+    drawn. The other sentence is one of all languages with `negatives` corpus, as Wang et al. draw it, else of its own.
     """
 
-    def __init__(self, corpora: Sequence[DocumentCorpus], *, both: bool = False, **options: Any):
+    def __init__(
+        self, corpora: Sequence[DocumentCorpus], *, both: bool = False, negatives: str = "language", **options: Any
+    ):
         super().__init__(corpora, **options)
-        self.both = both
+        self.both, self.negatives = both, negatives
         places = []
         for number, corpus in enumerate(self.corpora):
             sentences = np.arange(corpus.starts[-1])
@@ -146,12 +148,22 @@ class ReplacedSentences(ContextDataset):
         # with both, the first half of the samples stays in its place
         stays = 2 * samples < len(self) if self.both else uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
         self.labels = stays.astype(np.float32)
-        sizes = np.array([corpus.starts[-1] for corpus in self.corpora])[self.places[:, 0]]
-        # a step of 1 to size - 1, modulo the number of sentences, always reaches another sentence
-        step = 1 + (uniform(self.seed, epoch, samples, ContextDraw.REPLACEMENT) * (sizes - 1)).astype(np.int64)
-        others = (self.places[:, 1] + step) % sizes
-        middles = np.where(self.labels > 0, self.places[:, 1], others)
-        self.middles = np.stack((self.places[:, 0], middles), axis=1)
+        self.middles = np.where(stays[:, None], self.places, self._others(epoch))
+
+    def _others(self, epoch: int) -> IntArray:
+        """Draw another sentence for every sample [S, 2], of its language or of all."""
+        language, sentence = self.places.T
+        sizes = np.array([corpus.starts[-1] for corpus in self.corpora])
+        before = sizes.cumsum() - sizes
+        whole = self.negatives == "corpus"
+        number, count = (before[language] + sentence, sizes.sum()) if whole else (sentence, sizes[language])
+        # a step of 1 to count - 1, modulo the number of sentences, always reaches another sentence
+        drawn = uniform(self.seed, epoch, np.arange(len(self)), ContextDraw.REPLACEMENT)
+        others = (number + 1 + (drawn * (count - 1)).astype(np.int64)) % count
+        if whole:
+            language = np.searchsorted(before, others, side="right") - 1
+            others = others - before[language]
+        return np.stack((language, others), axis=1)
 
 
 class InsertedSentences(ContextDataset):

@@ -9,13 +9,14 @@ from typing import Any, Optional
 
 import numpy as np
 from fairseq.data import ConcatDataset, Dictionary
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.modules.sizes import POSITIONS
-from fairseq_lxsr.options import option
+from fairseq_lxsr.options import CONTEXT_NEGATIVES, option
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
 from fairseq_lxsr.training.context.dataset import CoherentPairs, DocumentCorpus, InsertedSentences, ReplacedSentences
 from fairseq_lxsr.training.corpora import load_dictionary, read_sentences
@@ -32,6 +33,11 @@ class SentContextConfig(LxsrTaskConfig):
         "every sentence twice in an epoch, in its place and replaced by another; without it once, one of "
         "the two at random; not with --mined",
         False,
+    )
+    negatives: ChoiceEnum(CONTEXT_NEGATIVES) = option(  # type: ignore[valid-type]
+        "sentences that are put in the place of another: of its language, or of the whole corpus, all languages "
+        "together (Wang et al.); not with --mined",
+        "language",
     )
     langs: Optional[str] = option("languages, for example en,fr; without it every train.LANG of the folder", None)
     mined: Optional[str] = option(
@@ -51,6 +57,8 @@ class SentContextTask(LxsrTask):
         self.languages = languages_of(self.shards[0], cfg.langs)
         if cfg.both_samples and cfg.mined is not None:
             raise InputError("--both-samples with --mined, whose pairs have no samples; expected one of them")
+        if cfg.negatives != "language" and cfg.mined is not None:
+            raise InputError(f"--negatives {cfg.negatives} with --mined, whose pairs have none; expected one of them")
         logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")
 
     def read_dictionary(self, folder: Path) -> Dictionary:
@@ -76,6 +84,7 @@ class SentContextTask(LxsrTask):
         if self.cfg.mined is not None:
             dataset = InsertedSentences(corpora, read_mined(Path(self.cfg.mined), corpora), **options)
         else:
+            options["negatives"] = str(self.cfg.negatives)
             dataset = ReplacedSentences(corpora, both=self.cfg.both_samples, **options)
         if not len(dataset):
             raise InputError(f"{folders[0]}: no sentence of {split} has another beside it; look at the documents")

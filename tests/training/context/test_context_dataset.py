@@ -57,6 +57,30 @@ def test_half_are_replaced_by_another_sentence_of_the_same_language():
     assert max(seen) > 950
 
 
+def test_half_are_replaced_by_a_sentence_of_the_whole_corpus_on_request():
+    corpora = [numbered("en", 500, 500), numbered("fr", 300, first=2000), numbered("de", 1, 200, first=3000)]
+    data = ReplacedSentences(corpora, negatives="corpus", **OPTIONS)
+    own = ReplacedSentences(corpora, **OPTIONS)
+    replaced = data.labels == 0
+    assert data.labels.tolist() == own.labels.tolist()
+    assert data.middles[~replaced].tolist() == data.places[~replaced].tolist()
+    assert (data.middles != data.places)[replaced].any(axis=1).all()
+    share = np.array([1000, 300, 201]) / 1501
+    for language in range(3):  # each is drawn as often as it has sentences, wherever it is put
+        middles = data.middles[replaced & (data.places[:, 0] == language), 0]
+        assert np.abs(np.bincount(middles, minlength=3) / len(middles) - share).max() < 0.15
+    for language, size in enumerate((1000, 300, 201)):
+        drawn = data.middles[replaced & (data.middles[:, 0] == language), 1]
+        assert 0 <= drawn.min() < size / 10
+        assert size * 0.9 < drawn.max() < size
+    index = int(np.flatnonzero(replaced & (data.middles[:, 0] != data.places[:, 0]))[0])
+    language, sentence = data.middles[index]
+    assert (10, 2000, 3000)[language] + sentence in data[index]["pieces"]
+    before = data.middles.tolist()
+    data.set_epoch(2)
+    assert data.middles.tolist() != before
+
+
 def test_both_samples_of_every_sentence_on_request():
     data = ReplacedSentences([numbered("en", 20, 1), numbered("fr", 30)], both=True, **OPTIONS)
     assert len(data) == 2 * 50  # the document of one sentence has no context
