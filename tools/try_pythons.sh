@@ -32,6 +32,8 @@ encode() { # all that needs no fairseq, in the current folder
 		encoder = fairseq_lxsr.SentenceEncoder.from_pretrained("lxsr-nine")
 		assert encoder.similarity(encoder.encode("Where is the station?"), encoder.encode("Où est la gare ?")) > 0.9
 	END
+    FORCE_COLOR=1 lxsr embed --help > help.txt
+    if grep -q x1b help.txt; then echo "help has control characters"; return 1; fi
     lxsr embed --model lxsr-nine --input text.en --output vectors.npy
     lxsr index --model lxsr-nine --input text.fr --output index
     lxsr search --index index --k 1 "Where is the station?"

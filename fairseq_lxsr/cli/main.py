@@ -117,6 +117,10 @@ def flushed_output() -> Iterator[None]:
 class Parser(argparse.ArgumentParser):
     """Ends a wrong command line with one line; argparse prints the usage before it, up to twenty lines."""
 
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.color = False  # Python 3.14 colours help by control characters, which our streams show as text
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 

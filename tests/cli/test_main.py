@@ -7,9 +7,10 @@ import sys
 
 import pytest
 from conftest import COMPATIBILITY, lxsr_here, refused, run
+from parsers import parsers
 
 from fairseq_lxsr import machine
-from fairseq_lxsr.cli.main import SHELLS, VERBS, main, parse
+from fairseq_lxsr.cli.main import SHELLS, VERBS, main, make_parser, parse
 
 MODEL = COMPATIBILITY / "best.model"
 # a command line, and what its last word is completed to
@@ -30,6 +31,11 @@ COMPLETED = {
 def test_the_package_is_the_command():
     assert run("fairseq_lxsr", "--version").stdout == lxsr_here("--version").stdout
     refused(run("fairseq_lxsr", "recipes", "--nothing", check=False), "--nothing")
+
+
+def test_help_has_no_colours():
+    """Python 3.14 would write control characters, which are escaped."""
+    assert [one.prog for verb in ("", *VERBS) for one in parsers(make_parser(verb)) if one.color] == []
 
 
 @pytest.fixture
