@@ -4,6 +4,8 @@
 #   bash examples/europarl_laser/run.sh SYSTEM [option]  laser_1, laser_5, laser_6, claser_6, tlaser or ctlaser, or one of
 #                                                        them as in the authors' code, for example ctlaser_released; the text
 #                                                        is prepared first (preprocess/europarl-five-languages.yaml)
+#   MLDOC=mldoc bash ...                                 the best epoch on the development sets of MLDoc is exported, and
+#                                                        scored on the test sets; else the one of the lowest validation loss
 #   SMOKE=1 TEXT='text/{pair}' bash ...                  the same commands, a tiny model and few updates: does it run at all?
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -28,7 +30,16 @@ fi
 # on a GPU add --fp16 or --bf16; where 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16
 lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --lang-pairs "$DIRECTIONS" --save-dir "$WORK/$SYSTEM" "$@"
 
-lxsr export folder --checkpoint "$WORK/$SYSTEM/checkpoint_best.pt" --output "$WORK/$SYSTEM/model"
+LANGS=${LANGS:-de,en,es,fr,it}
+if [ -n "${MLDOC:-}" ]; then
+    python examples/europarl_laser/choose.py --checkpoints "$WORK/$SYSTEM" --data "$MLDOC" --langs "$LANGS" \
+        --output "$WORK/$SYSTEM/model"
+    rm -f "$WORK/$SYSTEM/mldoc.jsonl"
+    lxsr eval mldoc --model "$WORK/$SYSTEM/model" --data "$MLDOC" --langs "$LANGS" --output "$WORK/$SYSTEM/mldoc.jsonl"
+    lxsr compare "$WORK/$SYSTEM/mldoc.jsonl" --published
+else
+    lxsr export folder --checkpoint "$WORK/$SYSTEM/checkpoint_best.pt" --output "$WORK/$SYSTEM/model"
+fi
 rm -f "$WORK/$SYSTEM/xsr.jsonl"
 for pair in de-en en-es fr-en it-en; do
     lxsr eval xsr --model "$WORK/$SYSTEM/model" --data "$WORK/corpus/$pair/test" --lang-pairs "$pair" \

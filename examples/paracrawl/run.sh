@@ -4,6 +4,8 @@
 #   lxsr corpus get ParaCrawl-v5 --lang-pair en-fr --output text      (fetches it, PREFIX is text/ParaCrawl-v5.en-fr)
 #   bash examples/paracrawl/run.sh fr PREFIX [option of fairseq-train ...]
 #                                                PREFIX.en and PREFIX.fr: ParaCrawl, aligned, .gz or not
+#   EUROPARL='text/Europarl-v8.{pair}' MLDOC=mldoc bash ...    table 4 too: 2,000 queries among 200,000 sentences of
+#                                                Europarl, or of any aligned text, and documents of both languages
 #   SMOKE=1 bash examples/paracrawl/run.sh ...   the same commands, a tiny model and few updates: does it run at all?
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -33,4 +35,13 @@ lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output 
 rm -f "$WORK/xsr.jsonl"
 lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.jsonl" \
     --data "$WORK/corpus/en-$TGT/test" --lang-pairs "en-$TGT"
+if [ -n "${EUROPARL:-}" ]; then
+    lxsr eval xsr --model "$WORK/model" --output "$WORK/xsr.jsonl" --data "$EUROPARL" --lang-pairs "en-$TGT"
+fi
 lxsr compare "$WORK/xsr.jsonl" --published
+if [ -n "${MLDOC:-}" ]; then
+    rm -f "$WORK/mldoc.jsonl"
+    lxsr eval mldoc --model "$WORK/model" --output "$WORK/mldoc.jsonl" --data "$MLDOC" --langs "en,$TGT" \
+        --classifier linear # the paper's
+    lxsr compare "$WORK/mldoc.jsonl" --published
+fi

@@ -17,7 +17,7 @@ from fairseq_options import read_by_fairseq
 
 import fairseq_lxsr
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.options import REMOVED
 from fairseq_lxsr.recipes import FOLDER, Recipe, names, read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
@@ -68,7 +68,8 @@ def test_fairseq_reads_every_option_of_a_recipe(name):
     read = vars(read_by_fairseq(train_command(recipe, str(DATA), ["--cpu"])))
     for option, value in recipe.options.items():
         assert same(read[option.replace("-", "_")], value), (option, value)
-    assert read["no_epoch_checkpoints"]
+    # of the LASER family the best epoch is chosen afterwards
+    assert read["no_epoch_checkpoints"] == (read["arch"] not in ("laser_1", "laser_5", "laser_6", "tlaser_base"))
 
 
 def test_every_recipe_is_named_once_and_what_is_shared_is_no_recipe():
@@ -90,7 +91,7 @@ def test_settings_of_the_papers():
     assert (paper.warmup * 12, more.options["max-epoch"], more.warmup * 30) == (3, 30, 6)  # epochs
     li = {"arch": "tlaser_base", "lr": 0.0005, "dropout": 0.3, "label-smoothing": 0.1, "warmup-updates": 4000}
     li |= {"constraint": "norm", "constraint-weight": 0.25, "negative-weight": 0.5, "negatives": 20}
-    assert ctlaser.options.items() >= li.items()
+    assert ctlaser.options.items() >= (li | {"max-epoch": 20, "no-epoch-checkpoints": False}).items()
 
 
 def test_settings_of_the_code_of_li_and_mak():
@@ -291,7 +292,18 @@ def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one(tmp_path):
 def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fairseq_cli" else find_spec(name))
-    refused(lxsr_here("train", DATA, "--recipe", "ctlaser", check=False), "not installed", "fairseq-lxsr[train]")
+    refused(
+        lxsr_here("train", DATA, "--recipe", "ctlaser", check=False),
+        "not installed",
+        install_command("train"),
+        "fairseq.txt",
+    )
+
+
+def test_pairs_are_counted_of_the_languages_that_are_trained(tmp_path):
+    words = ("train", DATA, "--print", "--recipe", "best", "--cpu")
+    assert "lxsr train: 49 pairs: 1,000 updates" in lxsr_here(*words).stderr
+    assert "lxsr train: 0 pairs" in lxsr_here(*words, "--lang-pairs", "en-de").stderr
 
 
 def test_a_missing_data_folder_is_refused_before_fairseq_starts(tmp_path):
@@ -314,7 +326,7 @@ def test_exit_status_is_that_of_fairseq_train(tmp_path):
 def test_an_interrupt_ends_training_with_one_line(tmp_path, shown):
     """While fairseq is imported, and in training."""
     more = ["--cpu", "--encoder-embed-dim", "8", "--log-interval", "1", "--max-update", "100000", "--num-workers", "0"]
-    own = (*more, "--init-embeddings", "random", "--save-dir", tmp_path)
+    own = (*more, "--init-embeddings", "random", "--save-dir", tmp_path, "--log-format", "simple")
     words = map(str, ("train", DATA, "--recipe", "best", *own))
     command = [sys.executable, "-W", "ignore", "-m", "fairseq_lxsr.cli.main", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
