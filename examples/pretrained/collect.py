@@ -1,10 +1,10 @@
 """Collects the training text of one model from the sources of a table, and checks that it is all there.
 
-python examples/pretrained/collect.py --data DIR --output work/nine/text
+python examples/pretrained/collect.py --data DIR --output work/static/text
 
 A row of the table names the files DIR/FILES.LANG.txt.gz of a source, `{pair}` in it standing for SRC-TGT; with `tag`
-only the lines that DIR/FILES.source.txt.gz marks so. All text of a kind becomes OUTPUT/KIND.PAIR.LANG, and pairs.yaml
-names it for `lxsr prepare`.
+only the lines that DIR/FILES.source.txt.gz marks so. With several --data, the first that has the files. All text of a
+kind becomes OUTPUT/KIND.PAIR.LANG, and pairs.yaml names it for `lxsr prepare`.
 """
 
 import argparse
@@ -24,9 +24,11 @@ PAIRS_FILE = "pairs.yaml"
 FIELDS = {"name": str, "kind": str, "files": str, "pairs": dict}  # of a source
 
 
-def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple[str, str]]:
+def pairs_of(source: Mapping[str, Any], data: Sequence[Path], pair: str) -> Iterator[tuple[str, str]]:
     """Yield the sentence pairs of a source, which must be as many as the table says."""
-    prefix = data / source["files"].format(pair=pair)
+    files = source["files"].format(pair=pair)
+    there = [folder for folder in data if list(folder.glob(f"{files}.*"))]
+    prefix = (there or data)[0] / files
     sides = [f"{prefix}.{language}.txt.gz" for language in pair.split("-")]
     count, expected = 0, source["pairs"][pair]
     tags = read_lines(f"{prefix}.source.txt.gz") if "tag" in source else None
@@ -38,7 +40,7 @@ def pairs_of(source: Mapping[str, Any], data: Path, pair: str) -> Iterator[tuple
         raise InputError(f"{prefix}: {count:,} pairs of {source['name']}; expected {expected:,}; change the table")
 
 
-def collect(sources: Sequence[Mapping[str, Any]], data: Path, output: Path, kind: str, pair: str) -> None:
+def collect(sources: Sequence[Mapping[str, Any]], data: Sequence[Path], output: Path, kind: str, pair: str) -> None:
     """Write the text of a kind and language pair, of all sources that have it."""
     count, prefix = 0, output / f"{kind}.{pair}"
     with contextlib.ExitStack() as stack:
@@ -52,7 +54,7 @@ def collect(sources: Sequence[Mapping[str, Any]], data: Path, output: Path, kind
     print(f"{prefix}: {count:,} pairs")
 
 
-def collect_all(sources: Sequence[Mapping[str, Any]], data: Path, output: Path) -> None:
+def collect_all(sources: Sequence[Mapping[str, Any]], data: Sequence[Path], output: Path) -> None:
     """Write all text, and last the file that names it."""
     found: dict[str, dict[str, str]] = {}
     for pair, kind in sorted({(pair, source["kind"]) for source in sources for pair in source["pairs"]}):
@@ -79,7 +81,7 @@ def read_sources(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
+    parser.add_argument("--data", type=Path, nargs="+", required=True, metavar="DIR", help="text, see above")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--sources", type=Path, default=TABLE, metavar="FILE.json", help="default: of this folder")
     args = parser.parse_args()

@@ -1,53 +1,79 @@
 #!/usr/bin/env bash
-# One model of nine languages, small enough to ship: text, pieces, training, model folder, scores, card.
+# One model of 39 languages, small enough to ship: text, pieces, teacher, training, model folder, scores, card.
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
-#                        DIR has the text that sources.json names, and evaluation text in DIR/eval
-#   SMOKE=1 DATA=DIR ... the same commands, few pieces and updates: does it run at all?
+#                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/
+#   SMOKE=1 DATA=DIR ... the same commands, few pieces and updates, no teacher: does it run at all?
 # After an interruption the same command goes on where it stopped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
 
 DATA=${DATA:?DATA=DIR, the folder of the text}
-WORK=${WORK:-work/nine}
+WORDS=${WORDS:-$DATA}
+WORK=${WORK:-work/static}
 SOURCES=${SOURCES:-examples/pretrained/sources.json}
-PAIRS=${PAIRS:-en-fr,en-de,en-es,en-it,en-pt,en-ru,en-zh,en-ja}
-PUD=${PUD:-en-fr,en-de,en-es,en-it,en-zh,fr-de,es-it,fr-zh} # three pairs without English, which no text was trained on
-TATOEBA=${TATOEBA-fr:fra de:deu es:spa it:ita pt:por ru:rus zh:cmn ja:jpn}
-MODEL=$WORK/lxsr-nine
+OTHERS=ar,bg,ca,cs,da,de,el,es,et,fa,fi,fr,he,hi,hr,hu,id,is,it,ja,ko,lt,lv,nb,nl,pl,pt,ro,ru,sk,sl,sr,sv,th,tr,uk,vi,zh
+PAIRS=${PAIRS:-en-${OTHERS//,/,en-}}
+PUD=${PUD:-en-ar,en-cs,en-de,en-es,en-fi,en-fr,en-hi,en-id,en-it,en-ko,en-pl,en-pt,en-ru,en-sv,en-th,en-tr,en-zh,fr-de,es-it,fr-zh}
+TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est fa:pes fi:fin fr:fra he:heb hi:hin hr:hrv hu:hun \
+    id:ind is:isl it:ita ja:jpn ko:kor lt:lit lv:lvs nb:nob nl:nld pl:pol pt:por ro:ron ru:rus sk:slk sl:slv sr:srp sv:swe th:tha \
+    tr:tur uk:ukr vi:vie zh:cmn}
+TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,tr,zh} # languages that the teacher reads; empty: no teacher
+MODEL=$WORK/lxsr-static
 
-VOCAB=64000 HELD_OUT=1000 WIDTH=256 UPDATES=12000 BATCH=1024
+VOCAB=100000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 UPDATES= BATCH=
 if [ -n "${SMOKE:-}" ]; then
-    VOCAB=70 HELD_OUT=40 WIDTH=16 UPDATES=20 BATCH=64
+    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 UPDATES=10 BATCH=64 TAUGHT=
 fi
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "1/5 Text: collect, clean and split it, learn word pieces, binarise"
+step "1/6 Text: collect, clean and split it, learn word pieces, binarise"
 # every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same
-python examples/pretrained/collect.py --data "$DATA" --sources "$SOURCES" --output "$WORK/text"
+python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --output "$WORK/text"
 # as YAML reads them, which takes \ud83d\ude00 for two letters
 quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=False) for name in sys.argv[1:]), sep=", ")' "$@"; }
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
 work: $(quoted "$WORK")
 cleaning: {filters: {identical: }, exclude: [$(quoted "$DATA"/eval/*.txt.gz)]}
-subwords: {vocab_size: $VOCAB, character_coverage: 0.9995}
+subwords: {vocab_size: $VOCAB, character_coverage: 0.9997, max_sentences: 1500000, simplify_chinese: true}
 valid_size: $HELD_OUT
 test_size: $HELD_OUT
 END
 lxsr prepare "$WORK/prepare.yaml"
 
-step "2/5 Training"
-lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --encoder-embed-dim "$WIDTH" --batch-size "$BATCH" \
-    --max-update "$UPDATES" --sampling-temperature 2 --source-temperature 5 --disable-validation \
-    --rare-subword-dropout 0 --save-interval-updates 1000 --keep-interval-updates 1 \
-    --save-dir "$WORK/checkpoints" "$@" 2>&1 | tee -a "$WORK/train.log"
+step "2/6 Teacher: its embeddings of words and sentences"
+if [ -n "$TAUGHT" ]; then
+    [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text/*.{lang}" --languages "$TAUGHT" \
+        --output "$WORK/teacher.part"
+    [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
+fi
 
-step "3/5 Model folder, a byte a weight"
-lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_last.pt" --output "$MODEL" --dtype int8
+step "3/6 Training, in phases: each goes on from the one before, at a lower temperature"
+last=
+phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
+    local name=$1 updates=${UPDATES:-$2} batch=${BATCH:-$3} teacher=()
+    [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$6")
+    lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --order-coefficients 0 --hard-negatives none \
+        --encoder-embed-dim "$WIDTH" --batch-size "$batch" --max-update "$updates" --total-num-update "$updates" \
+        --warmup-updates "$((updates / 10))" --lr "$4" --align-temperature "$5" ${teacher[@]+"${teacher[@]}"} \
+        --sampling-temperature 2 --source-temperature 5 --disable-validation --rare-subword-dropout 0 \
+        --save-interval-updates 500 --keep-interval-updates 1 ${last:+--finetune-from-model "$last"} \
+        --save-dir "$WORK/checkpoints/$1" "${@:7}"
+    last=$WORK/checkpoints/$name/checkpoint_last.pt
+}
+phase 1 4000 2048 0.02 0.1 1 "$@"
+if [ -z "${SMOKE:-}" ]; then
+    phase 2 3000 2048 0.02 0.1 2 --matryoshka "$SMALLER" "$@"
+    phase 3 800 2048 0.01 0.05 2 --matryoshka "$SMALLER" "$@"
+fi
+phase 4 1200 4096 0.015 0.04 4 --matryoshka "$SMALLER" "$@"
 
-step "4/5 Scores: is a sentence's nearest neighbour its translation? (percent)"
+step "4/6 Model folder, a byte a weight"
+lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int8
+
+step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
 score() { lxsr eval "$1" --model "$MODEL" --output "$WORK/scores.jsonl" "${@:2}"; }
 score xsim --data "$WORK/corpus/{pair}/test" --lang-pairs "$PAIRS"                 # text of the same kind
@@ -57,7 +83,7 @@ for codes in $TATOEBA; do                                                       
     score tatoeba --source "$prefix.${codes#*:}.txt.gz" --target "$prefix.eng.txt.gz" --lang-pairs "${codes%:*}-en"
 done
 
-step "5/5 Card"
+step "6/6 Card"
 lxsr export card --model "$MODEL" --scores "$WORK/scores.jsonl" --sources "$SOURCES"
-tar -czf "$WORK/lxsr-nine.tar.gz" -C "$WORK" lxsr-nine
-sha256sum "$WORK/lxsr-nine.tar.gz"
+tar -czf "$WORK/lxsr-static.tar.gz" -C "$WORK" lxsr-static
+sha256sum "$WORK/lxsr-static.tar.gz"

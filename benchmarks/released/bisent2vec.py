@@ -1,0 +1,113 @@
+"""Bi-Sent2Vec, the strongest bag of words of the papers, trained by its authors' program on our text.
+
+git clone https://github.com/epfml/Bi-Sent2Vec RELEASED && make -C RELEASED
+python -m benchmarks.released.bisent2vec --released RELEASED --data DIR --work FOLDER \
+    --output benchmarks/released/results/bisent2vec.jsonl
+
+DIR has train, eval, docs and valid as for `quality.run`: English-French pairs, shares of them and candidates are the
+same. One line of results a run; what is in the file is left out. Sabet et al. 2020, "Robust Cross-lingual Embeddings
+from Parallel Sentences": a sentence is the mean of the vectors of its words and, with `--ngrams 2`, of its bigrams,
+and learns by negative sampling to predict its words and those of its translation.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.corpora import chosen_rows, prepare
+from benchmarks.machine import machine
+from benchmarks.quality.sets import CANDIDATES, distractors, eval_sets, retrieval
+from benchmarks.script import add_result, command_line, read_results, run
+from fairseq_lxsr.files.lines import read_parallel
+
+PAIR = "en-fr"
+TOKEN = re.compile(r"\w+|[^\w\s]")
+# the authors' but for what fits a thousandth of their text: words that occur once, fewer cells for bigrams
+SETTINGS = "-dim 300 -lr 0.2 -neg 10 -bucket 200000 -t 0.000005 -dropoutK 4 -loss ns -thread 1 -numCheckPoints 1"
+NO_WORDS: dict[str, set[str]] = {language: set() for language in PAIR.split("-")}  # seen, not asked for
+KEY = ("share", "ngrams", "epochs", "least count")
+
+
+def marked(sentence: str, language: str) -> str:
+    """Words in lower case and punctuation, each with its language, as the program reads them."""
+    return " ".join(f"{token}_{language}" for token in TOKEN.findall(sentence.lower()))
+
+
+def write_text(work: Path, share: float) -> Path:
+    """Write the pairs of a share of the text, one a line."""
+    path, languages = work / f"text.{share:g}", PAIR.split("-")
+    pairs = list(read_parallel(*(work / "text" / "corpus" / PAIR / f"train.{language}" for language in languages)))
+    with open(path, "w", encoding="utf-8") as output:
+        for row in chosen_rows(len(pairs), share):
+            sides = (marked(*side) for side in zip(pairs[row], languages, strict=True))
+            output.write(" <<split>> ".join(sides) + "\n")
+    return path
+
+
+def train(program: Path, text: Path, ngrams: int, epochs: int, least: int) -> tuple[Path, float]:
+    """Train by the authors' program. Returns: its model, and seconds."""
+    model = text.with_name(f"{text.name}.{ngrams}.{epochs}.{least}")
+    options = [*SETTINGS.split(), "-wordNgrams", ngrams, "-epoch", epochs, "-minCount", least]
+    start = time.perf_counter()
+    run(program, "bisent2vec", "-input", text, "-output", model, *options)
+    return model.with_name(f"{model.name}.bin"), time.perf_counter() - start
+
+
+def encode(program: Path, model: Path, sentences: Sequence[str]) -> np.ndarray:
+    """Ask the program for the vectors of marked sentences [N, 300]; one of unknown words alone is zero."""
+    text = "".join(f"{sentence}\n" for sentence in sentences)
+    command = [str(program), "print-sentence-vectors", str(model)]
+    done = subprocess.run(command, input=text, capture_output=True, check=True, text=True)
+    vectors = np.array(done.stdout.split(), dtype=np.float32).reshape(len(sentences), -1)
+    return np.nan_to_num(vectors)
+
+
+def candidates(data: Path) -> tuple[dict, dict]:
+    """The sets and the other candidates of each language, marked."""
+    sets = eval_sets(data, PAIR)
+    crowd = {}
+    for language in PAIR.split("-"):
+        known = {sentence for sides in sets.values() for sentence in sides[language]}
+        crowd[language] = distractors(data, language, PAIR, CANDIDATES, known)
+    for sides in (crowd, *sets.values()):
+        for language, sentences in sides.items():
+            sides[language] = [marked(sentence, language) for sentence in sentences]
+    return sets, crowd
+
+
+def main() -> None:
+    parser = command_line(__doc__, "FILE.jsonl", required=True)
+    parser.add_argument("--released", type=Path, required=True, metavar="FOLDER", help="the authors' code, compiled")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
+    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.03, 0.1, 0.3, 1], help="of the text")
+    parser.add_argument("--ngrams", type=int, nargs="+", default=[1, 2], help="1: words, 2: bigrams too")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[5, 50], help="5 is the authors'")
+    parser.add_argument("--least-count", type=int, default=2, help="of a word; 8 is the authors' (default: 2)")
+    args = parser.parse_args()
+    args.work = args.work.absolute()
+    program = (args.released / "fasttext").absolute()
+    if not program.is_file():
+        sys.exit(f"{program}: no such file; compile the authors' code")
+    prepare(args.data, args.work / "text", [PAIR], 16_000)
+    sets, crowd = candidates(args.data)
+    done = {tuple(map(result.get, KEY)) for result in read_results(args.output)}
+    for key in ((s, n, e, args.least_count) for s in args.shares for n in args.ngrams for e in args.epochs):
+        if key in done:
+            continue
+        text = write_text(args.work, key[0])
+        model, seconds = train(program, text, *key[1:])
+        found = retrieval(lambda sentences, model=model: encode(program, model, sentences), sets, crowd, NO_WORDS)
+        scores = {name: {way: row["P@1"] for way, row in ways.items()} for name, ways in found.items()}
+        row = dict(zip(KEY, key, strict=True)) | {"seconds": round(seconds), "P@1": scores, "machine": machine()}
+        add_result(args.output, row)
+        print(key, scores, flush=True)
+
+
+if __name__ == "__main__":
+    main()
