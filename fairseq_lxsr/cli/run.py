@@ -1,6 +1,7 @@
 """`lxsr run`: from aligned text to a model and its scores in one command; a rerun does what is missing."""
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
@@ -74,8 +75,8 @@ def run_all(args: argparse.Namespace) -> None:
     step("3/4 Model folder: all that is needed to encode")
     lxsr("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
     step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
-    before = ("before", args.start) if args.start else ("untrained", f"{model}#untrained")
-    for name, which in (before, ("trained", model)):
+    compared = [*_before(args.start, model, work), ("trained", model)]
+    for name, which in compared:
         print(f"{name}:", flush=True)
         (work / f"{name}.jsonl").unlink(missing_ok=True)
         lxsr("eval", "xsr", "--model", which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
@@ -90,7 +91,8 @@ def run_all(args: argparse.Namespace) -> None:
     )
     print(_command("search", "--index", index, "Where is the station?"))
     print(_command("embed", "--model", model, "--input", "sentences.txt", "--output", "vectors.npy"))
-    print(_command("compare", work / f"{before[0]}.jsonl", work / "trained.jsonl"))
+    if len(compared) > 1:
+        print(_command("compare", *(work / f"{name}.jsonl" for name, _ in compared)))
 
 
 def _choices(start: str | None, recipe: str | None, pieces: int) -> tuple[list[object], list[object], str]:
@@ -99,6 +101,16 @@ def _choices(start: str | None, recipe: str | None, pieces: int) -> tuple[list[o
         return ["--vocab-size", pieces], ["--recipe", recipe or "best"], f"by recipe {recipe or 'best'}"
     given = ["--recipe", recipe] if recipe else []
     return ["--from-model", start, "--new-pieces", pieces], ["--from", start, *given], f"goes on from {start}"
+
+
+def _before(start: str | None, model: Path, work: Path) -> list[tuple[str, object]]:
+    """Return with what the trained model is compared: nothing where its start could not read the language."""
+    if not start:
+        return [("untrained", f"{model}#untrained")]
+    from fairseq_lxsr.text.data_folder import STAGE_FILE  # numpy takes a moment
+
+    new = json.loads((work / "subwords" / STAGE_FILE).read_text(encoding="utf-8"))["report"]["new pieces"]
+    return [] if new else [("before", start)]
 
 
 def _step(title: str) -> None:

@@ -1,5 +1,6 @@
 """`lxsr run`: one command from text to scores."""
 
+import small_model
 import toy
 from conftest import lxsr_here, refused, run
 
@@ -27,6 +28,28 @@ def test_from_text_to_scores_and_again(tmp_path):
     assert again.stderr == ""
     assert not [word for word in ("==", "fairseq", "INFO") if word in again.stdout]
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
+
+
+def test_a_language_is_added_to_a_model_and_again(tmp_path):
+    """Its letters are unknown to the model, which is not measured then; a rerun trains nothing."""
+    small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
+    letters = {ord("a") + number: 0x430 + number for number in range(26)}
+    pairs = [(one, two.lower().translate(letters)) for one, two in toy.sentences(800)]
+    toy.write(tmp_path / "text", pairs, ("en", "xx"))
+    words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--from", tmp_path / "old"]
+    words += ["--vocab-size", 60, "--max-update", 3, "--cpu", "--num-workers", 0]
+    said = run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    assert f"goes on from {tmp_path / 'old'}" in said
+    assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 50
+    assert not (tmp_path / "work" / "before.jsonl").exists()
+    made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
+    assert "unchanged, kept" in run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
+    layers = small_model.write_folder(tmp_path / "layers")
+    words = ("run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "other", "--from", layers)
+    done = run("fairseq_lxsr.cli.main", *words, check=False)
+    assert done.returncode == 2
+    assert f"{layers}: a model with layers" in done.stderr
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """`lxsr prepare --from-model`: pieces of a model, and more for a language that it lacks."""
 
 import io
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,7 +47,9 @@ def test_old_pieces_keep_their_numbers_and_old_text_its_pieces(tmp_path):
     assert "and 60 new for xx, 0.0 % of the known text split otherwise" in said
     assert f"--from {tmp_path / 'old'}" in said
     old, new = tokenizer(tmp_path / "old"), tokenizer(subwords)
-    known, unknown = (list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / f"train.{side}")) for side in ("en", "xx"))
+    known, unknown = (
+        list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / f"train.{side}")) for side in ("en", "xx")
+    )
     assert all(map(np.array_equal, old.encode(known), new.encode(known)))
     ids, lengths = new.encode_flat(unknown)
     assert old.unknown in old.encode_flat(unknown)[0]
@@ -93,7 +96,7 @@ def merged_slowly(words, most):
     while len(found) < most:
         counts = {}
         for pieces, count in words:
-            for one, two in zip(pieces, pieces[1:], strict=False):
+            for one, two in pairwise(pieces):
                 counts[one + two] = counts.get(one + two, 0) + count
         left = {text: count for text, count in counts.items() if count >= 5 and len(text) < 6 and text not in found}
         if not left:

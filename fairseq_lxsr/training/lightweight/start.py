@@ -36,12 +36,13 @@ def start_from(
     old, size, name = old_symbols(encoder, symbols), encoder.size, encoder.folder
     config: object = network.config
     wanted = {"embed_dim": size.embed_dim, "order_coefficients": size.order_coefficients, "sums_rows": True}
-    other = {key: value for key, value in wanted.items() if getattr(config, key, None) != value}
-    if other:
-        raise InputError(
-            f"--from-model {name}: a model of {', '.join(f'{key} {value}' for key, value in other.items())}; expected "
-            "the options of its training, which lxsr train --from gives"
-        )
+    for key, value in wanted.items():
+        given = getattr(config, key, None)
+        if given != value:
+            raise InputError(
+                f"--from-model {name} with {key} {given}; expected {key} {value}, as it has; lxsr train --from gives "
+                "the options that go with it"
+            )
     weights: dict[str, nn.Parameter] = dict(network.named_parameters())
     table = network.embed_tokens.weight
     rows = torch.from_numpy(np.array(encoder.table, np.float32))
