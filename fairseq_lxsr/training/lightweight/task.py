@@ -168,7 +168,7 @@ class XlingSentTask(PairTask):
             )
         if count and self.starting_checkpoint() is None and not self.cfg.from_model:
             raise InputError(
-                f"--frozen-pieces {count:,} without a model to go on from, whose pieces it keeps; expected "
+                f"--frozen-pieces {count:,} without a checkpoint to go on from, whose pieces it keeps; expected "
                 "--from-model or --finetune-from-model too"
             )
 
