@@ -28,7 +28,7 @@ from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.cpu import KEPT_UPDATES, give_back_memory, tune_cpu
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.options import FileName, option
-from fairseq_lxsr.text.data_folder import check_files, collect_text, keep_text
+from fairseq_lxsr.text.data_folder import check_files, collect_text, keep_text, kept_text
 from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, hash_symbols, read_dictionary
 from fairseq_lxsr.training import console
 from fairseq_lxsr.training.checks import check_run, spelling
@@ -128,6 +128,8 @@ class LxsrTask(FairseqTask):
             same_place = resumes_optimizer and options is not None and not options.checkpoint.reset_dataloader
             check_resumable(path, NewRun.of(self, model, resumes_optimizer, same_place))
             check_layers(path, model)
+            if saves:
+                self.keep_text()  # also of a training that is finished
             limit = reached(path, options) if resumes and options is not None else None
             if limit:
                 logger.info(f"{path}: finished, {limit} is reached; nothing to do, give more to go on from it")
@@ -139,13 +141,25 @@ class LxsrTask(FairseqTask):
         if not self.cfg.no_save:
             self.get_checkpoint_dict()
         if saves:
-            keep_text(self.shards[0], Path(self.cfg.save_dir), self.cfg.sentencepiece_model)
+            self.keep_text()
         return model
+
+    def keep_text(self) -> None:
+        """Keep what `lxsr export` needs beside the checkpoints."""
+        keep_text(self.shards[0], Path(self.cfg.save_dir), self.sentencepiece_model)
+
+    @property
+    def sentencepiece_model(self) -> str | Path | None:
+        """The SentencePiece model that the user names, or has named before in this --save-dir for this dictionary."""
+        if self.cfg.sentencepiece_model or (self.shards[0] / SENTENCEPIECE_FILE).is_file():
+            return self.cfg.sentencepiece_model
+        kept = kept_text(Path(self.cfg.save_dir) / LAST, hash_symbols(self.dictionary.symbols[: self.num_symbols]))
+        return next((path for path in (folder / SENTENCEPIECE_FILE for folder in kept) if path.is_file()), None)
 
     def check_text(self) -> None:
         """Say before training begins what `lxsr export` would miss beside the checkpoints."""
         folder = self.shards[0]
-        text = collect_text(folder, self.cfg.sentencepiece_model)
+        text = collect_text(folder, self.sentencepiece_model)
         if not (folder / TEXT_FILE).is_file():
             case = "lower-cased text" if json.loads(text[TEXT_FILE])["lowercase"] else "text in upper and lower case"
             logger.info(f"{folder}: has no {TEXT_FILE}; its dictionary is that of {case}, which the model will expect")

@@ -110,6 +110,12 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
     checkpoint = tmp_path / "without" / "checkpoint_last.pt"
     done = export(checkpoint, tmp_path / "model", check=False)
     refused(done, "sentencepiece.model: no such file; name the SentencePiece model with --sentencepiece-model")
+    named = {"sentencepiece_model": model}
+    train_here(data, tmp_path / "later", **SHORT)  # named afterwards, or only the first time: it is kept
+    for more in (named, {"max_update": "2"}):
+        done = train_here(data, tmp_path / "later", **SHORT | more)
+        assert (done.returncode, "has no sentencepiece.model" in done.stdout) == (0, False)
+        assert (tmp_path / "later" / "text" / "sentencepiece.model").read_bytes() == model.read_bytes()
     (tmp_path / "without" / "text" / "text.json").unlink()  # as trainings of earlier versions left it: all at once
     refused(export(checkpoint, tmp_path / "model", check=False), "with --sentencepiece-model, and say --lowercase or")
     for name, said in ((tmp_path / "none", "no such file"), (text / "train.en", "not a SentencePiece model")):
