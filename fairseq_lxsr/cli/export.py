@@ -152,10 +152,35 @@ class OnnxExport(_Converted):
         print(f"{self.output}: for onnx; {found}")
 
 
+@dataclass(frozen=True)
+class HubExport(SentenceTransformersExport):
+    """a folder for a hub of models, to upload with its own tool: for sentence-transformers, with a card"""
+
+    onnx: bool = option("write onnx/model.onnx too, of a model without layers", False)
+    scores: tuple[str, ...] = option(
+        "what `lxsr eval --output` wrote of this model", (), FILE_NAME, nargs="+", metavar="FILE.jsonl"
+    )
+    sources: str | None = option(
+        "sources of its text, as examples/pretrained/sources.json", None, FILE_NAME, metavar="FILE.json"
+    )
+
+    def run(self) -> None:
+        from fairseq_lxsr.evaluation.score import read_scores
+        from fairseq_lxsr.export import export_hub
+        from fairseq_lxsr.export.card import TextSources
+
+        refuse_overlap([self.output], [*self.scores, self.sources])
+        scores = [score for path in self.scores for score in read_scores(path)]
+        sources = TextSources.read(self.sources) if self.sources else None
+        export_hub(self.encoder(), self.output, scores, sources, self.normalize, self.drop_order, self.onnx)
+        print(f"{self.output}: for a hub of models; upload it with the tool of the hub")
+
+
 FORMS = {
     "folder": FolderExport,
     "card": CardExport,
     "sentence-transformers": SentenceTransformersExport,
+    "hub": HubExport,
     "web": WebExport,
     "onnx": OnnxExport,
 }

@@ -21,7 +21,7 @@ from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import usable_threads
 from fairseq_lxsr.options import check_fields
-from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SPECIAL, read_dictionary
+from fairseq_lxsr.text.tokenizer import SPECIAL
 from fairseq_lxsr.text.words import WORD_START
 
 
@@ -79,6 +79,9 @@ def _source(row: Any, where: str) -> TextSource:
         raise InputError(f"{where}: {error}") from None
 
 
+OURS, ST = "fairseq-lxsr", "sentence-transformers"  # names of libraries, as hubs of models know them
+TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "cross-lingual", "multilingual")
+STATIC_TAGS = ("model2vec", "static-embeddings")
 TIMED_SENTENCES, TIMED_PIECES = 2000, 20  # size of the text on which speed is measured
 # options that say nothing where the weight of their loss is 0
 OF_WEIGHT = {
@@ -89,9 +92,21 @@ OF_WEIGHT = {
 
 
 def write_card(
-    folder: str | Path, encoder: Any, scores: Sequence[Score] = (), sources: TextSources | None = None
+    folder: str | Path,
+    encoder: Any,
+    scores: Sequence[Score] = (),
+    sources: TextSources | None = None,
+    name: str = "",
+    library: str = OURS,
+    exported: Any = None,
 ) -> None:
-    """Write README.md into a model folder, with scores of this model that `lxsr eval --output` wrote."""
+    """Write README.md into a model folder, with scores of this model that `lxsr eval --output` wrote.
+
+    `name` is that of the model, by default of the folder; `library` the one that a hub shows: `OURS`, or `ST` for a
+    folder that it loads. `exported` is the encoder of the folder where it is not the one of the scores.
+    """
+    exported = exported or encoder
+    name = name or Path(folder).resolve().name  # of `.` too
     for score in scores:
         if score.settings.get("model") != encoder.fingerprint:
             raise InputError(
@@ -99,7 +114,10 @@ def write_card(
                 f"({encoder.fingerprint}); evaluate this model"
             )
     training = encoder.config["training"]
-    parts = [_metadata(training), _head(folder)]
+    static = getattr(exported.size, "is_bag", False) and not exported.size.order_coefficients
+    metadata = _metadata(training, sources, static) | {"library_name": library} | _model_index(name, scores)
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
+    parts = [f"---\n{''.join(lines)}---\n", _head(name, library, static)]
     if sources is not None:
         table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
         parts.append(f"## Text\n\n{sources.note}\n\n{table}")
@@ -119,24 +137,60 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
     return TIMED_SENTENCES / (time.perf_counter() - start)
 
 
-def _metadata(training: dict[str, Any]) -> str:
-    """Return the metadata that model hubs read: languages and kind of model."""
+def _metadata(training: dict[str, Any], sources: TextSources | None, static: bool) -> dict[str, Any]:
+    """Return what hubs read of a model: languages, licence and kind; they know no licence that is many."""
     names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
-    languages = json.dumps(sorted({language for name in names if name for language in name.strip().split("-")}))
-    return f"---\nlanguage: {languages}\npipeline_tag: sentence-similarity\nlibrary_name: fairseq-lxsr\n---\n"
+    languages = sorted({language for name in names if name for language in name.strip().split("-")})
+    licence = {"license": "unknown"}
+    if sources is not None:
+        licence = {"license": "other", "license_name": "by-source", "license_link": f"{CARD_FILE}#text"}
+    tags = [*TAGS, *(STATIC_TAGS if static else ())]
+    return {"language": languages, **licence, "tags": tags, "pipeline_tag": "sentence-similarity"}
 
 
-def _head(folder: str | Path) -> str:
-    name = Path(folder).resolve().name  # of `.` too
-    return f"""# {name}
+def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
+    """Return the scores as hubs read them; nothing where there are none."""
+    scores = list(latest(scores).values())
+    results = [
+        {
+            "task": {"type": "sentence-similarity", "name": score.protocol},
+            "dataset": {"type": score.task, "name": _name(score, scores)},
+            "metrics": [{"type": kind, "value": value} for kind, value in score.values.items()],
+        }
+        for score in scores
+    ]
+    return {"model-index": [{"name": name, "results": results}]} if results else {}
+
+
+def _head(name: str, library: str, static: bool) -> str:
+    libraries = ["sentence_transformers"] if library == ST else []
+    libraries += ["model2vec"] if library == ST and static else []
+    codes = {
+        "sentence_transformers": f'''
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}"{"" if static else ", trust_remote_code=True"})
+embeddings = model.encode(["A dog.", "Un chien."])
+''',
+        "model2vec": f'''
+from model2vec import StaticModel
+
+model = StaticModel.from_pretrained("{name}")
+embeddings = model.encode(["A dog.", "Un chien."])
+''',
+    }
+    blocks = "".join(f"\n```python{codes[library]}```\n" for library in libraries)
+    return f'''# {name}
 
 Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
 
-    from fairseq_lxsr import SentenceEncoder
+```python
+from fairseq_lxsr import SentenceEncoder
 
-    encoder = SentenceEncoder.from_pretrained("{name}")
-    embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
-"""
+encoder = SentenceEncoder.from_pretrained("{name}")
+embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
+```
+{blocks}'''
 
 
 def _training(training: dict[str, Any], size: Any) -> str:
@@ -181,7 +235,7 @@ def _name(score: Score, scores: Sequence[Score]) -> str:
 
 
 def _size(folder: Path, encoder: Any) -> str:
-    per_second = sentences_per_second(encoder, read_dictionary(folder / DICTIONARY_FILE))
+    per_second = sentences_per_second(encoder, encoder.tokenizer.symbols)
     text = f"{TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before"
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file() and path.name != CARD_FILE)
     rows = [

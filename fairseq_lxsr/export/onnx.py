@@ -18,15 +18,15 @@ from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
 from fairseq_lxsr.encoder.folder import CONFIG_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import fast_tokenizer
-from fairseq_lxsr.export.onnx_static import write_bag
+from fairseq_lxsr.export.onnx_static import let_mask_be_left_out, write_bag
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.text.tokenizer import UNK
 
 MODEL_FILE = "onnx/model.onnx"
 TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
-INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "sentence_embedding", "last_hidden_state"
+INPUT, MASK_INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "attention_mask", "sentence_embedding", "last_hidden_state"
+NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)  # in the order of the graph: programs take the first output
 LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
 
 
@@ -57,7 +57,7 @@ def export_onnx(encoder: SentenceEncoder, output: str | Path, normalize: bool = 
         write_tokenizer(encoder, work)
         found = embed_by_onnx(work, fast_tokenizer.SAMPLE)
         agreement = _check(found, encoder.encode(fast_tokenizer.SAMPLE, device="cpu", normalize=normalize), int8)
-        written = [MODEL_FILE, *(path.name for path in sorted(work.glob("tokenizer*")))]
+        written = [MODEL_FILE, *(path.name for path in sorted(work.glob("*token*")))]
         files = {name: sha256(work / name) for name in written}
         config = description(encoder, normalize, int8) | fast_tokenizer.EXPORTED_BY | {"files": files}
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -72,8 +72,10 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
         "transformers.js_config": {"dtype": "fp32"},  # its name for model.onnx; its default in browsers differs
         "hidden_size": config.embed_dim,
         "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
+        "optional_input": {"name": MASK_INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
         "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.output_dim]},
         "padding": config.padding_idx,
+        "pad_token_id": config.padding_idx,
         "max_positions": config.max_positions,
         "normalize": normalize,
         "int8": int8,
@@ -82,20 +84,20 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
 
 
 def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
-    """Write the ONNX file; the numbers of sentences and pieces are dynamic."""
+    """Write the ONNX file; the numbers of sentences and pieces are dynamic, and the mask is optional."""
     path.parent.mkdir(exist_ok=True)
-    names = INPUT, OUTPUT, PIECES_OUTPUT
     with _quiet():
         if encoder.size.is_bag:
-            write_bag(encoder, path, names, normalize)
+            write_bag(encoder, path, NAMES, normalize)
         else:
             from fairseq_lxsr.export.onnx_network import write_network
 
-            write_network(encoder, path, names, normalize)
+            write_network(encoder, path, NAMES, normalize)
         if int8:
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
             quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
+        let_mask_be_left_out(path, NAMES)
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
@@ -105,18 +107,25 @@ def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
     tokenizer = fast_tokenizer.tokenizer_json(encoder.tokenizer, symbols, model.max_positions, model.padding_idx)
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
-    kind = tokenizer["model"]
+    write_tokenizer_config(encoder, tokenizer, folder)
+
+
+def write_tokenizer_config(encoder: SentenceEncoder, tokenizer: dict[str, Any], folder: Path) -> None:
+    """Write tokenizer_config.json beside a tokenizer.json with this content, where transformers.js reads it rightly."""
+    model, kind = encoder.size, tokenizer["model"]
     if kind["type"] == "Unigram" and kind["byte_fallback"]:
         return  # its unigram models have no byte fallback, so its pieces would differ
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.max_positions,
         "pad_token": _name(kind, model.padding_idx),
-        "unk_token": _name(kind, symbols.index(UNK)),
+        "unk_token": _name(kind, encoder.tokenizer.unknown),
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
     (folder / TOKENIZER_CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    # fastembed asks for the file; a token in it would no longer be text where a sentence has it
+    (folder / "special_tokens_map.json").write_text("{}\n", encoding="utf-8")
 
 
 def _name(model: dict[str, Any], number: int) -> str:

@@ -84,28 +84,40 @@ def export_sentence_transformers(
     """
     if drop_order:
         encoder = without_order(encoder)
-    own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
-    if not is_bag:  # what has no layers is written without torch and without sentence-transformers
-        require("sentence_transformers", "st", "this export")
+    check_libraries(encoder)
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
-        if is_bag:
-            (write_module if own else write_static)(encoder, work, normalize)
-        else:
-            _quiet()
-            model = (as_module if own else as_bert)(encoder)
-            if normalize:
-                model.append(_normalize())
-            model.save(str(work))
-        # says who exported it; sentence-transformers drops that where it saves over them, as after training
-        modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
-        _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
-        if is_missing("sentence_transformers"):
-            return None
-        sentences = [*SAMPLE, *sample]
-        if not own and not is_bag:  # a BERT reads the unknown pieces of a sentence without a known word
-            _, lengths = encoder.tokenizer.encode_known(sentences)
-            sentences = list(compress(sentences, lengths))
-        return _compare(encoder, work, sentences, normalize)
+        return write_for_st(encoder, work, normalize, sample)
+
+
+def check_libraries(encoder: SentenceEncoder) -> None:
+    """Refuse to begin where a library is missing; what has no layers is written without any."""
+    if not getattr(encoder.size, "is_bag", False):
+        require("sentence_transformers", "st", "this export")
+
+
+def write_for_st(
+    encoder: SentenceEncoder, work: Path, normalize: bool = False, sample: Sequence[str] = ()
+) -> float | None:
+    """Write the files into a folder, and compare the vectors, as `export_sentence_transformers` does."""
+    own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
+    if is_bag:
+        (write_module if own else write_static)(encoder, work, normalize)
+    else:
+        _quiet()
+        model = (as_module if own else as_bert)(encoder)
+        if normalize:
+            model.append(_normalize())
+        model.save(str(work))
+    # says who exported it; sentence-transformers drops that where it saves over them, as after training
+    modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
+    _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
+    if is_missing("sentence_transformers"):
+        return None
+    sentences = [*SAMPLE, *sample]
+    if not own and not is_bag:  # a BERT reads the unknown pieces of a sentence without a known word
+        _, lengths = encoder.tokenizer.encode_known(sentences)
+        sentences = list(compress(sentences, lengths))
+    return _compare(encoder, work, sentences, normalize)
 
 
 def _write_json(path: Path, content: Any) -> None:

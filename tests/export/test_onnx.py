@@ -45,6 +45,51 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     np.testing.assert_allclose(run_without_us(tmp_path / "onnx", tmp_path), expected, atol=1e-5)
 
 
+SIZES = {"bag": {"gated": True, "num_layers": 0}, "order": {"gated": True, "num_layers": 0, "order_coefficients": 1}}
+SIZES |= {"layers": {}}
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("name", SIZES)
+def test_programs_that_take_the_mean_of_the_first_output(name, int8, tmp_path):
+    """As fastembed, Spring AI and transformers.js do; the mask is an input of two dimensions that may be left out."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **SIZES[name]), "cpu")
+    export_onnx(encoder, tmp_path / "onnx", normalize=True, int8=int8)
+    session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / onnx.MODEL_FILE))
+    inputs = [("input_ids", "tensor(int64)"), ("attention_mask", "optional(tensor(int64))")]
+    assert [(node.name, node.type) for node in session.get_inputs()] == inputs
+    assert [len(node.shape) for node in session.get_inputs()] == [2, 2]
+    assert [node.name for node in session.get_outputs()] == ["last_hidden_state", "sentence_embedding"]
+    encoded = Tokenizer.from_file(str(tmp_path / "onnx" / "tokenizer.json")).encode_batch(SENTENCES[:40])
+    ids, mask = (np.array([getattr(e, part) for e in encoded], dtype=np.int64) for part in ("ids", "attention_mask"))
+    states, embeddings = session.run(None, {"input_ids": ids, "attention_mask": mask})
+    mean = (states * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    least = 0.98 if int8 else 0.99999
+    for found in (mean, embeddings, session.run(["sentence_embedding"], {"input_ids": ids})[0]):
+        assert (found * encoder.encode(SENTENCES[:40], normalize=True)).sum(axis=1).min() > least
+    # a piece that is masked is not read
+    shorter = np.where(mask.cumsum(axis=1) < mask.sum(axis=1, keepdims=True), mask, 0)
+    cut = session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": shorter})[0]
+    without = session.run(["sentence_embedding"], {"input_ids": np.where(shorter > 0, ids, 1)})[0]
+    np.testing.assert_allclose(cut, without, atol=1e-5)
+    assert np.abs(cut - embeddings).max() > 0.01
+
+
+def test_fastembed(tmp_path):
+    fastembed = pytest.importorskip("fastembed")
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **SIZES["bag"]), "cpu")
+    export_onnx(encoder, tmp_path / "onnx")
+    how = {"pooling": PoolingType.MEAN, "normalization": False, "dim": 32, "model_file": onnx.MODEL_FILE}
+    fastembed.TextEmbedding.add_custom_model("ours", sources=ModelSource(hf="ours"), **how)
+    model = fastembed.TextEmbedding("ours", specific_model_path=str(tmp_path / "onnx"))
+    np.testing.assert_allclose(list(model.embed(SENTENCES)), encoder.encode(SENTENCES), atol=1e-5)
+
+
 def test_nothing_but_empty_sentences_and_the_longest(toy_model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
     export_onnx(encoder, tmp_path / "onnx")

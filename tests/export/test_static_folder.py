@@ -162,4 +162,5 @@ def test_a_rule_of_its_own_is_exported(tmp_path):
     ]
     export_sentence_transformers(encoder, tmp_path / "st", texts)
     np.testing.assert_allclose(by_model2vec(tmp_path / "st", texts), encoder.encode(texts), atol=1e-5)
-    np.testing.assert_array_equal(SentenceEncoder.from_pretrained(tmp_path / "st").encode(texts), encoder.encode(texts))
+    opened = SentenceEncoder.from_pretrained(tmp_path / "st")
+    np.testing.assert_allclose(opened.encode(texts), encoder.encode(texts), atol=1e-6)
