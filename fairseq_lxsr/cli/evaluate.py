@@ -148,4 +148,4 @@ def _print_rows(header: str, rows: list[tuple[str, str]]) -> None:
 def _models(scores: "Sequence[Score]") -> str:
     from fairseq_lxsr.evaluation.compare import latest
 
-    return " ".join(dict.fromkeys(str(score.settings.get("model")) for score in latest(scores).values()))
+    return " ".join(dict.fromkeys(score.system for score in latest(scores).values()))

@@ -100,15 +100,9 @@ def latest(scores: Sequence[Score]) -> dict[Any, Score]:
 def _other_models(scores: Sequence[Score], which: str) -> Iterator[str]:
     last = latest(scores)
     for score in scores:
-        model, taken = (_system(each) for each in (score, last[score.comparable]))
+        model, taken = score.system, last[score.comparable].system
         if model != taken:
             yield f"{_what(score)}: the {which} file has it of {model} and, later, of {taken}, which is taken"
-
-
-def _system(score: Score) -> str:
-    """Name the model and, where it met long texts, how it read them."""
-    long = score.settings.get("long")
-    return f"{score.settings.get('model')}" + (f" (long texts: {long})" if long else "")
 
 
 def _unmatched(score: Score, others: Sequence[Score]) -> str:

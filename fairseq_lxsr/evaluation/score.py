@@ -99,6 +99,12 @@ class Score:
         return "|".join([self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())])
 
     @property
+    def system(self) -> str:
+        """The model and, where texts were longer than it reads, how it read them."""
+        how = str(self.settings.get("long", "")).rpartition("-")[0]
+        return f"{self.settings.get('model')}" + (f" (long texts: {how})" if how else "")
+
+    @property
     def measured_alike(self) -> dict[str, Any]:
         """Signed settings that comparable scores share: all but the model, and how many texts are long for it."""
         return {name: value for name, value in self.signed_settings.items() if name not in ("model", "long")}

@@ -123,8 +123,8 @@ def test_scores_of_models_that_read_differently_are_compared(text):
     assert [result.task for result in results] == ["en->fr", "fr->en"]
     assert not notes
     _, notes = compare([*cut, *whole], whole)
-    assert "long texts: cut-8" in notes[0]
-    assert "long texts: split-mean-8" in notes[0]
+    assert "cut (long texts: cut)" in notes[0]
+    assert "split-mean (long texts: split-mean)" in notes[0]
 
 
 def test_signatures_of_tasks_with_and_without_long_texts():
