@@ -31,7 +31,7 @@ from fairseq_lxsr.text.tokenizer import (
 )
 
 LEAST = 5  # occurrences of a new piece when it is learnt
-LONGEST = 16  # characters of a piece, as in SentencePiece
+MOST_LETTERS = 16  # characters of a piece, as in SentencePiece
 WORDS = 100_000  # most frequent words that pieces are learnt from
 COMPARED = 2_000  # sentences of a known language that are compared
 
@@ -161,7 +161,7 @@ def _joined(pieces: Sequence[str], text: str) -> list[str]:
 def joins(text: str) -> bool:
     """Return whether text may be a piece: letters and their marks, perhaps the beginning of a word."""
     letters = text.removeprefix("▁")
-    return len(text) <= LONGEST and all(unicodedata.category(letter)[0] in "LM" for letter in letters)
+    return len(text) <= MOST_LETTERS and all(unicodedata.category(letter)[0] in "LM" for letter in letters)
 
 
 def lengthened(model: bytes, new: Sequence[str]) -> bytes:
