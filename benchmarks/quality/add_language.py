@@ -14,12 +14,11 @@ import numpy as np
 
 from benchmarks.corpora import training_pairs
 from benchmarks.machine import commit, machine
-from benchmarks.quality.sets import THREE, Encode, eval_sets
+from benchmarks.quality.sets import Encode, eval_sets
 from benchmarks.script import command_line, lxsr, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.vectors import normalise_rows
 
-THREE |= {"hu": "hun", "pl": "pol", "tr": "tur"}
 OLD = ("fr", "de", "es", "it")  # languages whose sets are measured before and after
 KEPT = ("Tatoeba", "PUD")
 FROM_NOTHING = ("--encoder-embed-dim", 256)

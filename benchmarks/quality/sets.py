@@ -26,7 +26,7 @@ SETS = {  # name -> file of a language pair, where there is one
     "XQuAD paragraphs": "xquad-paragraphs.{language}",
 }
 THREE = {"en": "eng", "fr": "fra", "de": "deu", "es": "spa", "it": "ita", "cs": "ces", "ru": "rus"}
-THREE |= {"pt": "por", "zh": "cmn", "ja": "jpn"}
+THREE |= {"pt": "por", "zh": "cmn", "ja": "jpn", "hu": "hun", "pl": "pol", "tr": "tur"}
 CLASSIFICATION = ("ha-intents", "xlmt-sentiment")
 CANDIDATES = 150_000
 SPREAD = 0.5  # standard deviation of what classifiers read

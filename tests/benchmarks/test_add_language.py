@@ -1,8 +1,9 @@
-"""The benchmark of adding a language, on toy text of three languages."""
+"""The benchmark of adding a language, on toy text."""
 
 import json
 
 import pytest
+import small_model
 import toy
 from conftest import main_here
 
@@ -12,28 +13,26 @@ LETTERS = {ord("a") + number: 0x430 + number for number in range(26)}
 
 
 def write_data(data) -> None:
-    """Training text of both pairs, and a set of all three languages."""
-    for name, size, seed in (("train/made", 2500, 1), ("eval/pud", 100, 2)):
-        sides = dict(zip(("en", "fr"), map(list, zip(*toy.sentences(size, seed), strict=True)), strict=True))
-        sides["ru"] = [line.lower().translate(LETTERS) for line in sides["fr"]]
-        for pair in ("en-fr", "en-ru"):
-            for language in pair.split("-"):
-                name_of = f"{name}.{pair}.{language}" if "train" in name else f"{name}.{language}"
-                toy.pack(data / name_of, sides[language])
+    """Text of a new language, its set, and a set of an old language."""
+    sides = dict(zip(("en", "hu"), map(list, zip(*toy.sentences(700), strict=True)), strict=True))
+    sides["hu"] = [line.lower().translate(LETTERS) for line in sides["hu"]]
+    for language, lines in sides.items():
+        toy.pack(data / f"more/made.en-hu.{language}", lines)
+        toy.pack(data / f"eval/tatoeba-v1.hun-eng.{ {'en': 'eng', 'hu': 'hun'}[language] }", lines[:60])
+    for language, lines in zip(("en", "fr"), zip(*toy.sentences(60, 2), strict=True), strict=True):
+        toy.pack(data / f"eval/pud.{language}", lines)
 
 
 @pytest.mark.usefixtures("python_is_a_fork")
-def test_all_ways_are_measured(tmp_path):
+def test_both_ways_are_measured_once(tmp_path):
     write_data(tmp_path)
-    sizes = ["--vocab-size", 150, "--pieces", 60, "--updates", 6, 3, "--candidates", 50]
-    options = "--encoder-embed-dim 16 --batch-size 64 --num-workers 0"
-    words = ["--data", tmp_path, "--work", tmp_path / "work", "--output", tmp_path / "found.json"]
-    words += ["--old", "en-fr", "--zero-shot", "fr-ru", *sizes, "--options", options]
-    main_here(add_language, *words)
+    model = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
+    words = ["--data", tmp_path, "--work", tmp_path / "work", "--output", tmp_path / "found.json", "--model", model]
+    words += ["--new", "hu", "--pairs", 600, "--options", "--max-update 3 --batch-size 64 --num-workers 0"]
+    main_here(add_language, *words, "--ways", "from")
     found = json.loads((tmp_path / "found.json").read_text())
-    rows = found["P@1"]
-    assert len(rows) == 6
-    assert rows["frozen"]["en-fr"] == rows["before"]["en-fr"]
-    assert set(rows["rehearsal"]["fr-ru"]["PUD"]) == {"fr-ru", "ru-fr"}
-    assert found["sentences split otherwise"] == {"en-fr": {"PUD": {"en": 0, "fr": 0}}}
-    assert "149 old entries" in found["extend.py"][0]
+    [row] = found["rows"]
+    assert (row["way"], row["pairs"]) == ("from", 600)
+    assert row["P@1"]["fr"] == found["before"]["fr"]
+    assert min(row["P@1"]["hu"]["Tatoeba"]) > 50
+    assert main_here(add_language, *words, "--ways", "from").stdout == ""
