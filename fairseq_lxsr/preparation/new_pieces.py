@@ -53,7 +53,7 @@ def extend_subwords(folder: Path, corpora: Mapping[tuple[str, str], Path], how: 
 
     def build(work: Path) -> dict:
         dictionary, model = text_files(encoder.folder or Path(), tokenizer)
-        pieces = learn_pieces(model, count_words(files, options), count_words(known, options), how.new_pieces) if new else []
+        pieces = learn_pieces(model, words_in(files, options), words_in(known, options), how.new_pieces) if new else []
         (work / SENTENCEPIECE_FILE).write_bytes(lengthened(model, pieces))
         (work / DICTIONARY_FILE).write_bytes(dictionary + "".join(f"{piece} 1\n" for piece in pieces).encode())
         (work / TEXT_FILE).write_text(options.dumps(), encoding="utf-8")
@@ -70,7 +70,7 @@ def extend_subwords(folder: Path, corpora: Mapping[tuple[str, str], Path], how: 
     return report
 
 
-def count_words(files: Iterable[Path], options: TextOptions) -> Counter[str]:
+def words_in(files: Iterable[Path], options: TextOptions) -> Counter[str]:
     """Count the words of files, treated as before they are split into pieces."""
     found: Counter[str] = Counter()
     for path in files:

@@ -19,7 +19,7 @@ from fairseq_lxsr.training.pairs import WHOLE, PairCorpus, read_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 PAIRS = 100_000  # most pairs of a language pair that the regression reads
-RIDGE, STEPS = 1.0, 20  # weight of the squares of the vectors; steps of conjugate gradients
+RIDGE, CG_STEPS = 1.0, 20  # weight of the squares of the vectors; steps of conjugate gradients
 
 
 def start_from(
@@ -74,12 +74,12 @@ def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> T
     sides = [side for side in sides if (side[1].ids >= old).any()]
     if not sides:
         return found
-    known, new = (Text.joined(texts) for texts in zip(*sides, strict=True))
+    known, new = (FlatText.joined(texts) for texts in zip(*sides, strict=True))
     root = np.sqrt(new.lengths)
     targets = known.matrix(known.ids < old, root / known.lengths, old) @ table
     targets -= new.matrix(new.ids < old, 1 / root, old) @ table
     is_new = new.ids >= old
-    shifted = Text(new.ids - old, new.lengths)
+    shifted = FlatText(new.ids - old, new.lengths)
     rows = ridge(shifted.matrix(is_new, 1 / root, len(found)), targets)
     seen = torch.from_numpy(np.unique(shifted.ids[is_new]))
     found[seen] = rows[seen]
@@ -87,14 +87,14 @@ def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> T
 
 
 @dataclass(frozen=True)
-class Text:
+class FlatText:
     """Sentences as ids, one after the other [n], and the length of each [N], which is at least 1."""
 
     ids: IntArray
     lengths: IntArray
 
     @classmethod
-    def joined(cls, texts: Sequence["Text"]) -> "Text":
+    def joined(cls, texts: Sequence["FlatText"]) -> "FlatText":
         """Join texts."""
         ids, lengths = (np.concatenate([getattr(text, name) for text in texts]) for name in ("ids", "lengths"))
         return cls(ids, lengths)
@@ -106,12 +106,12 @@ class Text:
         return _sparse(places, torch.from_numpy(weights[row]).float(), (len(self.lengths), columns))
 
 
-def _texts(corpus: PairCorpus) -> list[Text]:
+def _texts(corpus: PairCorpus) -> list[FlatText]:
     """Read both sides of a corpus, at most `PAIRS` pairs spread over it, without those that have an empty side."""
     rows = np.arange(0, len(corpus.source), -(-len(corpus.source) // PAIRS))
     sides = [read_rows(side, rows, SPECIAL.index(EOS), WHOLE) for side in (corpus.source, corpus.target)]
     pairs = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
-    return [Text(np.concatenate(side), np.array(list(map(len, side)))) for side in zip(*pairs, strict=True)]
+    return [FlatText(np.concatenate(side), np.array(list(map(len, side)))) for side in zip(*pairs, strict=True)]
 
 
 def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
     rest = transposed @ targets
     step = scale * rest
     size = (rest * step).sum(0)
-    for _ in range(STEPS):
+    for _ in range(CG_STEPS):
         product = transposed @ (matrix @ step) + RIDGE * step
         rate = size / (step * product).sum(0).clamp_min(1e-30)
         found += rate * step

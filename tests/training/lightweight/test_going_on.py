@@ -18,7 +18,7 @@ from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, read_dictionary
-from fairseq_lxsr.training.lightweight.start import RIDGE, Text, new_rows, ridge
+from fairseq_lxsr.training.lightweight.start import RIDGE, FlatText, new_rows, ridge
 from fairseq_lxsr.training.pairs import PairCorpus
 
 CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}  # no letter of it is in the old text
@@ -173,6 +173,6 @@ def test_no_new_pieces_no_rows():
 
 
 def test_a_matrix_has_the_sum_of_equal_ids():
-    text = Text(np.array([0, 0, 2]), np.array([2, 1]))
+    text = FlatText(np.array([0, 0, 2]), np.array([2, 1]))
     found = text.matrix(np.array([True, True, True]), np.array([0.5, 1.0]), 3).to_dense()
     assert found.tolist() == [[1, 0, 0], [0, 0, 1]]
