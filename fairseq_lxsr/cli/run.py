@@ -66,14 +66,17 @@ def run_all(args: argparse.Namespace) -> None:
     text = [] if args.data == MACHINE_CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
     sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
     data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
-    lxsr, step = (partial(_lxsr, QUIET_OPTION), _no_step) if args.quiet else (_lxsr, _step)
+    lxsr, make, step = _lxsr, _lxsr, _step
+    if args.quiet:  # only what eval prints is a result
+        lxsr, step = partial(_lxsr, QUIET_OPTION), _no_step
+        make = partial(lxsr, output=subprocess.DEVNULL)
     step("1/4 Text: clean and split it, learn word pieces, binarise")
-    lxsr("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, *pieces)
+    make("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, *pieces)
     step(f"2/4 Training {how}")
     best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
-    lxsr("train", data, *recipe, *best, "--save-dir", work / "checkpoints", *args.others)
+    make("train", data, *recipe, *best, "--save-dir", work / "checkpoints", *args.others)
     step("3/4 Model folder: all that is needed to encode")
-    lxsr("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
+    make("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
     step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
     compared = [*_before(args.start, model, work), ("trained", model)]
     for name, which in compared:
@@ -125,8 +128,8 @@ def _command(*words: object) -> str:
     return f"  {shlex.join(['lxsr', *map(str, words)])}"
 
 
-def _lxsr(*words: object) -> None:
+def _lxsr(*words: object, output: int | None = None) -> None:
     """Run a verb in a process of its own; this command ends with its status, after its message."""
-    done = subprocess.run([sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, words)])
+    done = subprocess.run([sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, words)], stdout=output)
     if done.returncode:
         sys.exit(done.returncode if done.returncode > 0 else EXIT_STATUS)
