@@ -9,7 +9,7 @@ from random_model import write_model
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_sentence_transformers
 
-TEXTS = ["the red dog sees a cat", "One Dog ☃ eats", "a", "the dog " * 90]
+TEXTS = ["the red dog sees a cat", "One Dog ☃ eats", "a", "the dog " * 8]
 
 
 @pytest.fixture(scope="module")
