@@ -32,7 +32,7 @@ from fairseq_lxsr.text.tokenizer import MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, 
 
 MODULES_FILE, TOKENIZER_FILE = "modules.json", "tokenizer.json"  # of sentence-transformers
 TABLE_NAMES = ("embeddings", "embedding.weight")  # model2vec's and sentence-transformers'
-KINDS = {"BPE": BPE, "Unigram": UNIGRAM}
+KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
@@ -122,7 +122,7 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
     known = [piece for piece in pieces if piece.text not in (*SPECIAL, MASK, last)]
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / SENTENCEPIECE_FILE
-        path.write_bytes(model_of_pieces(known, KINDS[model["type"]], charsmap, model["byte_fallback"]))
+        path.write_bytes(model_of_pieces(known, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"]))
         return Tokenizer(path, options, symbols[: len(rows)]), rows
 
 

@@ -26,7 +26,7 @@ EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders
 EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'  # only a folder that has it is replaced
 LARGEST_DIFFERENCE = 1e-4  # of a coordinate of a vector, float32
 MARKS_APART = "\ufdd0"  # no character
-UNKNOWN_PENALTY = 10.0  # what SentencePiece takes off the least score for an unknown letter
+UNKNOWN_COST = 10.0  # what SentencePiece takes off the least score for an unknown letter
 # texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
@@ -242,7 +242,7 @@ def _algorithm(file: SentencePieceFile, symbols: Sequence[str], unknown: str) ->
     """Describe BPE or unigram over our symbols; symbols that SentencePiece never gives score too low to be chosen."""
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
     if unknown:
-        scores[unknown] = min(scores.values()) - UNKNOWN_PENALTY
+        scores[unknown] = min(scores.values()) - UNKNOWN_COST
     if file.kind == UNIGRAM:
         of_bytes = {piece.text for piece in file.pieces if piece.type == BYTE}
         never = min(scores.values()) - 1e4

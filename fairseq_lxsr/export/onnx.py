@@ -16,6 +16,7 @@ import numpy as np
 
 from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
 from fairseq_lxsr.encoder.folder import CONFIG_FILE
+from fairseq_lxsr.encoder.static_folder import TOKENIZER_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import fast_tokenizer
 from fairseq_lxsr.export.onnx_static import let_mask_be_left_out, write_bag
@@ -24,9 +25,9 @@ from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 
 MODEL_FILE = "onnx/model.onnx"
-TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 INPUT, MASK_INPUT, OUTPUT, PIECES_OUTPUT = "input_ids", "attention_mask", "sentence_embedding", "last_hidden_state"
-NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)  # in the order of the graph: programs take the first output
+GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)  # in the order of the graph: programs take the first output
 LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
 
 
@@ -88,16 +89,16 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
     path.parent.mkdir(exist_ok=True)
     with _quiet():
         if encoder.size.is_bag:
-            write_bag(encoder, path, NAMES, normalize)
+            write_bag(encoder, path, GRAPH_NAMES, normalize)
         else:
             from fairseq_lxsr.export.onnx_network import write_network
 
-            write_network(encoder, path, NAMES, normalize)
+            write_network(encoder, path, GRAPH_NAMES, normalize)
         if int8:
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
             quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
-        let_mask_be_left_out(path, NAMES)
+        let_mask_be_left_out(path, GRAPH_NAMES)
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Any of our encoders as a module of sentence-transformers, whose modules.json names the class by its import path."""
 
+import json
 import math
 import tempfile
 from collections.abc import Sequence
@@ -10,12 +11,13 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
+from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.find import find_model
 from fairseq_lxsr.encoder.folder import TEXT_FILES
-from fairseq_lxsr.encoder.static_folder import module_folder, text_files
+from fairseq_lxsr.encoder.static_folder import MODULES_FILE, module_folder, of_sentence_transformers, text_files
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
@@ -114,5 +116,9 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
             with the module in a sub-folder.
         device: as in `SentenceTransformer`.
     """
-    encoder = SentenceEncoder.from_pretrained(module_folder(find_model(folder)), "cpu")
-    return SentenceTransformer(modules=[SentenceModule(encoder)], device=device)
+    folder = find_model(folder)
+    encoder = SentenceEncoder.from_pretrained(module_folder(folder), "cpu")
+    named = json.loads((folder / MODULES_FILE).read_text("utf-8")) if of_sentence_transformers(folder) else []
+    normalize = any(str(module.get("type", "")).endswith(".Normalize") for module in named)
+    modules = [SentenceModule(encoder), *([Normalize()] if normalize else [])]
+    return SentenceTransformer(modules=modules, device=device)

@@ -121,7 +121,7 @@ BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}
         (f"export onnx {PT} --output {{out}}", "required: --model"),
         (f"export onnx {BEST}", "required: --output"),
         (f"export onnx {BEST} --output {{out}} --ema", "unrecognized arguments: --ema"),
-        (f"export sentence-transformers {BEST} --output {{out}} --normalize", "unrecognized arguments: --normalize"),
+        (f"export sentence-transformers {BEST} --output {{out}} --int8", "unrecognized arguments: --int8"),
     ],
 )
 def test_a_wrong_command_line_ends_with_one_line(tmp_path, command, said):

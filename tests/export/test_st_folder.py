@@ -14,6 +14,7 @@ from fairseq_lxsr.encoder.folder import ST_MODULE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
+from fairseq_lxsr.export.st_folder import load_folder
 from fairseq_lxsr.export.st_module import load_sentence_transformer
 
 pytest.importorskip("sentence_transformers")
@@ -46,7 +47,7 @@ def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path)
 
 
 def test_kana_with_voicing_marks_have_the_same_pieces():
-    tokenizer = SentenceEncoder.from_pretrained("lxsr-nine", "cpu").tokenizer
+    tokenizer = SentenceEncoder.from_pretrained("lxsr-static", "cpu").tokenizer
     fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
     texts = [SAMPLE[-1], *(f"\uff71{text}" for text in VOICED)]
     texts += [text.replace("\u3099", "\uff9e").replace("\u309a", "\uff9f") for text in texts]
@@ -66,6 +67,17 @@ def test_without_layers(toy_model, tmp_path):
     encoder.model.layers = torch.nn.ModuleList()
     object.__setattr__(encoder.model.config, "num_layers", 0)
     assert export_sentence_transformers(encoder, tmp_path / "st") < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["bert", "module", "static"])
+def test_vectors_of_length_one(kind, toy_model, tmp_path):
+    """By each kind of folder; the loader of this package, which needs no flag, keeps the length too."""
+    sizes = {"gated": True, "num_layers": 0, "order_coefficients": int(kind == "module")}
+    folder = toy_model if kind == "bert" else write_model(tmp_path / "random", **sizes)
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES, normalize=True) < 1e-5
+    found = load_folder(tmp_path / "st", "cpu").encode(SENTENCES)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize("learnt", [False, True], ids=["mean", "mean, order"])
@@ -128,3 +140,39 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):
     with pytest.raises(ValueError, match="gives another vector for"):
         export_sentence_transformers(encoder, tmp_path / "st")
     assert not (tmp_path / "st").exists()
+
+
+def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp_path):
+    """A BERT gives a vector for each piece, and a module of ours reads as many pieces as it is told."""
+    from sentence_transformers import SentenceTransformer
+
+    encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
+    export_sentence_transformers(encoder, tmp_path / "bert")
+    bert = SentenceTransformer(str(tmp_path / "bert"), device="cpu")
+    text = "the red dog sees the cat"
+    tokens = bert.encode([text], output_value="token_embeddings")[0].numpy()
+    assert len(tokens) == encoder.split([text])[1][0]
+    np.testing.assert_allclose(tokens.mean(axis=0), encoder.encode(text), atol=1e-5)
+    bert.max_seq_length = 3
+    encoder.max_seq_length = 3
+    np.testing.assert_allclose(bert.encode(text), encoder.encode(text), atol=1e-5)
+    with pytest.raises(InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"):
+        SentenceEncoder.from_pretrained(tmp_path / "bert")
+
+    small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
+    module = load_sentence_transformer(tmp_path / "model", "cpu")
+    whole = module.encode(text)
+    module.max_seq_length = 2
+    assert module.max_seq_length == 2
+    assert np.abs(module.encode(text) - whole).max() > 1e-3
+    with pytest.raises(InputError, match="max_seq_length 0; expected 1 to"):
+        module.max_seq_length = 0
+
+
+def test_other_backends_than_torch_are_refused_by_the_module(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
+    export_sentence_transformers(SentenceEncoder.from_pretrained(folder, "cpu"), tmp_path / "st")
+    with pytest.raises(InputError, match="backend 'onnx'; expected torch: `lxsr export onnx` writes a folder"):
+        SentenceTransformer(str(tmp_path / "st"), device="cpu", backend="onnx", trust_remote_code=True)
