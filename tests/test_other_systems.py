@@ -63,12 +63,12 @@ def test_models_encode_and_files_are_written_and_read_without_them(tmp_path):
 from pathlib import Path
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.main import main
-assert SentenceEncoder.from_pretrained("lxsr-nine").encode(["a dog"]).shape == (1, 256)
+assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
 model, text, folder = {str(COMPATIBILITY / "laser.model")!r}, {str(text)!r}, Path({str(tmp_path)!r})
 assert SentenceEncoder.from_pretrained(model).encode(["a dog"]).shape[0] == 1
 for _ in range(2):
-    main(["index", "--model", "lxsr-nine", "--input", text, "--output", str(folder / "index")])
-    main(["embed", "--model", "lxsr-nine", "--input", text, "--output", str(folder / "x.npy")])
+    main(["index", "--model", "lxsr-static", "--input", text, "--output", str(folder / "index")])
+    main(["embed", "--model", "lxsr-static", "--input", text, "--output", str(folder / "x.npy")])
 main(["search", "--index", str(folder / "index"), "a dog", "--output", "-", "--k", "1"])
 main(["search", "--index", "none", "a dog"])
 """
@@ -85,7 +85,7 @@ def test_text_is_prepared_mined_scored_and_measured_without_them(tmp_path):
 from pathlib import Path
 from fairseq_lxsr.cli.main import main
 folder, text = Path({str(tmp_path)!r}), {str(tmp_path / "text")!r}
-sides = ["--model", "lxsr-nine", "--source", text + ".en", "--target", text + ".fr"]
+sides = ["--model", "lxsr-static", "--source", text + ".en", "--target", text + ".fr"]
 held_out = ["--valid-size", "20", "--test-size", "20", "--vocab-size", "200"]
 if __name__ == "__main__":
     main(["prepare", "--work", str(folder / "work"), "--data", text, *held_out])
@@ -93,7 +93,7 @@ if __name__ == "__main__":
     main(["score", *sides, "--output", str(folder / "scored.tsv")])
     main(["eval", "xsr", *sides, "--output", str(folder / "scores.jsonl")])
     main(["verify", str(folder / "work" / "data-bin")])
-    main(["export", "web", "--model", "lxsr-nine", "--input", text + ".en", "--output", str(folder / "web")])
+    main(["export", "web", "--model", "lxsr-static", "--input", text + ".en", "--output", str(folder / "web")])
 """
     done = without_posix(code)
     assert done.returncode == 0, done.stderr

@@ -56,7 +56,7 @@ def main() -> None:
     parser = command_line(__doc__, required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, as `run` reads it")
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
-    parser.add_argument("--model", default="lxsr-nine", help="to go on from (default: lxsr-nine)")
+    parser.add_argument("--model", default="lxsr-static", help="to go on from (default: lxsr-static)")
     parser.add_argument("--new", nargs="+", default=["hu", "pl", "tr"], metavar="LANG", help="default: hu pl tr")
     parser.add_argument("--pairs", nargs="+", type=int, default=[1000, 5000, 17_000, 50_000], metavar="N")
     parser.add_argument("--ways", nargs="+", default=["from", "nothing"], help="default: from nothing")

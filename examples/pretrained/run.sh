@@ -70,13 +70,14 @@ if [ -z "${SMOKE:-}" ]; then
 fi
 phase 4 1200 4096 0.015 0.04 4 --matryoshka "$SMALLER" "$@"
 
-step "4/6 Model folder, a byte a weight"
-lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int8
+step "4/6 Model folder of the mean of the phases, a byte a weight"
+averaged=("$WORK"/checkpoints/*/checkpoint_last.pt "$last")                        # the last one counts twice
+python examples/pretrained/average.py "${averaged[@]}" --output "$WORK/checkpoints/checkpoint_last.pt"
+lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_last.pt" --output "$MODEL" --dtype int8
 
 step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
 score() { lxsr eval "$1" --model "$MODEL" --output "$WORK/scores.jsonl" "${@:2}"; }
-score xsim --data "$WORK/corpus/{pair}/test" --lang-pairs "$PAIRS"                 # text of the same kind
 score xsr --data "$DATA/eval/pud.{lang}" --lang-pairs "$PUD" --metric nn           # news and encyclopedia
 for codes in $TATOEBA; do                                                          # everyday sentences, short
     prefix=$DATA/eval/tatoeba-v1.${codes#*:}-eng

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.vectors.rows import FloatArray
 
-DEFAULT = "lxsr-nine"
+DEFAULT = "lxsr-static"
 CLASSES = {  # their modules, and the package of the tool
     "BertalignEncoder": ("bertalign", "bertalign"),
     "ChromaEmbeddingFunction": ("chroma", "chromadb"),

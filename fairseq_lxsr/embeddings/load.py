@@ -32,7 +32,7 @@ def load(
 ) -> Encoder:
     """Load an encoder of any kind by its name.
 
-        encoder = load("lxsr-nine")
+        encoder = load("lxsr-static")
         encoder = load("work/en-fr/model#untrained", batch_size=64)
         encoder = load({"en": "wiki.en.vec#sum", "fr": "wiki.fr.vec#sum"})
 

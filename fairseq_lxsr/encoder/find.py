@@ -13,6 +13,7 @@ from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
 MODELS = PACKAGE / "pretrained"  # each folder in it is a model
+REPLACED = {"lxsr-nine": "lxsr-static"}  # models of earlier versions
 CACHE_RECORD = ".files.json"  # SHA-256 of an archive and of the files that were in it
 WAIT_SECONDS = 3_600  # seconds to wait for another process that fetches the same archive
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
@@ -39,6 +40,11 @@ def find_model(model: str | Path) -> Path:
         return _fetched(model)
     path = Path(model)
     restore_folder(path)
+    if model in REPLACED and not path.exists():
+        raise InputError(
+            f"{model}: replaced by {REPLACED[model]}, whose embeddings are others: name that one, "
+            "and embed and index again what this one has embedded"
+        )
     if not path.exists() and len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
         raise InputError(

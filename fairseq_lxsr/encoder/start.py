@@ -17,7 +17,7 @@ def open_start(model: str | Path) -> SentenceEncoder:
         InputError: as there, and for a model with layers, or without the mean of plain rows.
 
     Example:
-        >>> open_start("lxsr-nine").size.embed_dim
+        >>> open_start("lxsr-static").size.embed_dim
         256
     """
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")

@@ -40,7 +40,7 @@ def export_web(
 ) -> int:
     """Write the folder; it appears under its name only when it is complete.
 
-        export_web(SentenceEncoder.from_pretrained("lxsr-nine"), ["A dog.", "Un chat."], "page", "Pets")
+        export_web(SentenceEncoder.from_pretrained("lxsr-static"), ["A dog.", "Un chat."], "page", "Pets")
 
     Args:
         encoder: an encoder without layers, whose embedding is a weighted sum of rows of a table.

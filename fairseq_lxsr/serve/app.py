@@ -45,7 +45,7 @@ class RequestError(Exception):
 def make_app(encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None = None) -> Starlette:
     """Make the ASGI application, for `lxsr serve` or any other ASGI server.
 
-        uvicorn.run(make_app(SentenceEncoder.from_pretrained("lxsr-nine"), "lxsr-nine", ServeOptions()))
+        uvicorn.run(make_app(SentenceEncoder.from_pretrained("lxsr-static"), "lxsr-static", ServeOptions()))
 
     Args:
         encoder: the encoder.

@@ -240,7 +240,7 @@ OF_SIDES = {  # commands over one side, {0}, and the other, {1}; the two have on
     "mine": f"mine {MODEL} --source {{0}} --target {{1}} --output out/p.tsv",
     "score": f"score {MODEL} --source {{0}} --target {{1}} --output out/s.tsv",
     "xsr": f"eval xsr {MODEL} --source {{0}} --target {{1}} --output out/a.jsonl",
-    "web": "export web --model lxsr-nine --input {0} --output out/web",
+    "web": "export web --model lxsr-static --input {0} --output out/web",
     "prepare": f"prepare --data {{2}} {HELD}",
     "exclude": f"prepare --data in/more {HELD} --exclude {{0}}",
 }

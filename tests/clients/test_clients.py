@@ -215,7 +215,7 @@ def test_bertalign():
 
     source = ["The dog sleeps in the house.", "It rains in Paris.", "My sister bought a red car.", "We eat bread."]
     target = ["Le chien dort dans la maison.", "Il pleut à Paris.", "Ma sœur a acheté une voiture rouge."]
-    aligner = bertalign_with("lxsr-nine").Bertalign("\n".join(source), "\n".join(target), is_split=True)
+    aligner = bertalign_with("lxsr-static").Bertalign("\n".join(source), "\n".join(target), is_split=True)
     aligner.align_sents()
     found = [([int(i) for i in left], [int(i) for i in right]) for left, right in aligner.result]
     assert found == [([0], [0]), ([1], [1]), ([2], [2]), ([3], [])]

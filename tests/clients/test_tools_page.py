@@ -55,7 +55,7 @@ def address(tmp_path_factory):
     if any(find_spec(name) is None for name in ("uvicorn", "starlette", "orjson", "prometheus_client")):
         pytest.skip("the extra serve is not installed")
     said = tmp_path_factory.mktemp("serve") / "said"
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "serve", "--model", "lxsr-nine", "--port", "0"]
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "serve", "--model", "lxsr-static", "--port", "0"]
     with said.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output)
     try:

@@ -47,9 +47,9 @@ def test_the_vectors_of_others_stay(folders):
 
 
 @pytest.mark.parametrize(
-    "text", ["สวัสดีครับ", "សួស្តី", "مرحبا بك كيف حالك", "Γειά σου, κόσμε!", "안녕하세요", "नमस्ते", "👍🏽👍", "\ue000"]
+    "text", ["გამარჯობა", "សួស្តី", "Բարեւ ձեզ", "வணக்கம்", "নমস্কার", "ሰላም", "👍🏽👍", "\ue000"]
 )
 def test_the_model_of_the_package_reads_none_of_other_scripts(text):
-    encoder = SentenceEncoder.from_pretrained("lxsr-nine")
+    encoder = SentenceEncoder.from_pretrained("lxsr-static")
     assert not encoder.encode([text]).any()
     assert encoder.encode([f"{text} hello"]).any()

@@ -9,7 +9,7 @@ import toy
 from conftest import lxsr_here as lxsr
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.web_page import pieces_of
 from fairseq_lxsr.text.chinese import describe_characters, simplified_characters
@@ -23,11 +23,11 @@ SIMPLIFIED = ["我们发现了语言", "頭发", "个 机业, OK", "东 DOG x语
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    """Those of the model of nine languages, without the option and with it."""
-    encoder = SentenceEncoder.from_pretrained("lxsr-nine", "cpu")
-    plain, folder = encoder.tokenizer, encoder.folder
-    options = replace(plain.options, read_as=READ_AS)
-    return plain, Tokenizer(folder / "sentencepiece.model", options, plain.symbols)
+    """Those of the packaged model, without the option and with it."""
+    encoder = SentenceEncoder.from_pretrained("lxsr-static", "cpu")
+    options, model, symbols = encoder.tokenizer.options, encoder.folder / "sentencepiece.model", encoder.tokenizer.symbols
+    plain, converting = (Tokenizer(model, replace(options, read_as=read_as), symbols) for read_as in ("", READ_AS))
+    return plain, converting
 
 
 def test_each_character_is_read_as_its_simplified_form(tokenizers):
@@ -130,5 +130,5 @@ def test_without_the_package_nothing_is_read(tmp_path, monkeypatch):
     command = ("prepare", "--work", tmp_path / "work", "--data", tmp_path / "text", "--lang-pairs", "en-zh")
     done = lxsr(*command, "--simplify-chinese", check=False)
     assert done.returncode == 2
-    assert "--simplify-chinese needs opencc, which is not installed: pip install 'fairseq-lxsr[chinese]'" in done.stderr
+    assert f"--simplify-chinese needs opencc, which is not installed: {install_command('chinese')}" in done.stderr
     assert not (tmp_path / "work").exists()

@@ -9,7 +9,7 @@ from conftest import ROOT
 
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.prepare_metadata_for_build_wheel(sys.argv[1]))"
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py", "fairseq_lxsr/__init__.py")
-LICENCES = ("fairseq_lxsr/preparation/demo.en-fr.txt", "fairseq_lxsr/pretrained/lxsr-nine/README.md")
+LICENCES = ("fairseq_lxsr/preparation/demo.en-fr.txt", "fairseq_lxsr/pretrained/lxsr-static/README.md")
 
 
 @pytest.mark.parametrize("address", ["", "https://example.org/lxsr/"])

@@ -17,7 +17,7 @@ PROGRAM = """
 import numpy as np
 from fairseq_lxsr import SentenceEncoder, __version__
 
-encoder = SentenceEncoder.from_pretrained("lxsr-nine")
+encoder = SentenceEncoder.from_pretrained("lxsr-static")
 reveal_type(encoder)
 reveal_type(encoder.encode(["a dog"]))
 version: str = __version__
@@ -59,7 +59,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel_and_files):
     files = [path for path in (root / "fairseq_lxsr").rglob("*") if path.is_file()]
     expected = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
     assert inside == expected
-    assert {"fairseq_lxsr/py.typed", "fairseq_lxsr/pretrained/lxsr-nine/config.json"} <= expected.keys()
+    assert {"fairseq_lxsr/py.typed", "fairseq_lxsr/pretrained/lxsr-static/config.json"} <= expected.keys()
     for version in (11, 12, 13, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{version}\n" in about
 
