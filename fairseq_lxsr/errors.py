@@ -4,10 +4,12 @@ import contextlib
 import os
 import re
 import reprlib
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
@@ -65,8 +67,37 @@ def error_message(error: BaseException) -> str | None:
         where = f"{error.filename}: " if error.filename else ""
         return printable(f"{where}{error.strerror or error}; check the path, the permissions and the free space")
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"this needs {error.name}, which is not installed: pip install 'fairseq-lxsr[{EXTRAS[error.name]}]'"
+        return f"this needs {error.name}, which is not installed: {install_command(EXTRAS[error.name])}"
     return None
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what an extra names for this Python; no index needs to have this package."""
+    from importlib import metadata  # only an error needs it
+
+    try:
+        packages = list(_packages(extra, metadata.requires("fairseq-lxsr") or []))
+    except metadata.PackageNotFoundError:  # a folder on the path of Python
+        packages = ["-e", f"{Path(__file__).parents[1]}[{extra}]"]
+    words = [sys.executable, "-m", "pip", "install", *packages]
+    if os.name == "nt":
+        quoted = (word.replace('"', "'") for word in words)
+        return " ".join(f'"{word}"' if re.search(r"[^\w.:\\/=-]", word) else word for word in quoted)
+    return shlex.join(words)
+
+
+def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
+    """Yield the packages of an extra, and of those that it names, from the requirements of this package."""
+    condition = re.compile(rf"""(?: and )?\bextra == (["']){extra}\1""")
+    for requirement in requirements:
+        package, _, marker = requirement.partition("; ")
+        if condition.search(marker):
+            others = re.fullmatch(r"fairseq-lxsr\[(.+)\]", package)
+            for other in others[1].split(",") if others else ():
+                yield from _packages(other, requirements)
+            if not others:
+                left = condition.sub("", marker).strip()
+                yield f"{package}; {left}" if left else package
 
 
 @contextlib.contextmanager

@@ -4,13 +4,13 @@ import importlib.util
 import os
 from typing import Any
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, install_command
 
 
 def require(module: str, extra: str, what: str) -> None:
     """Check for an optional package, which an extra of fairseq-lxsr installs, before any work; `what` needs it."""
     if is_missing(module):
-        raise InputError(f"{what} needs {module}, which is not installed: pip install 'fairseq-lxsr[{extra}]'")
+        raise InputError(f"{what} needs {module}, which is not installed: {install_command(extra)}")
 
 
 def is_missing(module: str) -> bool:

@@ -11,14 +11,16 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.errors import InputError, install_command, say
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
 # without its extension modules: training/mends.py has what is needed of them
-INSTALL = f"READTHEDOCS=1 {shlex.join(['pip', 'install', '--no-deps', '--no-build-isolation', '-r', str(FAIRSEQ)])}"
+PIP = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-r", str(FAIRSEQ))
+INSTALL = f"READTHEDOCS=1 {shlex.join(PIP)}"
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
 WARNED = ("UserWarning:runpy", "UserWarning:torch.utils.data.dataloader", "FutureWarning:fairseq.tasks.fairseq_task")
@@ -75,6 +77,8 @@ def run_train(args: argparse.Namespace) -> None:
     from fairseq_lxsr.recipes import override, read_recipe, train_command
     from fairseq_lxsr.text.data_folder import check_data_folder, count_pairs
 
+    if is_missing("yaml"):  # that of the recipe
+        raise _not_installed()
     start = start_options(args.start, Path(args.data.split(os.pathsep)[0])) if args.start else {}
     if not (args.recipe or start):
         raise InputError("--recipe is missing; expected one of `lxsr recipes`, or --from MODEL")
@@ -91,7 +95,8 @@ def run_train(args: argparse.Namespace) -> None:
     own = {word.partition("=")[0] for word in args.others}
     chosen = {"--max-update", "--max-epoch", "--total-num-update", "--save-interval"}
     if recipe.updates and not own & chosen and {"--max-update", "--save-interval"} <= options.keys():
-        pairs = sum(sum(count_pairs(Path(shard)).values()) for shard in args.data.split(os.pathsep))
+        wanted, shards = options.get("--lang-pairs", ""), map(Path, args.data.split(os.pathsep))
+        pairs = sum(sum(count_pairs(shard, wanted).values()) for shard in shards)
         say(
             f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, validated and saved every "
             f"{options['--save-interval']} epochs; --max-update N takes another length"
@@ -106,12 +111,16 @@ def run_train(args: argparse.Namespace) -> None:
             "3.11 to 3.13, and encode with any"
         )
     if importlib.util.find_spec("fairseq_cli") is None:
-        raise InputError(f"fairseq is not installed: pip install 'fairseq-lxsr[train]', then {INSTALL}")
+        raise _not_installed()
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
     shown = "warnings" if args.quiet else "fairseq" if "--log-format" in own else "progress"
     os.environ["LXSR_TRAIN_SHOWS"] = shown  # the processes of other GPUs inherit it
     os.execv(sys.executable, [sys.executable, *QUIET, "-c", START, *command])
+
+
+def _not_installed() -> InputError:
+    return InputError(f"fairseq is not installed: {install_command('train')}; then {INSTALL}")
 
 
 def run_recipes(args: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.archives import archive_of, open_member
 
 # value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder, and so gets the
@@ -114,7 +114,7 @@ def _zstd(path: str | Path):
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
-    raise InputError(f"{path}: needs backports.zstd, which is not installed: pip install 'fairseq-lxsr[zst]'")
+    raise InputError(f"{path}: needs backports.zstd, which is not installed: {install_command('zst')}")
 
 
 def open_file(path: str | Path) -> BinaryIO:

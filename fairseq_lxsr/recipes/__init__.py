@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeVar
@@ -214,7 +215,7 @@ def _sized(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Wo
 def _gpus(options: dict[str, Words]) -> int:
     if "distributed-world-size" in options:
         return _number(options, "distributed-world-size")
-    if "cpu" in options:
+    if "cpu" in options or find_spec("torch") is None:  # without it the command can be printed, and run elsewhere
         return 1
     import torch
 

@@ -79,7 +79,7 @@ def test_zsh_reads_its_script(scripts):
 
 def test_completion_names_its_extra_and_its_shells(monkeypatch):
     monkeypatch.setattr(machine, "is_missing", lambda module: module == "shtab")
-    refused(lxsr_here("--print-completion", "bash", check=False), "shtab", "fairseq-lxsr[completion]")
+    refused(lxsr_here("--print-completion", "bash", check=False), "shtab", "pip install 'shtab>=")
     refused(lxsr_here("--print-completion", "cmd", check=False), "--print-completion", "'bash', 'zsh', 'fish'")
 
 

@@ -24,7 +24,7 @@ from fairseq_lxsr.cluster.shards import finish, make_shard
 from fairseq_lxsr.cluster.workers import Workers
 from fairseq_lxsr.embeddings import Layout, ModelFolder, StoredEmbeddings, Text, index_path, width_of
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.records import Record
 from fairseq_lxsr.search import IndexOptions
 
@@ -319,7 +319,7 @@ def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
         refused(lxsr_here("embed", *text, *options, check=False), message)
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     done = mine(work, tmp_path / "o", "--ray", check=False)
-    refused(done, "--ray needs ray, which is not installed: pip install 'fairseq-lxsr[ray]'")
+    refused(done, "--ray needs ray, which is not installed: ", install_command("ray"))
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["full", "full/mine"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
 from fairseq_lxsr.evaluation.tables import CAUTION
 from fairseq_lxsr.report import charts, look_at, write_report
@@ -115,7 +115,7 @@ def test_what_there_is_nothing_of_is_left_out(tmp_path):
 def test_missing_libraries_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = lxsr_here("report", tmp_path, check=False)
-    refused(done, "needs plotly", "pip install 'fairseq-lxsr[report]'")
+    refused(done, "needs plotly", install_command("report"))
 
 
 def test_landmarks_tables_and_text_beside_every_chart(page):

@@ -17,6 +17,7 @@ from conftest import ROOT, contents, load_script, lxsr_here, python
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.train import FAIRSEQ, INSTALL
+from fairseq_lxsr.errors import install_command
 from fairseq_lxsr.export import st_folder
 
 FORMS = ("web", "sentence-transformers", "onnx")
@@ -251,7 +252,7 @@ def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
     assert len(said) == len(extras), said
     for line, extra in zip(said, extras, strict=True):
         assert line.startswith("lxsr: error: ")
-        assert line.endswith(f"needs {extra}, which is not installed: pip install 'fairseq-lxsr[{extra}]'")
+        assert line.endswith(f"needs {extra}, which is not installed: {install_command(extra)}")
 
 
 def test_what_is_imported_before_anything_is_done():
@@ -269,5 +270,5 @@ def test_fairseq_is_pinned_by_its_checksums():
     (line,) = [line for line in FAIRSEQ.read_text().splitlines() if not line.startswith("#")]
     assert re.fullmatch(r"fairseq-fixed==[\d.]+( --hash=sha256:[0-9a-f]{64}){2}", line)
     assert line.split()[0] in (ROOT / "constraints.txt").read_text().splitlines()
-    assert INSTALL.startswith("READTHEDOCS=1 pip install ")  # it is not built
+    assert INSTALL.startswith(f"READTHEDOCS=1 {sys.executable} -m pip install ")  # it is not built
     assert INSTALL.endswith(f" -r {FAIRSEQ}")
