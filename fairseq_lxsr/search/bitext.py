@@ -1,5 +1,6 @@
 """Mines translation pairs from two text files, or paraphrases from one, by margin; every step is resumable."""
 
+import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
 from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.progress import Progress, duration
 from fairseq_lxsr.files.write import atomic_write, check_writable
 from fairseq_lxsr.search.options import Mining
-from fairseq_lxsr.search.reranker import find_reranker
+from fairseq_lxsr.search.reranker import QUERIES, find_reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS, SEARCH_ROWS, Rows, resumable_array, work_folder
 from fairseq_lxsr.vectors import (
     MinedPairs,
@@ -103,22 +105,19 @@ def mine_files(
     with work_folder(folder, "mine", keep=work is not None):
         one = embed_distinct(folder / "source.npy", left, show_progress)
         other = one if within else embed_distinct(folder / "target.npy", right, show_progress)
-        settings = {"k": options.k, "source": left.settings, "target": right.settings, **options.special}
+        settings = {"source": left.settings, "target": right.settings, **options.special}
         settings |= {"within": True} if within else {}
         ways = [("forward.npy", left, right, one, other)]
         ways += [] if within else [("backward.npy", right, left, other, one)]
-        found = [
-            find_neighbours(
-                folder / name,
-                queries,
-                searcher(candidates, options, within),
-                settings,
-                show_progress,
-                again=scorer(texts, others, options),
-                first=0 if within else None,
+        to_score = options.rerank * sum(len(texts.lines) for _, texts, *_ in ways)
+        found: list[np.ndarray] = []
+        for name, texts, others, queries, candidates in ways:
+            stored = min(max(options.k, options.rerank), len(candidates) - within)
+            again = scorer(texts, others, options, found[0] if found else None, to_score if show_progress else 0)
+            search, first = searcher(candidates, options, within), 0 if within else None
+            found.append(
+                find_neighbours(folder / name, queries, search, {"k": stored} | settings, show_progress, again, first)
             )
-            for name, texts, others, queries, candidates in ways
-        ]
         pairs = chosen_pairs(found, options)
         write_pairs(output, pairs, left.lines, right.lines)
     return pairs
@@ -126,7 +125,7 @@ def mine_files(
 
 def chosen_pairs(found: Sequence[np.ndarray], options: Mining) -> MinedPairs:
     """Choose the pairs from the neighbours of both sides, or from those of one side among each other."""
-    neighbours = [way[name] for way in found for name in ("cosines", "ids")]
+    neighbours = [way[name][:, : options.k] for way in found for name in ("cosines", "ids")]
     for way, side in zip(found, ("source", "target"), strict=False):
         if lost := int(np.count_nonzero(~way["cosines"].any(axis=1))):
             say(f"{lost:,} of the {len(way):,} different lines of the {side} have no known word: they are in no pair")
@@ -217,20 +216,57 @@ def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> S
     return lambda queries: search_index(index(), queries, k)
 
 
-def scorer(texts: Distinct, others: Distinct, options: Mining) -> Again | None:
-    """Return what scores the nearest of the sentences from a number on again; None where the options do not ask."""
+def scorer(
+    texts: Distinct, others: Distinct, options: Mining, before: np.ndarray | None = None, shown: int = 0
+) -> Again | None:
+    """Return what scores the nearest of the sentences from a number on again; None where the options do not ask.
+
+    Pairs that are among the neighbours `before`, of the others, have their scores from there. The progress is `shown`
+    for that many pairs in all.
+    """
     reranker = find_reranker(texts.side.encoder, options)
     if reranker is None:
         return None
+    started: list[float] = []
 
     def again(start: int, cosines: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        some = np.flatnonzero(cosines.any(axis=1))  # others, and candidates of cosine 0, may have no known word
-        lines, scores = [texts.lines[start + row] for row in some.tolist()], cosines.copy()
-        known = np.where(cosines[some] == 0, -1, ids[some])
-        scores[some] = reranker.scores(lines, lambda rows: [others.lines[row] for row in rows], cosines[some], known)
-        return best_first(scores, ids, options.k)
+        scores, pairs = cosines.copy(), len(texts.lines) * ids.shape[1]
+        hidden = None if shown else True
+        done = start * ids.shape[1]
+        with Progress(total=pairs, initial=done, desc="rerank", unit=" pairs", leave=False, disable=hidden) as bar:
+            for begin in range(0, len(ids), QUERIES):
+                block, begun = slice(begin, begin + QUERIES), time.perf_counter()
+                lines = texts.lines[start + begin : start + begin + QUERIES]
+                scores[block], here = _scored_before(before, start + begin, cosines[block], ids[block])
+                # others, and candidates of cosine 0, may have no known word
+                some = np.flatnonzero(cosines[block].any(axis=1))
+                unknown = np.where((cosines[block] == 0) | here, -1, ids[block])[some]
+                lines = [lines[row] for row in some.tolist()]
+                read = lambda rows: [others.lines[row] for row in rows]  # noqa: E731
+                scores[block][some] = reranker.scores(lines, read, scores[block][some], unknown)
+                if shown and before is None and not started:
+                    started.append((time.perf_counter() - begun) / len(here) / ids.shape[1] * shown)
+                    say(f"--rerank {options.rerank}: {shown:,} pairs to score, about {duration(started[0])}")
+                bar.update(here.size)
+        return best_first(scores, ids, ids.shape[1])
 
     return again
+
+
+def _scored_before(
+    before: np.ndarray | None, start: int, cosines: np.ndarray, ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores [N, k] of pairs that the candidates have found `before`, else cosines; and which these are.
+
+    A pair of sentences is scored once: a mutual neighbour has its score from the other side.
+    """
+    if before is None:
+        return cosines, np.zeros(ids.shape, dtype=bool)
+    theirs = before[ids]  # [N, k] rows of neighbours
+    same = theirs["ids"] == (start + np.arange(len(ids)))[:, None, None]
+    scores = np.take_along_axis(theirs["cosines"], same.argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
+    here = same.any(axis=2) & (ids >= 0)
+    return np.where(here, scores, cosines), here
 
 
 def find_neighbours(

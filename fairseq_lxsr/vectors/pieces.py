@@ -22,14 +22,17 @@ row of zeros after each; D width.
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 ADJACENT = 0.2  # share of the adjacent pieces in what a piece is compared by
 DISTANCE = 0.5  # of a similarity is lost from one end of a sentence to the other
 EXPONENT = 8  # of the power mean of the weights; benchmarks/notebook/study.md has what other values of the three find
+QUERIES = 256  # whose candidates are prepared at a time
 SMALLEST = np.finfo(np.float32).tiny
 
 
@@ -49,48 +52,68 @@ class Pieces:
 def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray) -> FloatArray:
     """Compute the ordered MaxSim of N queries and the candidates `found` for each, [N, k], by a table of pieces [V, D].
 
+    A candidate of number -1, for none, has score 0.
     Memory does not grow with the number of queries, except for the result.
     """
-    scores = np.empty(found.shape, dtype=np.float32)
-    for row, near in enumerate(found):
-        scores[row] = _score(_Compared(table, queries, np.array([row])), _Compared(table, candidates, near))
+    scores = np.zeros(found.shape, dtype=np.float32)
+    for start in range(0, len(found), QUERIES):
+        block = found[start : start + QUERIES]
+        rows = np.unique(block[block >= 0])
+        if len(rows):
+            ours = _Compared(table, queries, np.arange(start, start + len(block)))
+            theirs = _Compared(table, candidates, rows)
+            scores[start : start + QUERIES][block >= 0] = _score_block(
+                ours, theirs, np.searchsorted(rows, block), block >= 0
+            )
     return scores
 
 
 class _Compared:
-    """What the pieces of some sentences are compared by: vectors [P, D], weights and positions [P]."""
+    """What the pieces of some sentences are compared by, a row of zeros after each sentence."""
 
     def __init__(self, table: FloatArray, pieces: Pieces, sentences: IntArray):
         lengths = pieces.lengths[sentences]
-        self.ends = np.cumsum(lengths + 1) - 1  # the rows of zeros
-        self.starts = self.ends - lengths
-        of_sentence = np.repeat(np.arange(len(lengths)), lengths + 1)
+        self.sizes = lengths + 1  # with the row of zeros
+        self.starts = self.sizes.cumsum() - self.sizes
+        of_sentence = np.repeat(np.arange(len(lengths)), self.sizes)
         places = np.arange(len(of_sentence)) - self.starts[of_sentence]
         rows = np.minimum(places, lengths[of_sentence] - 1) + pieces.starts[sentences][of_sentence]
-        self.positions = ((places + 0.5) / lengths[of_sentence]).astype(np.float32)
-        self.vectors = table[pieces.ids[rows]]
-        self.vectors[self.ends] = 0
-        self.weights = _norms(self.vectors)
+        self.positions = ((places + 0.5) / lengths[of_sentence]).astype(np.float32)  # [P]
+        self.vectors = table[pieces.ids[rows]]  # [P, D]
+        self.vectors[self.starts + lengths] = 0
+        self.weights = _norms(self.vectors)  # [P]
+        self.totals = np.add.reduceat(self.weights, self.starts)  # of each sentence [N]
         adjacent = ADJACENT * self.vectors
         self.vectors[1:] += adjacent[:-1]
         self.vectors[:-1] += adjacent[1:]
-
-    @property
-    def totals(self) -> FloatArray:
-        """Weights of the sentences, sums over their pieces."""
-        return np.add.reduceat(self.weights, self.starts)
+        self.norms = np.maximum(_norms(self.vectors), SMALLEST)  # of the vectors [P]
 
 
-def _score(query: _Compared, candidates: _Compared) -> FloatArray:
-    """Score the candidates of one query [k]."""
-    similarities = query.vectors @ candidates.vectors.T
-    similarities /= np.maximum(_norms(query.vectors), SMALLEST)[:, None]
-    similarities /= np.maximum(_norms(candidates.vectors), SMALLEST)
-    similarities *= 1 - DISTANCE * np.abs(query.positions[:, None] - candidates.positions)
-    similarities[query.ends] = similarities[:, candidates.ends] = -1  # the largest are those of pieces
-    there = query.weights @ np.maximum.reduceat(similarities, candidates.starts, axis=1)
-    back = np.add.reduceat(similarities.max(axis=0) * candidates.weights, candidates.starts)
-    return (there + back) / (2 * _mean(query.totals, candidates.totals) + SMALLEST)
+def _score_block(queries: _Compared, candidates: _Compared, places: IntArray, there: NDArray[np.bool_]) -> FloatArray:
+    """Score the candidates at some places [N, k] which are `there`, one after the other."""
+    chosen = places[there]
+    sizes = candidates.sizes[chosen]
+    starts = sizes.cumsum() - sizes
+    rows = np.arange(sizes.sum()) + np.repeat(candidates.starts[chosen] - starts, sizes)
+    ends = starts + sizes
+    positions, weights, norms = candidates.positions[rows], candidates.weights[rows], candidates.norms[rows]
+    sums = np.empty(len(chosen), dtype=np.float32)
+    last = np.cumsum(there.sum(axis=1))
+    for query, (one, other) in enumerate(pairwise((0, *last.tolist()))):
+        if one == other:
+            continue
+        begin, end = starts[one], ends[other - 1]
+        own = slice(queries.starts[query], queries.starts[query] + queries.sizes[query])
+        similarities = queries.vectors[own] @ candidates.vectors[rows[begin:end]].T
+        similarities /= queries.norms[own, None]
+        similarities /= norms[begin:end]
+        similarities *= 1 - DISTANCE * np.abs(queries.positions[own, None] - positions[begin:end])
+        similarities[-1] = similarities[:, ends[one:other] - 1 - begin] = -1  # the largest are those of pieces
+        firsts = starts[one:other] - begin
+        sums[one:other] = queries.weights[own] @ np.maximum.reduceat(similarities, firsts, axis=1)
+        sums[one:other] += np.add.reduceat(similarities.max(axis=0) * weights[begin:end], firsts)
+    of_query = np.repeat(queries.totals, there.sum(axis=1))
+    return sums / (2 * _mean(of_query, candidates.totals[chosen]) + SMALLEST)
 
 
 def _norms(rows: FloatArray) -> FloatArray:

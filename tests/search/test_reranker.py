@@ -216,3 +216,28 @@ def test_mining_refuses_two_models_and_too_few(encoder, tmp_path):
     sides[1] = Side(sides[1].path, ModelFolder(SentenceEncoder.from_pretrained(other)))
     with pytest.raises(InputError, match="rerank with a model for each language; expected one"):
         mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=8))
+
+
+def test_a_mutual_pair_is_scored_once_and_the_cost_is_said_first(encoder, tmp_path, monkeypatch, capsys):
+    scored: list[set] = []
+
+    def scores(self, queries, read, cosines, ids):
+        new = {(query, line) for query, near in zip(queries, ids, strict=True) for line in read(near[near >= 0])}
+        scored.append(new)
+        return original(self, queries, read, cosines, ids)
+
+    original = Reranker.scores
+    monkeypatch.setattr(Reranker, "scores", scores)
+    sides = mining_sides(encoder, tmp_path)
+    mine_files(*sides, tmp_path / "out.tsv", tmp_path / "work", Mining(k=3, rerank=8), show_progress=True)
+    forward, backward = scored
+    assert len(forward) == 60 * 8
+    assert not forward & {(source, target) for target, source in backward}
+    assert len(backward) < 50 * 8
+    said = capsys.readouterr().err
+    assert "--rerank 8: 880 pairs to score, about " in said
+    (tmp_path / "work" / "backward.npy").unlink()  # as after an interruption between the two
+    before = (tmp_path / "out.tsv").read_bytes()
+    mine_files(*sides, tmp_path / "out.tsv", tmp_path / "work", Mining(k=3, rerank=8))
+    assert (tmp_path / "out.tsv").read_bytes() == before
+    assert len(scored) == 3

@@ -86,3 +86,16 @@ def test_itself_scores_one_and_a_zero_row_weighs_nothing():
     np.testing.assert_array_equal(scores[:, 2], 0)
     none = np.empty((0, 3), int)
     assert piece_scores(table, pieces_of([[0]]), sentences, none).shape == (0, 3)
+
+
+def test_places_without_a_candidate_have_no_score_and_change_no_other(monkeypatch):
+    rng = np.random.default_rng(6)
+    table = rng.standard_normal((30, 8)).astype(np.float32)
+    queries, candidates = (pieces_of([rng.integers(30, size=n) for n in rng.integers(1, 9, 20)]) for _ in range(2))
+    found = rng.integers(20, size=(20, 5))
+    whole = piece_scores(table, queries, candidates, found)
+    some = np.where(rng.random((20, 5)) < 0.4, -1, found)
+    some[[0, 7]] = -1
+    monkeypatch.setattr("fairseq_lxsr.vectors.pieces.QUERIES", 7)
+    scores = piece_scores(table, queries, candidates, some)
+    np.testing.assert_allclose(scores, np.where(some < 0, 0, whole), atol=1e-6)
