@@ -180,7 +180,7 @@ class XlingSentTask(PairTask):
             self.initialise(model)
         return model
 
-    def initialise(self, model: nn.Module) -> None:
+    def initialise(self, model: Any) -> None:
         """Give a new model the rows that the options ask for."""
         start = time.perf_counter()
         if self.cfg.from_model:
