@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,8 @@ def marked(sentence: str, language: str) -> str:
 def write_text(work: Path, share: float) -> Path:
     """Write the pairs of a share of the text, one a line."""
     path, languages = work / f"text.{share:g}", PAIR.split("-")
-    pairs = list(read_parallel(*(work / "text" / "corpus" / PAIR / f"train.{language}" for language in languages)))
+    source, target = (work / "text" / "corpus" / PAIR / f"train.{language}" for language in languages)
+    pairs = list(read_parallel(source, target))
     with open(path, "w", encoding="utf-8") as output:
         for row in chosen_rows(len(pairs), share):
             sides = (marked(*side) for side in zip(pairs[row], languages, strict=True))
@@ -102,7 +104,7 @@ def main() -> None:
             continue
         text = write_text(args.work, key[0])
         model, seconds = train(program, text, *key[1:])
-        found = retrieval(lambda sentences, model=model: encode(program, model, sentences), sets, crowd, NO_WORDS)
+        found = retrieval(partial(encode, program, model), sets, crowd, NO_WORDS)
         scores = {name: {way: row["P@1"] for way, row in ways.items()} for name, ways in found.items()}
         row = dict(zip(KEY, key, strict=True)) | {"seconds": round(seconds), "P@1": scores, "machine": machine()}
         add_result(args.output, row)
