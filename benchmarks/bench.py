@@ -4,7 +4,8 @@ python -m benchmarks.bench --output benchmarks/results/bench.json     # minutes,
 python -m benchmarks.bench --only speed.train speed.encode
 python -m benchmarks.bench --smoke     # whether all of them run; nothing is judged
 
-Text is made up, and so are the goals of this size: what a benchmark finds at its own size is in benchmarks/notebook/performance.md.
+Text is made up, and so are the goals of this size: what a benchmark finds at its own size is in
+benchmarks/notebook/performance.md.
 The exit status is 1 where a benchmark fails; a goal that is not met is only told, a busy machine meets none. A new
 benchmark is one row of `ROWS`.
 """

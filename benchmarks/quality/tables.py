@@ -1,6 +1,7 @@
 """Tables and plots of what `run` measured.
 
-python -m benchmarks.quality.tables benchmarks/quality/results/quality.jsonl --plot benchmarks/notebook/quality.svg > tables.md
+python -m benchmarks.quality.tables benchmarks/quality/results/quality.jsonl \
+    --plot benchmarks/notebook/quality.svg > tables.md
 """
 
 import argparse
