@@ -67,7 +67,7 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
         (shards[1] / f"train.en-de.{language}.idx").write_bytes(b"another kind of index, longer than 26 bytes")
     criterion = {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0}
     cfg = {"task": {"lang_pairs": "fr-en"}, "criterion": criterion, "common": {"seed": 1}}
-    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 7}]}
+    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 7}], "task_state": {}}
     one, both = (how_trained(state, part)["pairs"] for part in (shards[:1], shards))
     assert one["en-fr"] > 500
     assert both == {"en-fr": 2 * one["en-fr"]}
