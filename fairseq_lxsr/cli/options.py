@@ -171,3 +171,12 @@ def summary(done: dict[str, Any], workers: "Workers") -> str:
     """Describe how the work was divided."""
     kept = f" ({done['kept']:,} were there)" if done["kept"] else ""
     return f"{done['shards']:,} shards{kept}, {workers.seconds:,.0f} s of processors in the workers"
+
+
+def data_first(args: argparse.Namespace) -> None:
+    """Find the data of a verb that passes options on: `--max-update 500 DATA` reads as if 500 were the data."""
+    words, others = args.command_line, args.others
+    before = words[words.index(args.data) - 1] if args.data in words else ""
+    place = others.index(before) + 1 if before.startswith("--") and before in others else len(others)
+    if place < len(others) and not others[place].startswith("--"):
+        args.data, others[place] = others[place], args.data

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_lxsr.cli.main import QUIET_OPTION
+from fairseq_lxsr.cli.options import data_first
 from fairseq_lxsr.errors import EXIT_STATUS, InputError
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.options import FILE_NAME, at_least, file_path
@@ -55,6 +56,7 @@ def add_parser(verbs) -> None:
 
 
 def run_all(args: argparse.Namespace) -> None:
+    data_first(args)
     source, target = split_pair(args.lang_pair)
     pair = f"{source}-{target}"
     if args.data == DEMO_NAME and pair != "en-fr":
@@ -96,6 +98,7 @@ def run_all(args: argparse.Namespace) -> None:
     print(_command("embed", "--model", model, "--input", "sentences.txt", "--output", "vectors.npy"))
     if len(compared) > 1:
         print(_command("compare", *(work / f"{name}.jsonl" for name, _ in compared)))
+    print(_command("report", work))
 
 
 def _choices(start: str | None, recipe: str | None, pieces: int) -> tuple[list[object], list[object], str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from fairseq_lxsr.cli.options import data_first
 from fairseq_lxsr.errors import InputError, install_command, say
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
@@ -72,6 +73,7 @@ def add_parser(verbs) -> None:
 
 
 def run_train(args: argparse.Namespace) -> None:
+    data_first(args)
     # numpy and others take a moment
     from fairseq_lxsr.encoder.start import start_options
     from fairseq_lxsr.recipes import override, read_recipe, train_command

@@ -105,7 +105,7 @@ def mine_files(
     with work_folder(folder, "mine", keep=work is not None):
         one = embed_distinct(folder / "source.npy", left, show_progress)
         other = one if within else embed_distinct(folder / "target.npy", right, show_progress)
-        settings = {"source": left.settings, "target": right.settings, **options.special}
+        settings: dict[str, Any] = {"source": left.settings, "target": right.settings, **options.special}
         settings |= {"within": True} if within else {}
         ways = [("forward.npy", left, right, one, other)]
         ways += [] if within else [("backward.npy", right, left, other, one)]

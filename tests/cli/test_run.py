@@ -1,9 +1,12 @@
 """`lxsr run`: one command from text to scores."""
 
+import pytest
 import small_model
 import toy
 from conftest import lxsr_here, refused, run
 
+from fairseq_lxsr.cli.main import parse
+from fairseq_lxsr.cli.options import data_first
 from fairseq_lxsr.cli.run import DEMO
 from fairseq_lxsr.evaluation.score import read_scores
 
@@ -58,3 +61,22 @@ def test_what_cannot_be_run_is_refused(tmp_path):
     refused(lxsr_here("run", "demo", "--work", tmp_path, check=False), "is no folder of this command")
     none = lxsr_here("run", tmp_path / "none", "--work", tmp_path / "work", check=False)
     assert none.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "others"),
+    [
+        (["--max-update", "5", "x"], "x", ["--max-update", "5"]),
+        (["--max-update", "5", "x", "--cpu"], "x", ["--max-update", "5", "--cpu"]),
+        (["--cpu", "x", "--max-update", "5"], "x", ["--cpu", "--max-update", "5"]),
+        (["--lr=1", "x", "--cpu"], "x", ["--lr=1", "--cpu"]),
+        (["x", "--lr", "1", "--cpu"], "x", ["--lr", "1", "--cpu"]),
+        (["--recipe", "best", "x", "--lr", "1"], "x", ["--lr", "1"]),
+        (["--lr", "1"], "1", ["--lr"]),
+    ],
+)
+def test_options_of_fairseq_may_stand_before_the_data(words, data, others):
+    for verb in ("run", "train"):
+        args = parse([verb, *words])
+        data_first(args)
+        assert (args.data, args.others) == (data, others)
