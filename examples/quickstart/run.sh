@@ -20,12 +20,13 @@ if [ -e "$WORK/checkpoints" ] && [ ! -e "$WORK/prepare.json" ]; then # WORK may 
     exit 2
 fi
 
-case $RECIPE in
-    best*) UPDATES=${UPDATES:-500} ;; # batches of 1,024 pairs: a minute and a half on two cores
-    paper) RECIPE=paper_small ;;
-esac
-UPDATES=${UPDATES:-1500} # batches of 128 pairs: 4 minutes on two cores with bfloat16
-lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --print > /dev/null # refuses what is no recipe
+if [ "$RECIPE" = paper ]; then
+    RECIPE=paper_small
+    UPDATES=${UPDATES:-1500} # batches of 128 pairs: 4 minutes on two cores with bfloat16
+fi
+LENGTH=${UPDATES:+--max-update $UPDATES} # without it the recipe chooses by the number of pairs
+# shellcheck disable=SC2086
+lxsr train "$WORK/data-bin" --recipe "$RECIPE" ${LENGTH:---max-update 1} --print > /dev/null # refuses what is no recipe
 WHAT=$(lxsr recipes | sed -n "s/^$RECIPE  *//p")
 
 step() { printf '\n== %s\n' "$*"; }
@@ -35,14 +36,11 @@ if [ "$DATA" = catalogues ]; then DATA=; fi
 lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
     --valid-size "$((HELD_OUT / 2))" --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
 
-step "2/5 Training: $WHAT, $UPDATES updates (whole log: $WORK/train.log)"
+step "2/5 Training: $WHAT (whole log: $WORK/checkpoints/train.log)"
 rm -rf "$WORK/checkpoints"
-lxsr train "$WORK/data-bin" --recipe "$RECIPE" --max-update "$UPDATES" --lang-pairs "$SRC-$TGT" \
-    --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --save-dir "$WORK/checkpoints" 2>&1 |
-    tee "$WORK/train.log" |
-    sed -une 's/.*train_inner | epoch \([0-9]*\).*loss=\([0-9.]*\).*accuracy=\([0-9.]*\).*num_updates=\([0-9]*\).*/update \4  epoch \1  loss \2  found in its batch \3/p' \
-        -e "s/.*valid on 'valid' subset | loss \([0-9.]*\).*accuracy \([0-9.]*\).*/           validation: loss \1  found in its batch \2/p" \
-        -e '/: error: /p' || { tail -n 5 "$WORK/train.log" >&2; exit 2; }
+# shellcheck disable=SC2086
+lxsr train "$WORK/data-bin" --recipe "$RECIPE" $LENGTH --lang-pairs "$SRC-$TGT" \
+    --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --save-dir "$WORK/checkpoints"
 
 step "3/5 Model folder: all that is needed to encode, without fairseq"
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
