@@ -2,8 +2,8 @@
 
 python examples/pretrained/average.py CHECKPOINT... --output FOLDER/checkpoint_last.pt
 
-Such means often find more than each of theirs: Wortsman et al. 2022, "Model soups". The text options beside the first
-checkpoint are copied, so that `lxsr export folder` takes the result as it takes a checkpoint.
+Such means often find more than each of theirs: Wortsman et al. 2022, "Model soups". Options and text/ are those of the
+last checkpoint, so that `lxsr export folder` takes the result as it takes a checkpoint.
 """
 
 import argparse
@@ -18,16 +18,16 @@ from fairseq_lxsr.files.write import atomic_write
 
 
 def averaged(paths: list[Path]) -> dict:
-    """Read the first checkpoint, with the mean of the weights of all; without what training would go on with."""
-    first, *others = (read_checkpoint(path) for path in paths)
-    for path, other in zip(paths[1:], others, strict=True):
-        for name, weights in first["model"].items():
+    """Read the last checkpoint, with the mean of the weights of all; without what training would go on with."""
+    *others, last = (read_checkpoint(path) for path in paths)
+    for path, other in zip(paths, others, strict=False):
+        for name, weights in last["model"].items():
             if name not in other["model"] or other["model"][name].shape != weights.shape:
-                raise InputError(f"{path}: {name} is missing or of another shape than in {paths[0]}")
+                raise InputError(f"{path}: {name} is missing or of another shape than in {paths[-1]}")
             weights += other["model"][name]
-    for weights in first["model"].values():
+    for weights in last["model"].values():
         weights /= len(paths)
-    return first | {"last_optimizer_state": None}
+    return last | {"last_optimizer_state": None}
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("average.py"):
         checkpoint = averaged(args.checkpoints)
-        text = args.checkpoints[0].parent / "text"
+        text = args.checkpoints[-1].parent / "text"
         shutil.copytree(text, args.output.parent / "text", dirs_exist_ok=True)
         with atomic_write(args.output, "wb") as stream:
             torch.save(checkpoint, stream)
