@@ -192,7 +192,8 @@ class XlingSentTask(PairTask):
         elif self.cfg.init_embeddings == "lsi":
             weight = model.encoder.embed_tokens.weight
             corpora = list(self.read_corpora("train", epoch=1).values())
-            table = lsi_embeddings(corpora, *weight.shape, self.cfg.seed)
+            vocab_size, dim = weight.shape
+            table = lsi_embeddings(corpora, vocab_size, dim, self.cfg.seed)
             with torch.no_grad():
                 weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
             what = "latent semantic indexing of the training text"
