@@ -116,7 +116,7 @@ def run_train(args: argparse.Namespace) -> None:
         raise _not_installed()
     for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
-    shown = "warnings" if args.quiet else "fairseq" if "--log-format" in own else "progress"
+    shown = "errors" if args.quiet else "fairseq" if "--log-format" in own else "progress"
     os.environ["LXSR_TRAIN_SHOWS"] = shown  # the processes of other GPUs inherit it
     os.execv(sys.executable, [sys.executable, *QUIET, "-c", START, *command])
 

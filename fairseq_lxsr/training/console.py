@@ -20,7 +20,7 @@ from fairseq_lxsr.errors import say
 from fairseq_lxsr.files.progress import StatusLine, duration
 
 SHOWN = "LXSR_TRAIN_SHOWS"  # of the environment: one of the following
-FAIRSEQ, PROGRESS, WARNINGS = "fairseq", "progress", "warnings"
+FAIRSEQ, PROGRESS, ERRORS = "fairseq", "progress", "errors"
 LOG = "train.log"  # in --save-dir
 FORMAT = logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S")  # fairseq's
 VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
@@ -34,6 +34,7 @@ class Console(logging.Handler):
     def __init__(self, shows_progress: bool):
         super().__init__()
         self.shows_progress = shows_progress
+        self.least = logging.WARNING if shows_progress else logging.ERROR
         self.updates = self.epochs = 0  # limits of the run, 0 where there is none
         self.values: dict[str, str] = {}
         self.start: tuple[float, int] | None = None  # when the first update was done, and its number
@@ -49,7 +50,7 @@ class Console(logging.Handler):
             self._validated(dict(VALUE.findall(message)))
         elif seconds := re.fullmatch(r"done training in ([\d.]+) seconds", message):
             self.say(f"trained in {duration(float(seconds[1]))}" if self.shows_progress else "")
-        elif record.levelno >= logging.WARNING:
+        elif record.levelno >= self.least:
             self.say(f"lxsr train: {record.levelname.lower()}: {message}")
         elif record.name.startswith("fairseq_lxsr.") and self.shows_progress:
             self.say(f"lxsr train: {message}")
