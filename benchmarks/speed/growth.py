@@ -31,7 +31,6 @@ from benchmarks.machine import commit, machine, versions
 from benchmarks.made_up import pairs, write_documents, write_pairs
 from benchmarks.processes import Cost, anonymous, watch
 from benchmarks.script import command_line, write_results
-from fairseq_lxsr.cli.train import START
 from fairseq_lxsr.options import INDEX_KINDS
 
 GOAL = 0.05  # more than the exponent of the work
@@ -193,7 +192,7 @@ def exit_status(words: list[str]) -> int:
     """Run `lxsr` in this process; `lxsr train` too, which gives its process to fairseq-train."""
 
     def train(_, command: list[str]) -> None:
-        sys.argv = command[command.index(START) + 1 :]
+        sys.argv = command[command.index("-c") + 2 :]  # what follows the program
         fairseq_train()
         sys.exit()
 

@@ -25,8 +25,8 @@ INSTALL = f"READTHEDOCS=1 {shlex.join(PIP)}"
 # where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
 ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
 WARNED = ("UserWarning:runpy", "UserWarning:torch.utils.data.dataloader", "FutureWarning:fairseq.tasks.fairseq_task")
-IGNORED = (*(f"UserWarning:{module}" for module in ADVISED), *WARNED)
-QUIET = [word for warning in IGNORED for word in ("-W", f"ignore::{warning}")]
+SILENT = (*(f"UserWarning:{module}" for module in ADVISED), *WARNED)
+QUIET = [word for warning in SILENT for word in ("-W", f"ignore::{warning}")]
 # fairseq-train, where Ctrl-C leaves one line also in the seconds of its imports; --user-dir must be the first to import
 # this package
 START = """import logging.handlers, os, runpy, sys

@@ -75,7 +75,7 @@ def words_model(words: Iterable[str]) -> bytes:
 
 
 def model_of_pieces(pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool) -> bytes:
-    """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind` is `BPE` or `UNIGRAM`."""
+    """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind`: `BPE` or `UNIGRAM`."""
     special = (Piece("<unk>", 0, 2), Piece("<s>", 0, 3), Piece("</s>", 0, 3))
     numbers = {3: kind, 35: int(byte_fallback)}
     trainer = b"".join(_to_varint(key << 3 | VARINT) + _to_varint(value) for key, value in numbers.items())

@@ -32,7 +32,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 ADJACENT = 0.2  # share of the adjacent pieces in what a piece is compared by
 DISTANCE = 0.5  # of a similarity is lost from one end of a sentence to the other
 EXPONENT = 8  # of the power mean of the weights; benchmarks/notebook/study.md has what other values of the three find
-QUERIES = 256  # whose candidates are prepared at a time
+TOGETHER = 256  # whose candidates are prepared at a time
 SMALLEST = np.finfo(np.float32).tiny
 
 
@@ -56,13 +56,13 @@ def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: 
     Memory does not grow with the number of queries, except for the result.
     """
     scores = np.zeros(found.shape, dtype=np.float32)
-    for start in range(0, len(found), QUERIES):
-        block = found[start : start + QUERIES]
+    for start in range(0, len(found), TOGETHER):
+        block = found[start : start + TOGETHER]
         rows = np.unique(block[block >= 0])
         if len(rows):
             ours = _Compared(table, queries, np.arange(start, start + len(block)))
             theirs = _Compared(table, candidates, rows)
-            scores[start : start + QUERIES][block >= 0] = _score_block(
+            scores[start : start + TOGETHER][block >= 0] = _score_block(
                 ours, theirs, np.searchsorted(rows, block), block >= 0
             )
     return scores

@@ -24,7 +24,7 @@ def test_every_number_has_a_range():
 def test_the_command_line_stays_small():
     """A new option needs a user."""
     ours = [action for _, action in options() if not isinstance(action, argparse._HelpAction)]
-    assert len(ours) <= 300
+    assert len(ours) <= 304
 
 
 NUMBERS = {

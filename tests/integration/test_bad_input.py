@@ -86,7 +86,7 @@ BAD_LINES = [(b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"), (b"a NUL \x00 
             for line, *said in BAD_LINES
         ),
         (packed(lambda text: gzip.compress(text)[:-20]), (), ("{folder}/text.fr.gz", "not a whole packed file")),
-        (table, ("--data", "{folder}/pairs.tsv"), ("{folder}/pairs.tsv, line 1: 1 column in 'only one column'", "separated by tabs")),
+        (table, ("--data", "{folder}/pairs.tsv"), ("{folder}/pairs.tsv, line 1: 1 column in 'only one", "by tabs")),
         (nothing, ("--test-size", 300), ("400 usable sentence pairs", "smaller --valid-size")),
         (nothing, (*SPLITS, "--vocab-size", 9000), ("9,000", "at most")),
         (nothing, (*SPLITS, "--vocab-size", 12), ("12", "too small")),

@@ -25,7 +25,11 @@ SIMPLIFIED = ["我们发现了语言", "頭发", "个 机业, OK", "东 DOG x语
 def tokenizers():
     """Those of the packaged model, without the option and with it."""
     encoder = SentenceEncoder.from_pretrained("lxsr-static", "cpu")
-    options, model, symbols = encoder.tokenizer.options, encoder.folder / "sentencepiece.model", encoder.tokenizer.symbols
+    options, symbols, model = (
+        encoder.tokenizer.options,
+        encoder.tokenizer.symbols,
+        encoder.folder / "sentencepiece.model",
+    )
     plain, converting = (Tokenizer(model, replace(options, read_as=read_as), symbols) for read_as in ("", READ_AS))
     return plain, converting
 
