@@ -20,10 +20,10 @@ from fairseq_lxsr.errors import say
 from fairseq_lxsr.files.progress import StatusLine, duration
 
 SHOWN = "LXSR_TRAIN_SHOWS"  # of the environment: one of the following
-FAIRSEQ, PROGRESS, ERRORS = "fairseq", "progress", "errors"
+SHOWS_FAIRSEQ, SHOWS_PROGRESS, SHOWS_ERRORS = "fairseq", "progress", "errors"
 LOG = "train.log"  # in --save-dir
 FORMAT = logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S")  # fairseq's
-VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
+LOGGED_VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
 PLACE = re.compile(r"epoch \d+: +\d+ / (\d+) ")
 ESTIMATED = 5  # seconds of training after which its length is told
 
@@ -47,7 +47,7 @@ class Console(logging.Handler):
         if record.name == "train_inner":
             self._read(message)
         elif "| valid on " in message and self.shows_progress:
-            self._validated(dict(VALUE.findall(message)))
+            self._validated(dict(LOGGED_VALUE.findall(message)))
         elif seconds := re.fullmatch(r"done training in ([\d.]+) seconds", message):
             self.say(f"trained in {duration(float(seconds[1]))}" if self.shows_progress else "")
         elif record.levelno >= self.least:
@@ -75,7 +75,7 @@ class Console(logging.Handler):
         self.line.show(lambda: self._state(now, update))
 
     def _read(self, message: str) -> None:
-        self.values = dict(VALUE.findall(message))
+        self.values = dict(LOGGED_VALUE.findall(message))
         place = PLACE.search(message)
         if self.epochs and place:
             of_epochs = self.epochs * int(place[1])
@@ -120,8 +120,8 @@ def begin() -> None:
         return
     root = logging.getLogger()
     kept = next((handler for handler in root.handlers if isinstance(handler, MemoryHandler)), None)
-    if shown != FAIRSEQ:
-        _consoles.append(Console(shown == PROGRESS))
+    if shown != SHOWS_FAIRSEQ:
+        _consoles.append(Console(shown == SHOWS_PROGRESS))
         root.handlers = [_consoles[0]]
         clear_before_errors(_consoles[0].line)
     kept = kept or MemoryHandler(sys.maxsize, logging.CRITICAL + 1, flushOnClose=False)

@@ -46,9 +46,7 @@ def test_the_vectors_of_others_stay(folders):
     np.testing.assert_allclose(encoder.encode(["dog สวัสดี"])[0], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "text", ["გამარჯობა", "សួស្តី", "Բարեւ ձեզ", "வணக்கம்", "নমস্কার", "ሰላም", "👍🏽👍", "\ue000"]
-)
+@pytest.mark.parametrize("text", ["გამარჯობა", "សួស្តី", "Բարեւ ձեզ", "வணக்கம்", "নমস্কার", "ሰላም", "👍🏽👍", "\ue000"])
 def test_the_model_of_the_package_reads_none_of_other_scripts(text):
     encoder = SentenceEncoder.from_pretrained("lxsr-static")
     assert not encoder.encode([text]).any()
