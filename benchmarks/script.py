@@ -51,8 +51,9 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def train(*options: object) -> str:
-    """Run `lxsr train`. Returns: its log."""
-    return run(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", *options, "--log-format", "simple").stdout
+    """Run `lxsr train`. Returns: its log, in fairseq's format `simple` where none is given."""
+    shown = () if "--log-format" in options else ("--log-format", "simple")
+    return run(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", *options, *shown).stdout
 
 
 def lxsr(*arguments: object) -> str:

@@ -159,6 +159,7 @@ OF_TEXT = {
     "lang_pairs",
     "langs",
     "init_embeddings",
+    "from_model",
     "teacher_text",
     "teacher_text_weight",
 }  # which text is read, how weights begin

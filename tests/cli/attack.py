@@ -36,6 +36,7 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "export card": f"{M} --scores in/a.jsonl --sources in/sources.json",
     "export sentence-transformers": f"{M} --output out/st",
     "export web": f"{M} --input in/s.en in/t.en --output out/web --title x --example x",
+    "export hub": f"{M} --output out/hub --scores in/a.jsonl --sources in/sources.json",
     "export onnx": f"{M} --output out/onnx",
     "embed": f"{M} --input in/s.en in/t.en --output out/x.npy --output-dtype int8 --resume --shard 1/2 --batch-size 8",
     "eval bucc": f"{M} --data in/bucc/{{pair}} --lang-pairs fr-en --k 2 --pairs-output out/p.tsv --output out/a.jsonl",

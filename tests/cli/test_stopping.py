@@ -115,6 +115,7 @@ def test_standard_input_that_is_read_twice(tmp_path):
 
 
 def test_output_that_the_terminal_cannot_show(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")  # else a pipe gets UTF-8
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
     monkeypatch.setattr(user_dir, "PACKAGE", "/caf\u00e9/\udcff")

@@ -345,7 +345,7 @@ def test_what_cannot_be_served_is_refused(tmp_path):
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: module == "uvicorn")
-    refused(lxsr_here("serve", "--model", "lxsr-static", check=False), "lxsr serve", "serve]")
+    refused(lxsr_here("serve", "--model", "lxsr-static", check=False), "lxsr serve", "pip install", "uvicorn")
 
 
 @needs_server

@@ -96,6 +96,6 @@ def test_places_without_a_candidate_have_no_score_and_change_no_other(monkeypatc
     whole = piece_scores(table, queries, candidates, found)
     some = np.where(rng.random((20, 5)) < 0.4, -1, found)
     some[[0, 7]] = -1
-    monkeypatch.setattr("fairseq_lxsr.vectors.pieces.QUERIES", 7)
+    monkeypatch.setattr("fairseq_lxsr.vectors.pieces.TOGETHER", 7)
     scores = piece_scores(table, queries, candidates, some)
     np.testing.assert_allclose(scores, np.where(some < 0, 0, whole), atol=1e-6)
