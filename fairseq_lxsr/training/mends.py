@@ -4,6 +4,7 @@ import argparse
 import atexit
 import contextlib
 import importlib
+import importlib.util
 import os
 import queue
 import re
@@ -23,12 +24,14 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
 from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.scoring import bleu
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationKeyError
+from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
@@ -136,6 +139,30 @@ for compiled in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils
         importlib.import_module(compiled)
     except (ImportError, ValueError):  # ValueError: it was built for another numpy
         sys.modules[compiled] = uncompiled
+
+
+def count_bleu_without_a_library() -> None:
+    """Let fairseq-generate score by BLEU where fairseq has no compiled library for it."""
+    no_word = -999  # in place of an unknown word of the reference, which no word matches, as in fairseq
+
+    def begin(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
+        self.stat, self.pad, self.eos, self.unk = bleu.BleuStat(), cfg.pad, cfg.eos, cfg.unk
+
+    def reset(self: bleu.Scorer, one_init: bool = False) -> None:
+        self.stat = bleu.BleuStat()
+        for name in [f"{kind}{n}" for kind in ("match", "count") for n in (2, 3, 4)] if one_init else ():
+            setattr(self.stat, name, 1)
+
+    def add(self: bleu.Scorer, ref: Tensor, pred: Tensor) -> None:
+        known = [no_word if number == self.unk else number for number in ref.view(-1).tolist()]
+        for name, count in uncompiled.count_for_bleu(known, pred.view(-1).tolist(), self.pad, self.eos).items():
+            setattr(self.stat, name, getattr(self.stat, name) + count)
+
+    bleu.Scorer.__init__, bleu.Scorer.reset, bleu.Scorer.add = begin, reset, add
+
+
+if importlib.util.find_spec("fairseq.libbleu") is None:
+    count_bleu_without_a_library()
 
 # fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no code
 torch.serialization.add_safe_globals([argparse.Namespace])

@@ -1,12 +1,13 @@
-"""numpy versions of the two Cython modules of fairseq, so that it is installed without being built.
+"""Two Cython modules of fairseq in numpy, and its count for BLEU, so that it is installed without being built.
 
 `training/mends.py` provides them where fairseq has no compiled ones: its functions import them when they are called.
-The tasks here cut batches themselves; fairseq's own data sets need them, also under this --user-dir. Names and
-results are those of fairseq 0.12.2, which the tests compare.
+The tasks here cut batches themselves; fairseq's own data sets need them, also under this --user-dir, and
+fairseq-generate scores by BLEU. Names and results are those of fairseq 0.12.2, which the tests compare.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -135,3 +136,25 @@ def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -
     begin, end = slice_indices.T
     first = sentence_at(begin)
     return np.stack([first, begin - starts[first], sentence_at(np.maximum(begin, end - 1))], axis=1)
+
+
+def count_for_bleu(reference: Sequence[int], prediction: Sequence[int], pad: int, end: int) -> dict[str, int]:
+    """Count what BLEU is made of: lengths, n-grams of the prediction and those of them that the reference has too.
+
+    Padding before and after a side does not count, nor does its `end`, unless that is all.
+    """
+    reference, prediction = (_trimmed(side, pad, end) for side in (reference, prediction))
+    found = {"reflen": len(reference), "predlen": len(prediction)}
+    for n in range(1, 5):
+        grams = [Counter(zip(*(side[i:] for i in range(n)), strict=False)) for side in (reference, prediction)]
+        found |= {f"match{n}": (grams[0] & grams[1]).total(), f"count{n}": grams[1].total()}
+    return found
+
+
+def _trimmed(ids: Sequence[int], pad: int, end: int) -> Sequence[int]:
+    start, stop = 0, len(ids)
+    while start < stop and ids[start] == pad:
+        start += 1
+    while stop > start + 1 and ids[stop - 1] in (pad, end):
+        stop -= 1
+    return ids[start:stop]

@@ -260,7 +260,7 @@ def test_no_home(made, server, monkeypatch):
     [
         ("http://127.0.0.1:1/\u00e9/x.tar.gz", "Connection refused"),
         ("http://[::1/x.tar.gz", "Invalid IPv6 URL"),
-        ("http://[::1]]/x.tar.gz", "no address of the web"),
+        ("http://[::1]]/x.tar.gz", "expected an address"),
         ("http://a..b/x.tar.gz", "label empty"),
         (f"http://{'a' * 70}.example/x.zip", "too long"),
         ("http://" + "\u00e9" * 70 + ".example/x.zip", "too long"),

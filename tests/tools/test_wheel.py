@@ -45,7 +45,7 @@ def wheel_and_files(tmp_path_factory):
             (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "copy" / name).write_bytes((ROOT / name).read_bytes())
     with tarfile.open(built("build_sdist", folder / "copy", folder)) as packed:
-        packed.extractall(folder / "source", filter="data")
+        packed.extractall(folder / "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (source,) = (folder / "source").iterdir()
     return built("build_wheel", source, folder), folder / "copy"
 

@@ -1,6 +1,6 @@
 """numpy versions of fairseq's Cython modules: against a slow reference, and against these themselves."""
 
-import importlib
+import importlib.util
 
 import numpy as np
 import pytest
@@ -204,3 +204,42 @@ def test_what_is_compiled_is_used():
     importlib.import_module("fairseq_lxsr.training.mends")
     for module in ("data_utils_fast", "token_block_utils_fast"):
         assert compiled(module).__file__.endswith(".so")
+
+
+def test_bleu_counts_words_and_their_runs():
+    """Unknown words of the reference match nothing; what surrounds a sentence does not count, in it it does."""
+    reference, prediction = [1, 5, 6, 7, 8, 2], [5, 6, 6, 2, 7, 8, 2, 1]
+    found = uncompiled.count_for_bleu(reference, prediction, 1, 2)
+    matches = {"match1": 4, "match2": 2, "match3": 0, "match4": 0}
+    assert found == matches | {"reflen": 4, "predlen": 6, "count1": 6, "count2": 5, "count3": 4, "count4": 3}
+    ends = uncompiled.count_for_bleu([2], [1, 1], 1, 2)
+    assert (ends["reflen"], ends["predlen"], ends["count1"]) == (1, 0, 0)
+
+
+BLEU = """
+import sys
+import numpy as np
+import torch
+from fairseq.scoring import bleu
+compiled = bleu.Scorer(bleu.BleuConfig()) if sys.argv[1] == "compiled" else None
+methods = bleu.Scorer.reset, bleu.Scorer.add
+from fairseq_lxsr.training import mends
+mends.count_bleu_without_a_library()
+ours, rng = bleu.Scorer(bleu.BleuConfig()), np.random.default_rng(1)
+for number in range(300):
+    sides = [torch.IntTensor(np.append(rng.integers(1, 9, rng.integers(1, 12)), rng.integers(2, 5))) for _ in range(2)]
+    for scorer, reset, add in ((ours, bleu.Scorer.reset, bleu.Scorer.add), (compiled, *methods)):
+        if scorer and number % 50 == 0:
+            reset(scorer, number % 100 == 0)
+        if scorer:
+            add(scorer, *sides)
+    if compiled:
+        for name, _ in bleu.BleuStat._fields_:
+            assert getattr(ours.stat, name) == getattr(compiled.stat, name), (number, name)
+assert 0 < ours.precision()[0] < 1, ours.result_string()
+"""
+
+
+def test_bleu_is_that_of_the_compiled_library():
+    """Without the library it is only that the scorer runs."""
+    python(BLEU, "compiled" if importlib.util.find_spec("fairseq.libbleu") else "none")
