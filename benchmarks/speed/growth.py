@@ -192,7 +192,7 @@ def exit_status(words: list[str]) -> int:
     """Run `lxsr` in this process; `lxsr train` too, which gives its process to fairseq-train."""
 
     def train(_, command: list[str]) -> None:
-        sys.argv = command[command.index("-c") + 2 :]  # what follows the program
+        sys.argv = command[command.index("-c") + 1 :]
         fairseq_train()
         sys.exit()
 
