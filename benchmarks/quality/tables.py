@@ -164,7 +164,7 @@ def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    figure, axis = plt.subplots(figsize=(8, 4))
+    figure, axis = plt.subplots(figsize=(4.8, 4 + 0.25 * len(lines)))  # legible where a page is 360 px wide
     for name, points in lines.items():
         places = sorted(points)
         axis.plot(places, [fmean(points[place]) for place in places], marker="o", markersize=4, label=name)
@@ -173,7 +173,7 @@ def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path:
     axis.set_yscale("function", functions=(lambda found: -np.log(100 - found), lambda height: 100 - np.exp(-height)))
     axis.set_yticks(TICKS)
     axis.grid(alpha=0.3)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1))  # beside the lines, which reach every corner
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))  # below the lines, which reach every corner
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
