@@ -15,6 +15,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -65,12 +66,18 @@ def train(program: Path, text: Path, ngrams: int, epochs: int, least: int, thres
     return model.with_name(f"{model.name}.bin"), seconds
 
 
-def encoder(program: Path, model: Path, ngrams: int) -> Encode:
-    """What gives the vectors [N, 300] of marked sentences; one of unknown words alone is zero."""
+def encoders(program: Path, model: Path, text: Path, ngrams: int) -> dict[str, Encode]:
+    """By the weights of words in a sentence, what gives the vectors [N, 300]; one of unknown words alone is zero.
+
+    `idf` is how the authors' evaluation, that of MUSE, weighs words: log(pairs / pairs with the word), of the text.
+    """
     if ngrams > 1:
-        return partial(ask, program, model)
-    vectors = WordVectors(model.with_suffix(".vec"))  # the same as the program's answers, in a tenth of the time
-    return lambda sentences: vectors.embed(Text(sentences))
+        return {"mean": partial(ask, program, model)}
+    mean, idf = (WordVectors(model.with_suffix(".vec")) for _ in range(2))  # what the program says, in less time
+    lines = text.read_text(encoding="utf-8").splitlines()
+    pairs_with = Counter(word for line in lines for word in set(line.split()))
+    idf.vectors *= np.array([[np.log(len(lines) / pairs_with.get(word, len(lines)))] for word in idf.rows], np.float32)
+    return {"mean": lambda sentences: mean.embed(Text(sentences)), "idf": lambda sentences: idf.embed(Text(sentences))}
 
 
 def ask(program: Path, model: Path, sentences: Sequence[str]) -> np.ndarray:
@@ -118,8 +125,10 @@ def main() -> None:
             continue
         text = write_text(args.work, key[0])
         model, seconds = train(program, text, *key[1:])
-        found = retrieval(encoder(program, model, key[1]), sets, crowd, NO_WORDS)
-        scores = {name: {way: row["P@1"] for way, row in ways.items()} for name, ways in found.items()}
+        scores = {}
+        for weights, encode in encoders(program, model, text, key[1]).items():
+            found = retrieval(encode, sets, crowd, NO_WORDS)
+            scores[weights] = {name: {way: row["P@1"] for way, row in ways.items()} for name, ways in found.items()}
         row = dict(zip(KEY, key, strict=True)) | {"core seconds": round(seconds), "P@1": scores, "machine": machine()}
         add_result(args.output, row)
         print(key, scores, flush=True)
