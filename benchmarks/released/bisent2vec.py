@@ -27,8 +27,7 @@ from benchmarks.corpora import chosen_rows, prepare
 from benchmarks.machine import machine
 from benchmarks.quality.sets import CANDIDATES, Encode, distractors, eval_sets, retrieval
 from benchmarks.script import add_result, command_line, read_results, run
-from fairseq_lxsr.embeddings.contract import Text
-from fairseq_lxsr.embeddings.word_vectors import WordVectors
+from fairseq_lxsr.embeddings import Text, WordVectors
 from fairseq_lxsr.files.lines import read_parallel
 
 PAIR = "en-fr"
