@@ -1,9 +1,10 @@
-"""What `lxsr run --from MODEL` finds in a language that the model lacks, and training from nothing.
+"""What `lxsr run` finds in a language that a model lacks: by --from MODEL, by --teacher MODEL, and from nothing.
 
 python -m benchmarks.quality.add_language --data DIR --work FOLDER --output benchmarks/quality/results/add_language.json
 
 Pairs with English are drawn from all text of DIR/more; 85 to 94 % of those that a run is given are trained on, the rest
 is held out. P@1 of Tatoeba in the new language, among the set itself, and of public sets in languages of the model.
+English is encoded by the trained model, except for --teacher, where MODEL encodes it.
 """
 
 import json
@@ -14,9 +15,9 @@ import numpy as np
 
 from benchmarks.corpora import training_pairs
 from benchmarks.machine import commit, machine
-from benchmarks.quality.sets import Encode, eval_sets
+from benchmarks.quality.sets import eval_sets
 from benchmarks.script import command_line, lxsr, write_results
-from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.embeddings import Encoder, Text, load
 from fairseq_lxsr.vectors import normalise_rows
 
 OLD = ("fr", "de", "es", "it")  # languages whose sets are measured before and after
@@ -36,18 +37,18 @@ def write_text(data: Path, language: str, count: int, prefix: Path) -> int:
     return len(chosen)
 
 
-def scores(encode: Encode, data: Path, languages: list[str]) -> dict[str, dict[str, list[float]]]:
+def scores(encoder: Encoder, data: Path, languages: list[str]) -> dict[str, dict[str, list[float]]]:
     """P@1 in percent by language and set: from English, into English."""
     found: dict[str, dict[str, list[float]]] = {}
     for language in languages:
         sets = eval_sets(data, f"en-{language}")
-        found[language] = {name: p_at_1(encode, sets[name], language) for name in KEPT if name in sets}
+        found[language] = {name: p_at_1(encoder, sets[name], language) for name in KEPT if name in sets}
     return found
 
 
-def p_at_1(encode: Encode, sides: Mapping[str, list[str]], language: str) -> list[float]:
+def p_at_1(encoder: Encoder, sides: Mapping[str, list[str]], language: str) -> list[float]:
     """P@1 in percent of a set among itself, from English and into English."""
-    source, target = (normalise_rows(encode(sides[name])) for name in ("en", language))
+    source, target = (normalise_rows(encoder.embed(Text(sides[name], name))) for name in ("en", language))
     similarity, right = source @ target.T, np.arange(len(source))
     return [round(100 * float((similarity.argmax(axis) == right).mean()), 1) for axis in (1, 0)]
 
@@ -59,11 +60,11 @@ def main() -> None:
     parser.add_argument("--model", default="lxsr-static", help="to go on from (default: lxsr-static)")
     parser.add_argument("--new", nargs="+", default=["hu", "pl", "tr"], metavar="LANG", help="default: hu pl tr")
     parser.add_argument("--pairs", nargs="+", type=int, default=[1000, 5000, 17_000, 50_000], metavar="N")
-    parser.add_argument("--ways", nargs="+", default=["from", "nothing"], help="default: from nothing")
+    parser.add_argument("--ways", nargs="+", default=["from", "teacher", "nothing"], help="default: all three")
     parser.add_argument("--options", default="", metavar="OPTIONS", help="more options of every training")
     args = parser.parse_args()
-    ways = {"from": ("--from", args.model), "nothing": FROM_NOTHING}
-    before = scores(SentenceEncoder.from_pretrained(args.model).encode, args.data, [*OLD, *args.new])
+    ways = {way: (f"--{way}", args.model) for way in ("from", "teacher")} | {"nothing": FROM_NOTHING}
+    before = scores(load(args.model), args.data, [*OLD, *args.new])
     result: dict = {"machine": machine(), "commit": commit(), "model": args.model, "before": before, "rows": []}
     if args.output.is_file():  # what an earlier call has measured
         result["rows"] = json.loads(args.output.read_text())["rows"]
@@ -77,10 +78,11 @@ def main() -> None:
                 pairs = write_text(args.data, language, count, work / "text")
                 words = (*ways[way], *ONCE, "--cpu", "--num-workers", 1, *args.options.split())
                 lxsr("run", work / "text", "--lang-pair", f"en-{language}", "--work", work, *words)
-                encode = SentenceEncoder.from_pretrained(work / "model").encode
+                model = work / "model"
+                encoder = load({"en": args.model, language: model} if way == "teacher" else model)
                 about = {"language": language, "asked": count, "pairs": pairs, "way": way}
                 languages = [language, *(OLD if way == "from" else ())]
-                result["rows"].append(about | {"P@1": scores(encode, args.data, languages)})
+                result["rows"].append(about | {"P@1": scores(encoder, args.data, languages)})
                 print(json.dumps(result["rows"][-1]), flush=True)
                 write_results(args.output, result)  # as far as it is
 

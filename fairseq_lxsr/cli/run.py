@@ -5,6 +5,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def add_parser(verbs) -> None:
         "beside one that it has, or more text of two that it has",
     )
     parser.add_argument(
+        "--teacher",
+        type=FILE_NAME,
+        metavar="MODEL",
+        help="a model that has one of the languages and lacks the other: what is trained has word pieces of its own, "
+        "and its vectors can be compared with those of MODEL, in all its languages",
+    )
+    parser.add_argument(
         "--vocab-size",
         type=at_least(1, 10_000_000),
         default=8000,
@@ -64,7 +72,8 @@ def run_all(args: argparse.Namespace) -> None:
     work = args.work or Path("work", pair)
     if (work / "checkpoints").exists() and not (work / "prepare.json").exists():
         raise InputError(f"{work}: has checkpoints and is no folder of this command; expected another --work")
-    pieces, recipe, how = _choices(args.start, args.recipe, args.vocab_size)
+    pieces, recipe, how = _choices(args)
+    known = _known_side(args.teacher, pair) if args.teacher else ""
     text = [] if args.data == MACHINE_CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
     sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
     data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
@@ -74,17 +83,20 @@ def run_all(args: argparse.Namespace) -> None:
         make = partial(lxsr, output=subprocess.DEVNULL)
     step("1/4 Text: clean and split it, learn word pieces, binarise")
     make("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, *pieces)
+    taught = _teach(args.teacher, known, work, pair, lxsr) if known else []
     step(f"2/4 Training {how}")
     best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
-    make("train", data, *recipe, *best, "--save-dir", work / "checkpoints", *args.others)
+    make("train", data, *recipe, *taught, *best, "--save-dir", work / "checkpoints", *args.others)
     step("3/4 Model folder: all that is needed to encode")
     make("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
     step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
-    compared = [*_before(args.start, model, work), ("trained", model)]
-    for name, which in compared:
+    trained = [f"{known}={args.teacher}", f"{target if known == source else source}={model}"] if known else [model]
+    compared = [*([] if known else _before(args.start, model, work)), ("trained", trained)]
+    for name, models in compared:
         print(f"{name}:", flush=True)
         (work / f"{name}.jsonl").unlink(missing_ok=True)
-        lxsr("eval", "xsr", "--model", which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
+        which = [word for one in models for word in ("--model", one)]
+        lxsr("eval", "xsr", *which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")
     if args.quiet:
         return
     _step("What to type next")
@@ -94,29 +106,60 @@ def run_all(args: argparse.Namespace) -> None:
             "index", "--model", model, "--input", f"{work / 'corpus' / pair / 'train'}.{target}", "--output", index
         )
     )
-    print(_command("search", "--index", index, "Where is the station?"))
+    print(_command("search", "--index", index, *(["--model", args.teacher] if known else []), "Where is the station?"))
     print(_command("embed", "--model", model, "--input", "sentences.txt", "--output", "vectors.npy"))
     if len(compared) > 1:
         print(_command("compare", *(work / f"{name}.jsonl" for name, _ in compared)))
     print(_command("report", work))
 
 
-def _choices(start: str | None, recipe: str | None, pieces: int) -> tuple[list[object], list[object], str]:
+def _choices(args: argparse.Namespace) -> tuple[list[object], list[object], str]:
     """Return the options of pieces, those of the recipe, and what is said of it."""
+    start, recipe, pieces = args.start, args.recipe, args.vocab_size
+    if start and args.teacher:
+        raise InputError("--from and --teacher; expected --from for one model of all languages, or --teacher")
     if not start:
-        return ["--vocab-size", pieces], ["--recipe", recipe or "best"], f"by recipe {recipe or 'best'}"
+        recipe = recipe or ("same_space" if args.teacher else "best")
+        return ["--vocab-size", pieces], ["--recipe", recipe], f"by recipe {recipe}"
     given = ["--recipe", recipe] if recipe else []
     return ["--from-model", start, "--new-pieces", pieces], ["--from", start, *given], f"goes on from {start}"
 
 
-def _before(start: str | None, model: Path, work: Path) -> list[tuple[str, object]]:
+def _known_side(teacher: str, pair: str) -> str:
+    """Return the language of a pair that a teacher has."""
+    from fairseq_lxsr import SentenceEncoder  # numpy takes a moment
+    from fairseq_lxsr.encoder.start import new_languages
+
+    new = new_languages(SentenceEncoder.from_pretrained(teacher), [pair], teacher)
+    if not new:
+        raise InputError(f"--teacher {teacher}: has both languages of {pair}; expected --from {teacher} for other text")
+    (known,) = set(pair.split("-")) - set(new)
+    return known
+
+
+def _teach(teacher: str, known: str, work: Path, pair: str, lxsr: Callable) -> list[object]:
+    """Embed the text of the language that a teacher knows, and return the options with which a student learns it."""
+    from fairseq_lxsr import SentenceEncoder
+
+    encoder = SentenceEncoder.from_pretrained(teacher)
+    folder = work / "teacher"
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "valid"):
+        text, output = work / "corpus" / pair / f"{split}.{known}", folder / f"{split}.{pair}.{known}.npy"
+        lxsr("embed", "--model", teacher, "--input", text, "--output", output)
+    widths = encoder.config.get("training", {}).get("options", {}).get("matryoshka")
+    short = ["--matryoshka", widths] if widths else []
+    return ["--teacher-embeddings", folder, "--encoder-embed-dim", encoder.output_dim, *short]
+
+
+def _before(start: str | None, model: Path, work: Path) -> list[tuple[str, list[object]]]:
     """Return with what the trained model is compared: nothing where its start could not read the language."""
     if not start:
-        return [("untrained", f"{model}#untrained")]
+        return [("untrained", [f"{model}#untrained"])]
     from fairseq_lxsr.text.data_folder import STAGE_FILE  # numpy takes a moment
 
     new = json.loads((work / "subwords" / STAGE_FILE).read_text(encoding="utf-8"))["report"]["new pieces"]
-    return [] if new else [("before", start)]
+    return [] if new else [("before", [start])]
 
 
 def _step(title: str) -> None:

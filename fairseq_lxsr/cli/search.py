@@ -233,7 +233,7 @@ def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
             f"{index.folder}: made of the vectors in {made_of}, of which no FILE.json says the model; expected --input "
             "FILE whose vectors are there too, or an index by a model or of what `lxsr embed` writes"
         )
-    index.check_model(encoder.fingerprint)
+    index.check_model(encoder)
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:

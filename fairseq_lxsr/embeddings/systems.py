@@ -34,6 +34,10 @@ class ModelFolder:
         return self.encoder.fingerprint
 
     @property
+    def space(self) -> str:
+        return self.encoder.space
+
+    @property
     def width(self) -> int:
         return self.encoder.output_dim
 

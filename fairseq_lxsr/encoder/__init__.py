@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fairseq_lxsr.encoder.find import find_model
-from fairseq_lxsr.encoder.folder import read_config, size_of
+from fairseq_lxsr.encoder.folder import TEACHER, read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
 from fairseq_lxsr.encoder.st_names import NamesOfST, as_list, with_names_of_st
 from fairseq_lxsr.encoder.static_folder import module_folder, of_sentence_transformers, read_static
@@ -151,6 +151,12 @@ class SentenceEncoder(NamesOfST):
         digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
         limit = f"-max{self._max_seq_length}" if self._max_seq_length else ""
         return f"{digest}{limit}-untrained" if self.untrained else digest + limit
+
+    @property
+    def space(self) -> str:
+        """Fingerprint of the model with whose embeddings these can be compared: that of the teacher, or the own one."""
+        teacher = self.config.get("training", {}).get(TEACHER)
+        return teacher if teacher and not self.untrained else self.fingerprint
 
     @with_names_of_st
     def encode(

@@ -22,6 +22,7 @@ CARD_FILE = "README.md"  # has the licences of the training text; not read with 
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
 DEFAULT_ARCHITECTURE = "transformer"  # for folders whose config.json does not name one
+TEACHER = "teacher"  # its fingerprint, where embeddings of both models can be compared
 TRAINING = {  # fields of config.json that describe the training, for the model card
     "lang_pairs": str,
     "pairs": Mapping[str, int],
@@ -30,6 +31,7 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
     "updates": int,
     "finetuned": bool,
     "seed": int,
+    TEACHER: str,
     "ema_decay": float,
 }
 ST_MODULE = "0_SentenceModule"  # our folder in one of sentence-transformers, see export/st_module.py

@@ -19,7 +19,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     TOKEN_EMBEDDINGS,
     read_checkpoint,
 )
-from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, check_training
+from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, TEACHER, check_training
 from fairseq_lxsr.encoder.torch_network import build_network, save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
@@ -91,6 +91,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         wanted = ",".join(dict.fromkeys((*before.split(","), *(wanted.split(",") if wanted else pairs))))
     # options of the loss: the criterion held them until version 0.1, the task holds them since
     options = {name: value for name, value in (cfg["criterion"] | task).items() if name not in OF_ONE_RUN}
+    teacher = state["task_state"].get(TEACHER)
     if task.get("teacher_embeddings") is None:
         options = {name: value for name, value in options.items() if not name.startswith("distill")}
     return {
@@ -101,7 +102,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
         "updates": state["optimizer_history"][-1].get("num_updates"),
         "finetuned": bool(task.get("finetune_from_model") or task.get("from_model")),
         "seed": cfg["common"].get("seed"),
-    }
+    } | ({TEACHER: teacher} if teacher and task.get("distill_loss") == "contrast" else {})
 
 
 def encoder_of(

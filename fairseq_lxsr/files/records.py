@@ -83,19 +83,23 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def check_described(path: Path) -> None:
-    """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside them, if any."""
+def description_of(path: Path) -> Mapping[str, Any]:
+    """Read FILE.json, which `lxsr embed` wrote beside embeddings; empty where there is none."""
     beside = path.with_name(f"{path.name}.json")
     if not beside.is_file():
-        return
+        return {}
     try:
-        expected = parse_json(beside.read_text(encoding="utf-8")).get("sha256")
-    except ValueError as error:
+        return dict(parse_json(beside.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
         raise InputError(f"{beside}: {error}; delete it and {path}, and embed the text again") from None
-    if expected not in (None, sha256(path)):
+
+
+def check_described(path: Path) -> None:
+    """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside them, if any."""
+    if description_of(path).get("sha256") not in (None, sha256(path)):
         raise InputError(
-            f"{path}: damaged or changed, its SHA-256 is not the one in {beside.name}; delete both, and embed the text "
-            "again"
+            f"{path}: damaged or changed, its SHA-256 is not the one in {path.name}.json; delete both, and embed the "
+            "text again"
         )
 
 

@@ -81,13 +81,23 @@ class CorpusIndex:
         """Fingerprint of the model that made the vectors."""
         return self.config["model"]
 
-    def check_model(self, fingerprint: str) -> None:
-        """Refuse a model other than that of the index."""
-        if self.fingerprint != fingerprint:
+    def check_model(self, encoder: Any) -> None:
+        """Refuse an encoder whose vectors cannot be compared with those of the index."""
+        space = getattr(encoder, "space", encoder.fingerprint)
+        if self.fingerprint not in (encoder.fingerprint, space) and self._space() != space:
             raise InputError(
-                f"{self.folder} was made with model {self.fingerprint} and this is {fingerprint}; vectors of two "
-                "models cannot be compared: name the right --model or make the index again"
+                f"{self.folder} was made with model {self.fingerprint} and this is {encoder.fingerprint}; vectors of "
+                "two models can be compared only where one is the other's teacher: name the right --model or make the "
+                "index again"
             )
+
+    def _space(self) -> str:
+        """Return the `space` of the model that the index names, where it is still there."""
+        with suppress(InputError):
+            encoder: Any = load(Path(self.config["model_folder"] or "none"))
+            if encoder.fingerprint == self.fingerprint:
+                return getattr(encoder, "space", self.fingerprint)
+        return self.fingerprint
 
     @property
     def files(self) -> list[Path]:
@@ -183,7 +193,7 @@ class CorpusIndex:
                 where = f"its model is no longer at {model}" if model else "it does not name its model"
                 raise InputError(f"{self.folder}: {where}; give search the encoder, after the queries")
             encoder = load(model)
-            self.check_model(encoder.fingerprint)
+            self.check_model(encoder)
             self._encode = encoder.embed
         return self._encode
 
@@ -235,7 +245,7 @@ class CorpusIndex:
         if not len(queries):
             return []
         if hasattr(encode, "fingerprint"):
-            self.check_model(encode.fingerprint)
+            self.check_model(encode)
         encode = self._own_encode() if encode is None else _embedder(encode)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)

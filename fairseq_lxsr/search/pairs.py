@@ -73,7 +73,7 @@ def score_pairs(
     """
     options = options or PairScoring()
     for index in indexes or ():
-        index.check_model(encode.encoder.fingerprint)
+        index.check_model(encode.encoder)
     for block in _blocks(pairs):
         source, target = (encode.embed([pair[side] for pair in block], side) for side in (0, 1))
         means = (np.zeros(len(block), np.float32),) * 2

@@ -57,7 +57,7 @@ def make_app(encoder: SentenceEncoder, name: str, options: ServeOptions, index: 
         InputError: for an index of another model.
     """
     if index is not None:
-        index.check_model(encoder.fingerprint)
+        index.check_model(encoder)
     return Service(encoder, name, options, index).app()
 
 

@@ -55,6 +55,32 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     assert f"{layers}: a model with layers" in done.stderr
 
 
+def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
+    """Text of the new language is found by queries that the teacher encodes; a rerun trains nothing."""
+    teacher = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
+    letters = {ord("a") + number: 0x430 + number for number in range(26)}
+    toy.write(
+        tmp_path / "text", [(one, two.lower().translate(letters)) for one, two in toy.sentences(1200)], ("en", "xx")
+    )
+    words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--teacher", teacher]
+    words += ["--vocab-size", 200, "--max-update", 30, "--cpu", "--num-workers", 0]
+    said = run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    model, index = tmp_path / "work" / "model", tmp_path / "index"
+    assert f"lxsr search --index {tmp_path / 'work' / 'index'} --model {teacher} 'Where" in said
+    assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 20  # chance is 1
+    made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
+    run("fairseq_lxsr.cli.main", *words, fresh=True)
+    assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
+    english, new = ((tmp_path / f"work/corpus/en-xx/test.{side}").read_text().splitlines() for side in ("en", "xx"))
+    lxsr_here("index", "--model", model, "--input", tmp_path / "work/corpus/en-xx/test.xx", "--output", index)
+    found = lxsr_here("search", "--index", index, "--model", teacher, "--k", 1, *english[:20]).stdout.splitlines()
+    assert sum(line.strip().endswith(f"  {text}") for line, text in zip(found[1::2], new, strict=False)) > 2
+    trained = lxsr_here("run", tmp_path / "text", "--lang-pair", "en-xx", "--teacher", model, check=False)
+    refused(trained, f"--teacher {model}: has both languages of en-xx; expected --from")
+    both = lxsr_here("run", tmp_path / "text", "--teacher", teacher, "--from", teacher, check=False)
+    refused(both, "--from and --teacher; expected --from for one model of all languages, or --teacher")
+
+
 def test_what_cannot_be_run_is_refused(tmp_path):
     refused(lxsr_here("run", "demo", "--lang-pair", "en-de", check=False), "expected the PREFIX")
     (tmp_path / "checkpoints").mkdir()

@@ -44,7 +44,7 @@ def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_
     assert validations(train(data, tmp_path / "next", *start, **aligned, max_epoch="1"))[-1] > 0.5
 
 
-@pytest.mark.parametrize("form", ["cosine", "similarity"])
+@pytest.mark.parametrize("form", ["cosine", "similarity", "contrast"])
 def test_other_losses_beside_align_and_a_teacher_of_one_side(tmp_path, toy_work, teacher, form):
     np.save(tmp_path / "train.en-fr.en.npy", np.load(teacher / "train.en-fr.en.npy").astype(np.float16))
     flags = ("--teacher-embeddings", tmp_path, "--distill-loss", form, "--no-save")

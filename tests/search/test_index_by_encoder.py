@@ -65,6 +65,26 @@ def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
         loaded.search("a", other)
 
 
+def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
+    """Whichever of them built it; another student of the same teacher may search it, another model may not."""
+    students = []
+    for number, name in enumerate("ab", 1):
+        encoder.save(tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        config["training"]["teacher"] = encoder.fingerprint
+        config["encoder"]["max_positions"] -= number  # another fingerprint
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        students.append(SentenceEncoder.from_pretrained(tmp_path / name))
+    assert len({one.fingerprint for one in (encoder, *students)}) == 3
+    for number, builder in enumerate((encoder, *students)):
+        CorpusIndex.build(tmp_path / f"index.{number}", FRENCH, builder)
+        index = CorpusIndex.load(tmp_path / f"index.{number}")
+        for one in (encoder, *students):
+            assert index.search(FRENCH[3], one, 1)[0].text == FRENCH[3]
+        with pytest.raises(InputError, match="only where one is the other's teacher"):
+            index.search("a", SentenceEncoder.from_pretrained(tmp_path / "a", untrained=True))
+
+
 def test_hits_as_json(encoder, tmp_path):
     index = CorpusIndex.build(tmp_path / "index", ["", *FRENCH], encoder)
     (tmp_path / "queries").write_text(f"{FRENCH[2]}\n\n{FRENCH[5]}\n")

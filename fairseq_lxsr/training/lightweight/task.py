@@ -140,6 +140,8 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, self.shards)
         self.terms = build_terms(cfg, self.setting)
+        for one in self.terms:
+            self.state.merge_state_dict(one.state)
         self.near_folders = near_folders(cfg, self.shards, self.pairs)
         self._frozen: FrozenPieces | None = None
 

@@ -1,16 +1,19 @@
 """Embeddings of a teacher beside the text, and pieces that the encoder does not see."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from pair_batches import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.lightweight.parts import teacher
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, without_pieces
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings, TeacherRows, read_teacher
-from fairseq_lxsr.training.lightweight.terms.distillation import DistillationTerm
+from fairseq_lxsr.training.lightweight.terms.distillation import DistillationTerm, one_teacher
 from fairseq_lxsr.training.lightweight.terms.term import Split
 
 
@@ -123,3 +126,47 @@ def test_only_what_the_encoder_reads_is_left_out():
         assert batch[f"{side}_tokens"].tolist() == expected[f"{side}_tokens"].tolist()
         assert (batch["net_input"][side] == PAD).sum() > (expected["net_input"][side] == PAD).sum()
         assert expected["net_input"][side].tolist() == expected[f"{side}_tokens"].tolist()
+
+
+@pytest.mark.parametrize("widths", [(), (4, 2)])
+def test_contrast_equals_its_slow_reference(widths):
+    """A sentence at a time looks for the teacher's embedding of it among those of its side, and the other way round."""
+    torch.manual_seed(1)
+    student = torch.randn(6, 8, dtype=torch.double, requires_grad=True)
+    teacher = torch.randn(3, 8, dtype=torch.double).repeat(
+        2, 1
+    )  # the teacher knows one side, so that its rows stand for both
+    expected = student.new_zeros(())
+    for width in {*widths, 8}:
+        for side in (slice(0, 3), slice(3, 6)):
+            ours, theirs = (F.normalize(rows[side, :width], dim=1) for rows in (student, teacher))
+            for row in range(3):
+                for one, others in ((ours, theirs), (theirs, ours)):
+                    logits = torch.stack([one[row] @ other * 10 for other in others])
+                    expected = expected - (logits[row] - logits.logsumexp(0)) / 2
+    term = DistillationTerm("contrast", [Path("teacher")], 8, 10.0, widths)
+    assert term.heads(SimpleNamespace(output_dim=8)) == {}
+    loss = term.loss({"outputs": {"distill": student}}, {"teacher": teacher}, training=True)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    ours, theirs = (torch.autograd.grad(value, student)[0] for value in (loss, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
+    term = DistillationTerm("contrast", [tmp_path], 8)
+    with pytest.raises(InputError, match=r"embeddings of 4 units, and 8 .*expected .*--encoder-embed-dim 8"):
+        term.heads(SimpleNamespace(output_dim=4))
+    pairs = [("en", "fr"), ("en", "de")]
+    names = ("train.en-fr.en.npy", "train.en-de.en.npy")
+    for name in names:
+        np.save(tmp_path / name, rows(3, 0))
+    assert one_teacher([tmp_path], pairs) is None
+    for name in names:
+        (tmp_path / f"{name}.json").write_text('{"model": "abc"}')
+    assert one_teacher([tmp_path], pairs) == "abc"
+    (tmp_path / "train.en-de.en.npy.json").write_text('{"model": "def"}')
+    with pytest.raises(InputError, match="embeddings of several models, abc, def"):
+        one_teacher([tmp_path], pairs)
+    (tmp_path / "train.en-de.en.npy.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"train.en-de.en.npy.json: .*embed the text again"):
+        one_teacher([tmp_path], pairs)

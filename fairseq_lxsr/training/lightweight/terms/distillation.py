@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -11,14 +12,19 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_lxsr import losses
+from fairseq_lxsr.encoder.folder import TEACHER
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import description_of
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.options import option
 from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
+from fairseq_lxsr.training.lightweight.terms.alignment import WIDTHS
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
 logger = logging.getLogger(__name__)
+
+CONTRAST = "contrast"  # the teacher's embeddings as candidates, without a projection
 
 
 @dataclass
@@ -28,24 +34,39 @@ class DistillationOptions(FairseqDataclass):
         "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence",
         None,
     )
-    distill_loss: ChoiceEnum(losses.DISTILL_LOSSES) = option(  # type: ignore[valid-type]
-        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
-        "width, or similarity, of all cosines within a batch",
+    distill_loss: ChoiceEnum((*losses.DISTILL_LOSSES, CONTRAST)) = option(  # type: ignore[valid-type]
+        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their width; "
+        "similarity, of all cosines within a batch; contrast, as align with the teacher's embeddings, without a "
+        "projection, so that embeddings of both models can be compared",
         "mse",
     )
 
 
-class DistillationTerm(Term):
-    """Distance from the teacher's embeddings, through a projection to their width unless only cosines are compared.
+def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
+    """Return the fingerprint of the model that made all embeddings, None where `lxsr embed` did not describe them."""
+    paths = [folder / name for folder in folders for pair in pairs for name in teacher_files("train", pair)]
+    models = {description_of(path).get("model") for path in paths if path.is_file()}
+    if len(models) > 1:
+        names = ", ".join(sorted(map(str, models)))
+        raise InputError(f"{folders[0]}: embeddings of several models, {names}; expected one, whose space it is")
+    found = models.pop()
+    return found if isinstance(found, str) else None
 
-    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or one for all.
+
+class DistillationTerm(Term):
+    """Distance from the teacher's embeddings, through a projection to their width where one unit is compared with one.
+
+    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or one for all. For
+    `contrast` similarities are multiplied by `scale`, and the first units are compared too, so many as `widths` say.
     """
 
     name, Options = "distill", DistillationOptions
 
-    def __init__(self, form: str, folders: Sequence[Path], width: int):
+    def __init__(self, form: str, folders: Sequence[Path], width: int, scale: float = 1.0, widths: Sequence[int] = ()):
         super().__init__(weight=1.0)
         self.form, self.folders, self.width = form, folders, width
+        self.has_projection = form in ("mse", "cosine")
+        self.scale, self.widths = scale, sorted({*widths, width})
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
@@ -62,7 +83,11 @@ class DistillationTerm(Term):
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])
             raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
-        return cls(str(cfg.distill_loss), folders, teacher.width)
+        widths = WIDTHS.parse(cfg.matryoshka) if cfg.matryoshka else ()
+        term = cls(str(cfg.distill_loss), folders, teacher.width, 1 / cfg.align_temperature, widths)
+        if term.form == CONTRAST and (model := one_teacher(folders, setting.pairs)):
+            term.state[TEACHER] = model
+        return term
 
     def parts(self, split: Split) -> Sequence[Part]:
         """Read the teacher's embeddings; splits other than train may lack them, and then have no such part."""
@@ -84,14 +109,17 @@ class DistillationTerm(Term):
         return [TeacherRows(teachers)]
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        if self.form == "similarity":
-            return {}
-        return {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
+        if self.form == CONTRAST and config.output_dim != self.width:
+            raise InputError(
+                f"--distill-loss {CONTRAST}: embeddings of {config.output_dim} units, and {self.width} of the teacher "
+                f"in {self.folders[0]}; expected the same width, --encoder-embed-dim {self.width}"
+            )
+        return {"projection": nn.Linear(config.output_dim, self.width, bias=False)} if self.has_projection else {}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Embeddings [2B, E'], sources first, projected to the teacher's width unless only cosines are compared."""
+        """Embeddings [2B, E'], sources first, where there is a projection to the teacher's width after it."""
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
-        return student if self.form == "similarity" else model.projection(student)
+        return model.projection(student) if self.has_projection else student
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
         """Mean over both sides, so that a pair counts once.
@@ -101,4 +129,8 @@ class DistillationTerm(Term):
         student, teacher = encoded["outputs"][self.name], batch.get("teacher")
         if teacher is None:
             return 0 * student.float().sum() if training else None
-        return losses.distillation_loss(student, teacher, self.form) / 2
+        if self.form != CONTRAST:
+            return losses.distillation_loss(student, teacher, self.form) / 2
+        sides = zip(student.chunk(2), teacher.chunk(2), strict=True)  # each by itself: the teacher may know one alone
+        contrast = partial(losses.matryoshka_alignment_loss, widths=self.widths, similarity="cosine", scale=self.scale)
+        return sum((contrast(*side) for side in sides), start=student.new_zeros((), dtype=torch.float32)) / 2

@@ -49,6 +49,7 @@ class Term:
         name: name under which the term is logged.
         Options: a dataclass whose fields are flags of fairseq-train.
         needs_states: whether the term reads the states of the tokens.
+        state: what checkpoints keep of the term.
     """
 
     name: ClassVar[str]
@@ -57,6 +58,7 @@ class Term:
 
     def __init__(self, weight: float):
         self.weight = weight
+        self.state: dict[str, str] = {}
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
