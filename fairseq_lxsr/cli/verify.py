@@ -35,12 +35,15 @@ def add_parser(verbs) -> None:
 
 
 def run_verify(args: argparse.Namespace) -> None:
+    from fairseq_lxsr.files.progress import Progress
+
     checked, damaged = 0, 0
     for path in args.paths:
         if not path.exists():
             raise InputError(f"{path}: no such file or folder; check the name")
         files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
-        for file, why in (each for one in files for each in verified(one)):
+        shown = Progress(files, desc="verify", unit=" files", disable=None)
+        for file, why in (each for one in shown for each in verified(one)):
             checked += 1
             if why:
                 damaged += 1
@@ -56,7 +59,7 @@ def run_verify(args: argparse.Namespace) -> None:
 def verified(file: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files that a file vouches for, or itself, with what is wrong with each, empty where nothing is."""
     described = file.with_name(f"{file.name}.json")
-    if file.suffix == ".pt":
+    if file.suffix == ".pt" and not _is_portuguese(file):
         yield file, _checkpoint(file)
     elif file.suffix == ".idx":
         yield file, _dataset(file)
@@ -68,6 +71,12 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
         yield from _listed(described)
     elif file.suffix == ".json" and not (file.name not in MAKERS and file.with_suffix("").is_file()):
         yield from _listed(file)
+
+
+def _is_portuguese(file: Path) -> bool:
+    """Say whether a file .pt is text of that language, which no archive and no checkpoint of fairseq is."""
+    with file.open("rb") as stream:
+        return stream.read(2) != b"PK" and not file.name.startswith("checkpoint")
 
 
 def _checkpoint(file: Path) -> str:

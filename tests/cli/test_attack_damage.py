@@ -7,6 +7,8 @@ import pytest
 from attack_damage import BESIDE, Campaign, spoilt
 from conftest import lxsr_here, refused
 
+from fairseq_lxsr.cli.verify import verified
+
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory):
@@ -44,3 +46,13 @@ def test_verify_of_what_has_no_checksum(tmp_path):
     (tmp_path / "notes.txt").write_text("a dog")
     refused(lxsr_here("verify", tmp_path, check=False), "nothing that has a checksum")
     refused(lxsr_here("verify", tmp_path / "none", check=False), "none: no such file or folder")
+
+
+def test_portuguese_text_is_no_checkpoint(tmp_path):
+    """Language code and suffix of checkpoints are the same; a damaged checkpoint is still found by its name."""
+    (tmp_path / "train.pt").write_text("Bom dia.\n")
+    assert list(verified(tmp_path / "train.pt")) == []
+    for name, content in (("checkpoint_best.pt", b"Bom dia"), ("model.pt", b"PK\3\4, cut off")):
+        (tmp_path / name).write_bytes(content)
+        (found,) = verified(tmp_path / name)
+        assert found[1].startswith("cut off or damaged")
