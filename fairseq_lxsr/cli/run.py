@@ -83,15 +83,18 @@ def run_all(args: argparse.Namespace) -> None:
         make = partial(lxsr, output=subprocess.DEVNULL)
     step("1/4 Text: clean and split it, learn word pieces, binarise")
     make("prepare", "--work", work, "--lang-pairs", pair, *text, *sizes, *pieces)
-    taught = _teach(args.teacher, known, work, pair, lxsr) if known else []
+    taught = _teach(args.teacher, known, work, pair, make) if known else []
     step(f"2/4 Training {how}")
     best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
     make("train", data, *recipe, *taught, *best, "--save-dir", work / "checkpoints", *args.others)
     step("3/4 Model folder: all that is needed to encode")
     make("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
     step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
-    trained = [f"{known}={args.teacher}", f"{target if known == source else source}={model}"] if known else [model]
-    compared = [*([] if known else _before(args.start, model, work)), ("trained", trained)]
+    new = source if known == target else target
+    beside: list[tuple[str, list[object]]] = (
+        [("beside", [f"{known}={args.teacher}", f"{new}={model}"])] if known else []
+    )
+    compared = [*([] if known else _before(args.start, model, work)), ("trained", [model]), *beside]
     for name, models in compared:
         print(f"{name}:", flush=True)
         (work / f"{name}.jsonl").unlink(missing_ok=True)
@@ -101,11 +104,8 @@ def run_all(args: argparse.Namespace) -> None:
         return
     _step("What to type next")
     index = work / "index"
-    print(
-        _command(
-            "index", "--model", model, "--input", f"{work / 'corpus' / pair / 'train'}.{target}", "--output", index
-        )
-    )
+    searched = work / "corpus" / pair / f"train.{new}"
+    print(_command("index", "--model", model, "--input", searched, "--output", index))
     print(_command("search", "--index", index, *(["--model", args.teacher] if known else []), "Where is the station?"))
     print(_command("embed", "--model", model, "--input", "sentences.txt", "--output", "vectors.npy"))
     if len(compared) > 1:
@@ -128,16 +128,19 @@ def _choices(args: argparse.Namespace) -> tuple[list[object], list[object], str]
 def _known_side(teacher: str, pair: str) -> str:
     """Return the language of a pair that a teacher has."""
     from fairseq_lxsr import SentenceEncoder  # numpy takes a moment
-    from fairseq_lxsr.encoder.start import new_languages
+    from fairseq_lxsr.encoder.start import new_languages, pairs_of
 
-    new = new_languages(SentenceEncoder.from_pretrained(teacher), [pair], teacher)
+    encoder = SentenceEncoder.from_pretrained(teacher)
+    if not pairs_of(encoder):
+        raise InputError(f"--teacher {teacher}: does not name its languages; expected a folder of `lxsr export folder`")
+    new = new_languages(encoder, [pair], teacher)
     if not new:
         raise InputError(f"--teacher {teacher}: has both languages of {pair}; expected --from {teacher} for other text")
     (known,) = set(pair.split("-")) - set(new)
     return known
 
 
-def _teach(teacher: str, known: str, work: Path, pair: str, lxsr: Callable) -> list[object]:
+def _teach(teacher: str, known: str, work: Path, pair: str, make: Callable) -> list[object]:
     """Embed the text of the language that a teacher knows, and return the options with which a student learns it."""
     from fairseq_lxsr import SentenceEncoder
 
@@ -146,7 +149,7 @@ def _teach(teacher: str, known: str, work: Path, pair: str, lxsr: Callable) -> l
     folder.mkdir(exist_ok=True)
     for split in ("train", "valid"):
         text, output = work / "corpus" / pair / f"{split}.{known}", folder / f"{split}.{pair}.{known}.npy"
-        lxsr("embed", "--model", teacher, "--input", text, "--output", output)
+        make("embed", "--model", teacher, "--input", text, "--output", output)
     widths = encoder.config.get("training", {}).get("options", {}).get("matryoshka")
     short = ["--matryoshka", widths] if widths else []
     return ["--teacher-embeddings", folder, "--encoder-embed-dim", encoder.output_dim, *short]

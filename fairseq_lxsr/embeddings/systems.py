@@ -75,6 +75,12 @@ class ByLanguage:
         return short_hash(*(f"{language}={self.encoders[language].fingerprint}" for language in sorted(self.encoders)))
 
     @property
+    def space(self) -> str:
+        """The space of all of them, where it is one."""
+        spaces = {getattr(encoder, "space", encoder.fingerprint) for encoder in self.encoders.values()}
+        return spaces.pop() if len(spaces) == 1 else self.fingerprint
+
+    @property
     def width(self) -> int:
         """Width of the first encoder; `width_of` finds that of a text."""
         return next(iter(self.encoders.values())).width

@@ -209,6 +209,7 @@ def _training(training: dict[str, Any], size: Any) -> str:
         "went on from": "another checkpoint, not counted above" if training.get("finetuned") else None,
         "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),
+        "teacher, whose vectors these can be compared with": training.get("teacher"),
     }
     return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value is not None])
 

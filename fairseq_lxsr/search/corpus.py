@@ -87,9 +87,14 @@ class CorpusIndex:
         if self.fingerprint not in (encoder.fingerprint, space) and self._space() != space:
             raise InputError(
                 f"{self.folder} was made with model {self.fingerprint} and this is {encoder.fingerprint}; vectors of "
-                "two models can be compared only where one is the other's teacher: name the right --model or make the "
-                "index again"
+                f"two models can be compared only where one is the other's teacher{self._moved()}: name the right "
+                "--model or make the index again"
             )
+
+    def _moved(self) -> str:
+        """Say where the model of the index was, if it is there no longer and cannot name its teacher."""
+        folder = self.config["model_folder"]
+        return "" if not folder or Path(folder).exists() else f", and the first is no longer at {folder}"
 
     def _space(self) -> str:
         """Return the `space` of the model that the index names, where it is still there."""
@@ -246,6 +251,11 @@ class CorpusIndex:
             return []
         if hasattr(encode, "fingerprint"):
             self.check_model(encode)
+        if reranker and reranker.model != self.fingerprint:
+            raise InputError(
+                f"rerank by model {reranker.model}, and {self.folder} was made with {self.fingerprint}, whose pieces "
+                "are others; search without, or with the model of the index"
+            )
         encode = self._own_encode() if encode is None else _embedder(encode)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)

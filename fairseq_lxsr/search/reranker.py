@@ -38,6 +38,11 @@ class Reranker:
         self._table = self._encoder.table  # a model without one is refused before anything is searched
 
     @property
+    def model(self) -> str:
+        """Fingerprint of the model whose pieces are compared."""
+        return self._encoder.fingerprint
+
+    @property
     def name(self) -> str:
         """What ranks, for signatures of scores, see `score_name`."""
         return score_name(self.depth, self.weight)

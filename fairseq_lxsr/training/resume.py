@@ -16,6 +16,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
 )
+from fairseq_lxsr.encoder.folder import TEACHER
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED
@@ -58,6 +59,16 @@ def check_resumable(path: Path, run: NewRun) -> None:
     _check_weights(path, state, run)
     if run.resumes:
         _check_removed(path, state["cfg"])
+        _check_teacher(path, state["task_state"].get(TEACHER), run.task_state.get(TEACHER))
+
+
+def _check_teacher(path: Path, stored: str | None, own: str | None) -> None:
+    """Refuse a run in the space of another teacher, or in no teacher's, than the one that is resumed."""
+    if stored != own:
+        raise InputError(
+            f"{path}: trained against {f'the vectors of teacher {stored}' if stored else 'no teacher'}, and this run "
+            f"against {f'those of {own}' if own else 'none'}; choose another --save-dir"
+        )
 
 
 def check_layers(path: Path, model: Any) -> None:

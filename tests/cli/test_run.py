@@ -1,5 +1,7 @@
 """`lxsr run`: one command from text to scores."""
 
+import json
+
 import pytest
 import small_model
 import toy
@@ -58,6 +60,11 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
 def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
     """Text of the new language is found by queries that the teacher encodes; a rerun trains nothing."""
     teacher = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
+    nameless = lxsr_here("run", "text", "--lang-pair", "en-xx", "--teacher", teacher, check=False)
+    refused(nameless, f"--teacher {teacher}: does not name its languages")
+    config = json.loads((teacher / "config.json").read_text())
+    del config["crc32"]
+    (teacher / "config.json").write_text(json.dumps(config | {"training": {"lang_pairs": "en-fr"}}))
     letters = {ord("a") + number: 0x430 + number for number in range(26)}
     toy.write(
         tmp_path / "text", [(one, two.lower().translate(letters)) for one, two in toy.sentences(1200)], ("en", "xx")
@@ -75,6 +82,11 @@ def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
     lxsr_here("index", "--model", model, "--input", tmp_path / "work/corpus/en-xx/test.xx", "--output", index)
     found = lxsr_here("search", "--index", index, "--model", teacher, "--k", 1, *english[:20]).stdout.splitlines()
     assert sum(line.strip().endswith(f"  {text}") for line, text in zip(found[1::2], new, strict=False)) > 2
+    again = lxsr_here("search", "--index", index, "--model", teacher, "--rerank", 5, "--k", 1, english[0], check=False)
+    refused(again, "rerank by model", "whose pieces are others")
+    others = run("fairseq_lxsr.cli.main", *words[:6], *words[8:], check=False)
+    assert others.returncode == 2
+    assert "trained against the vectors of teacher" in others.stderr or "other sizes" in others.stderr
     trained = lxsr_here("run", tmp_path / "text", "--lang-pair", "en-xx", "--teacher", model, check=False)
     refused(trained, f"--teacher {model}: has both languages of en-xx; expected --from")
     both = lxsr_here("run", tmp_path / "text", "--teacher", teacher, "--from", teacher, check=False)

@@ -45,12 +45,11 @@ class DistillationOptions(FairseqDataclass):
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
     """Return the fingerprint of the model that made all embeddings, None where `lxsr embed` did not describe them."""
     paths = [folder / name for folder in folders for pair in pairs for name in teacher_files("train", pair)]
-    models = {description_of(path).get("model") for path in paths if path.is_file()}
+    models = {str(description_of(path).get("model", "")) for path in paths if path.is_file()}
     if len(models) > 1:
-        names = ", ".join(sorted(map(str, models)))
+        names = ", ".join(sorted(name or "one without a description" for name in models))
         raise InputError(f"{folders[0]}: embeddings of several models, {names}; expected one, whose space it is")
-    found = models.pop()
-    return found if isinstance(found, str) else None
+    return models.pop() or None
 
 
 class DistillationTerm(Term):
