@@ -108,7 +108,7 @@ def test_the_house_stays_small():
     assert len({arrow for arrow in arrows if arrow[0] != arrow[1]}) <= 165
     assert len(list(PACKAGE.glob("*.py"))) <= 5
     assert len(SOURCES) <= 230
-    assert sum(path.read_text(encoding="utf-8").count("\n") for path in SOURCES) <= 30_000
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in SOURCES) <= 30_200
 
 
 # why a public name is defined in more than one file; every other one is defined once

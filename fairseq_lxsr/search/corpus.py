@@ -87,7 +87,7 @@ class CorpusIndex:
         if self.fingerprint not in (encoder.fingerprint, space) and self._space() != space:
             raise InputError(
                 f"{self.folder} was made with model {self.fingerprint} and this is {encoder.fingerprint}; vectors of "
-                f"two models can be compared only where one is the other's teacher{self._moved()}: name the right "
+                f"two models cannot be compared unless one is the other's teacher{self._moved()}: name the right "
                 "--model or make the index again"
             )
 

@@ -43,7 +43,8 @@ AUTOCAST = [(torch.float16, torch.float32), (torch.bfloat16, torch.float32)]
 HALF = [(None, torch.float16), (None, torch.bfloat16)]  # --fp16 and --bf16 of fairseq-train on a GPU
 LONGEST = 2  # pieces; a step of an LSTM for each takes its time here too
 PAIRS = 49  # of the training text
-WIDTH = 6  # of the embeddings of a teacher
+WIDTH, SAME_WIDTH = 6, 32  # of the embeddings of a teacher, and of one as wide as the student
+OF_TEACHER = ("--teacher-embeddings", "wide", "--encoder-embed-dim", str(SAME_WIDTH))
 
 
 def settings(task: str, arch: str | None = None, **changed) -> argparse.Namespace:
@@ -63,7 +64,7 @@ def parsed(task: str, model: str) -> argparse.Namespace:
 
 @cache
 def of_recipe(name: str) -> argparse.Namespace:
-    own = ["--cpu", "--max-positions", str(LONGEST)]
+    own = ["--cpu", "--max-positions", str(LONGEST), *(OF_TEACHER if name == "same_space" else ())]
     options = read_by_fairseq(train_command(read_recipe(name), str(DATA["xling_sent"]), own))
     options.encoder_layers = min(options.encoder_layers, 2)  # more of them are those of the architecture
     return options
@@ -121,6 +122,7 @@ def check_steps(options: argparse.Namespace, precisions, modes=(True,)) -> None:
 
 
 @pytest.mark.parametrize(("name", "precision"), zip(names(), itertools.cycle(HALF)))
+@pytest.mark.usefixtures("files")
 def test_recipe(name, precision):
     check_steps(of_recipe(name), [precision], modes=(False, True))
 
@@ -151,6 +153,7 @@ BESIDE: dict[str, dict[str, object]] = {
     "hard_negatives": {"objective": "none"},
     **{name: {"constraint": "norm"} for name in CONSTRAINT_OPTIONS},
     "distill_loss": {"teacher_embeddings": "teacher"},
+    "distill_loss contrast": {"teacher_embeddings": "wide"},
     "batches near": {"near_embeddings": "teacher"},
     "near_embeddings": {"batches": "near"},
 }
@@ -198,9 +201,10 @@ def changes() -> Iterator[tuple[str, str, str, object]]:
 @pytest.fixture
 def files(tmp_path, monkeypatch) -> Path:
     """A folder with a teacher's embeddings and mined pairs, in which the names of `BESIDE` are found."""
-    (tmp_path / "teacher").mkdir()
-    for language in ("en", "fr"):
-        np.save(tmp_path / "teacher" / f"train.en-fr.{language}.npy", np.zeros((PAIRS, WIDTH), np.float32))
+    for name, width in (("teacher", WIDTH), ("wide", SAME_WIDTH)):
+        (tmp_path / name).mkdir()
+        for language in ("en", "fr"):
+            np.save(tmp_path / name / f"train.en-fr.{language}.npy", np.zeros((PAIRS, width), np.float32))
     (tmp_path / "mined.tsv").write_text("1.5\t0.9\ten\t0\tfr\t1\n1.2\t0.5\ten\t2\tfr\t3\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

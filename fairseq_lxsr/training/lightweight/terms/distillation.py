@@ -82,9 +82,11 @@ class DistillationTerm(Term):
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])
             raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
+        if str(cfg.distill_loss) != CONTRAST:
+            return cls(str(cfg.distill_loss), folders, teacher.width)
         widths = WIDTHS.parse(cfg.matryoshka) if cfg.matryoshka else ()
-        term = cls(str(cfg.distill_loss), folders, teacher.width, 1 / cfg.align_temperature, widths)
-        if term.form == CONTRAST and (model := one_teacher(folders, setting.pairs)):
+        term = cls(CONTRAST, folders, teacher.width, 1 / cfg.align_temperature, widths)
+        if model := one_teacher(folders, setting.pairs):
             term.state[TEACHER] = model
         return term
 
