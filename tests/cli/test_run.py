@@ -58,7 +58,7 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
 
 
 def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
-    """Text of the new language is found by queries that the teacher encodes; a rerun trains nothing."""
+    """Text of the new language is found by queries that the teacher encodes; a rerun without it is refused."""
     teacher = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
     nameless = lxsr_here("run", "text", "--lang-pair", "en-xx", "--teacher", teacher, check=False)
     refused(nameless, f"--teacher {teacher}: does not name its languages")
@@ -75,9 +75,6 @@ def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
     model, index = tmp_path / "work" / "model", tmp_path / "index"
     assert f"lxsr search --index {tmp_path / 'work' / 'index'} --model {teacher} 'Where" in said
     assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 20  # chance is 1
-    made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
-    run("fairseq_lxsr.cli.main", *words, fresh=True)
-    assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
     english, new = ((tmp_path / f"work/corpus/en-xx/test.{side}").read_text().splitlines() for side in ("en", "xx"))
     lxsr_here("index", "--model", model, "--input", tmp_path / "work/corpus/en-xx/test.xx", "--output", index)
     found = lxsr_here("search", "--index", index, "--model", teacher, "--k", 1, *english[:20]).stdout.splitlines()
