@@ -96,7 +96,7 @@ def run_all(args: argparse.Namespace) -> None:
     )
     compared = [*([] if known else _before(args.start, model, work)), ("trained", [model]), *beside]
     for name, models in compared:
-        print(f"{name}:", flush=True)
+        print(f"{name} ({', '.join(map(str, models))}):" if len(models) > 1 else f"{name}:", flush=True)
         (work / f"{name}.jsonl").unlink(missing_ok=True)
         which = [word for one in models for word in ("--model", one)]
         lxsr("eval", "xsr", *which, "--data", test, "--lang-pairs", pair, "--output", work / f"{name}.jsonl")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, compress, islice, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -83,10 +83,13 @@ class CorpusIndex:
 
     def check_model(self, encoder: Any) -> None:
         """Refuse an encoder whose vectors cannot be compared with those of the index."""
-        space = getattr(encoder, "space", encoder.fingerprint)
-        if self.fingerprint not in (encoder.fingerprint, space) and self._space() != space:
+        fingerprint = encoder.fingerprint
+        if self.fingerprint == fingerprint:
+            return
+        space = getattr(encoder, "space", fingerprint)
+        if space not in (self.fingerprint, self._space):
             raise InputError(
-                f"{self.folder} was made with model {self.fingerprint} and this is {encoder.fingerprint}; vectors of "
+                f"{self.folder} was made with model {self.fingerprint} and this is {fingerprint}; vectors of "
                 f"two models cannot be compared unless one is the other's teacher{self._moved()}: name the right "
                 "--model or make the index again"
             )
@@ -96,8 +99,9 @@ class CorpusIndex:
         folder = self.config["model_folder"]
         return "" if not folder or Path(folder).exists() else f", and the first is no longer at {folder}"
 
+    @cached_property
     def _space(self) -> str:
-        """Return the `space` of the model that the index names, where it is still there."""
+        """The `space` of the model that the index names, where it is still there; loading it takes a moment."""
         with suppress(InputError):
             encoder: Any = load(Path(self.config["model_folder"] or "none"))
             if encoder.fingerprint == self.fingerprint:

@@ -53,10 +53,11 @@ def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> st
 
 
 class DistillationTerm(Term):
-    """Distance from the teacher's embeddings, through a projection to their width where one unit is compared with one.
+    """Distance from the teacher's embeddings; `mse` and `cosine` project the student's to their width.
 
-    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or one for all. For
-    `contrast` similarities are multiplied by `scale`, and the first units are compared too, so many as `widths` say.
+    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or one for all.
+    `contrast` multiplies the cosines by `scale` (1 / temperature), and adds the loss of the first units alone, for each
+    of `widths`.
     """
 
     name, Options = "distill", DistillationOptions
@@ -118,7 +119,7 @@ class DistillationTerm(Term):
         return {"projection": nn.Linear(config.output_dim, self.width, bias=False)} if self.has_projection else {}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Embeddings [2B, E'], sources first, where there is a projection to the teacher's width after it."""
+        """Embeddings [2B, E'], sources first, projected to the teacher's width for `mse` and `cosine`."""
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
         return model.projection(student) if self.has_projection else student
 
