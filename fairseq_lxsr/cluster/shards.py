@@ -15,7 +15,7 @@ import numpy as np
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.files.records import sealed
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.search.corpus import MANIFEST, MANIFEST_VERSION
+from fairseq_lxsr.search.sharded import MANIFEST, MANIFEST_VERSION
 
 SHARD_LINES = 1_000_000  # a multiple of the lines that one machine encodes together, so that they are the same here
 SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")

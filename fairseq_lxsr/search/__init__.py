@@ -7,8 +7,9 @@ from fairseq_lxsr.search.options import IndexOptions, Mining, PairScoring, Searc
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search.bitext import Side, mine_files
-    from fairseq_lxsr.search.corpus import CorpusIndex, Hit, ShardedIndex, open_index
+    from fairseq_lxsr.search.corpus import CorpusIndex, Hit
     from fairseq_lxsr.search.pairs import PairEncoder, score_pairs, score_pairs_among_themselves
+    from fairseq_lxsr.search.sharded import ShardedIndex, open_index
 
 __all__ = [
     "CorpusIndex",
@@ -27,8 +28,9 @@ __all__ = [
 ]
 _MODULES = {  # that define the names, and import numpy, which parsers of the command line do not need
     "bitext": ("Side", "mine_files"),
-    "corpus": ("CorpusIndex", "Hit", "ShardedIndex", "open_index"),
+    "corpus": ("CorpusIndex", "Hit"),
     "pairs": ("PairEncoder", "score_pairs", "score_pairs_among_themselves"),
+    "sharded": ("ShardedIndex", "open_index"),
 }
 
 
