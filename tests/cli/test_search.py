@@ -66,6 +66,7 @@ def test_mining_one_text_pairs_no_sentence_with_itself(folder, target):
 
 
 def test_an_index_of_vectors_says_what_can_search_it(folder):
+    (folder / "whole").write_text("a cat\na dog\n")
     lxsr_here("embed", "--model", "model", "--input", "whole", "--output", "stored/whole.npy", folder=folder)
     command = ("index", "--input", "whole", "--output", "vectors", "--model")
     done = lxsr_here(*command, "stored/whole.npy", check=False, folder=folder)
