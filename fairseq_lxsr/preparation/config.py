@@ -35,8 +35,8 @@ class Cleaning:
     """
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = option(
-        f"drop pairs by some of {', '.join(FILTERS)}, in this order; a CONFIG.yaml can set their options (default: "
-        f"{','.join(MESSAGE_FILTERS)} for catalogues, none for own text)",
+        f"drop pairs by some of {', '.join(FILTERS)}, in the order in which you name them; a CONFIG.yaml can set their "
+        f"options (default: {','.join(MESSAGE_FILTERS)} for catalogues, none for own text)",
         None,
         type=filters_named,
         metavar="NAMES",

@@ -1,7 +1,10 @@
+import itertools
 import re
 import unicodedata
 
 import pytest
+import toy
+from conftest import lxsr_here
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation import clean
@@ -191,6 +194,17 @@ def test_filters_in_order_with_options():
     milder = make_filters({"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr"))
     assert clean.first_failing_filter(("one", "un"), milder) is None
     assert clean.first_failing_filter(("le chat et la souris", "un chat"), milder) == "language"
+
+
+def test_filters_run_in_the_order_in_which_they_are_named(tmp_path):
+    """The help says so, and what is dropped is counted under the first."""
+    toy.write(tmp_path / "text", [*toy.sentences(100), ("word " * 70, "mot")])
+    sizes = ("--data", tmp_path / "text", "--until", "clean", "--valid-size", 5, "--test-size", 5, "--workers", 1)
+    for names in itertools.permutations(("length", "ratio")):
+        done = lxsr_here("prepare", "--work", tmp_path / names[0], *sizes, "--filters", ",".join(names))
+        assert f"dropped: 1 {names[0]}\n" in done.stdout
+    said = " ".join(lxsr_here("prepare", "--help").stdout.split())
+    assert "identical, numbers, characters, language, in the order in which you name them; " in said
 
 
 @pytest.mark.parametrize(
