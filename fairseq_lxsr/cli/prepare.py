@@ -113,9 +113,10 @@ def run_prepare(args: argparse.Namespace) -> None:
     data, save_dir = ":".join(map(str, done.data)), str(Path(config.work) / "checkpoints")
     start = config.subwords.from_model
     how = ["--from", start] if start else ["--recipe", "best"]
-    by_recipe = shlex.join(["lxsr", "train", data, *how, "--save-dir", save_dir])
+    validation = ["--disable-validation"] if config.valid_size == 0 else []
+    by_recipe = shlex.join(["lxsr", "train", data, *how, *validation, "--save-dir", save_dir])
     pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
-    by_options = shlex.join(["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs])
+    by_options = shlex.join(["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs, *validation])
     print(
         f"{done.pairs:,} pairs to train on, at most {done.unknown} % of a text unknown; all inputs, hashes and counts "
         f"are in {done.summary}\nto train: {by_recipe}\nwith options of your own: {by_options} ..."

@@ -18,7 +18,8 @@ from fairseq_lxsr.text.languages import split_pair
 
 DEMO = PACKAGE / "preparation" / "demo.en-fr.tsv.gz"
 DEMO_NAME, MACHINE_CATALOGUES = "demo", "catalogues"
-RUN_EPILOG = """Other options are those of fairseq-train, for example --max-update 500. The text of the demo: Tatoeba,
+RUN_EPILOG = """Other options are those of fairseq-train, for example --max-update 500. With --disable-validation no
+text is held out for validation, and the last checkpoint is taken, not the best. The text of the demo: Tatoeba,
 https://tatoeba.org, CC BY 2.0 FR."""
 
 
@@ -76,6 +77,9 @@ def run_all(args: argparse.Namespace) -> None:
     known = _known_side(args.teacher, pair) if args.teacher else ""
     text = [] if args.data == MACHINE_CATALOGUES else ["--data", DEMO if args.data == DEMO_NAME else args.data]
     sizes = ["--valid-size", 500, "--test-size", 1000] if args.data == DEMO_NAME else []
+    validates = "--disable-validation" not in args.others  # without, all text trains, and no checkpoint is the best
+    sizes += [] if validates else ["--valid-size", 0]
+    checkpoint = work / "checkpoints" / f"checkpoint_{'best' if validates else 'last'}.pt"
     data, model, test = work / "data-bin", work / "model", work / "corpus" / pair / "test"
     lxsr, make, step = _lxsr, _lxsr, _step
     if args.quiet:  # only what eval prints is a result
@@ -88,7 +92,7 @@ def run_all(args: argparse.Namespace) -> None:
     best = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
     make("train", data, *recipe, *taught, *best, "--save-dir", work / "checkpoints", *args.others)
     step("3/4 Model folder: all that is needed to encode")
-    make("export", "folder", "--checkpoint", work / "checkpoints" / "checkpoint_best.pt", "--output", model)
+    make("export", "folder", "--checkpoint", checkpoint, "--output", model)
     step("4/4 Is the nearest neighbour of a held-out sentence its translation? (percent)")
     new = source if known == target else target
     beside: list[tuple[str, list[object]]] = (
@@ -149,7 +153,8 @@ def _teach(teacher: str, known: str, work: Path, pair: str, make: Callable) -> l
     folder.mkdir(exist_ok=True)
     for split in ("train", "valid"):
         text, output = work / "corpus" / pair / f"{split}.{known}", folder / f"{split}.{pair}.{known}.npy"
-        make("embed", "--model", teacher, "--input", text, "--output", output)
+        if text.stat().st_size:  # --disable-validation holds none out
+            make("embed", "--model", teacher, "--input", text, "--output", output)
     widths = encoder.config.get("training", {}).get("options", {}).get("matryoshka")
     short = ["--matryoshka", widths] if widths else []
     return ["--teacher-embeddings", folder, "--encoder-embed-dim", encoder.output_dim, *short]

@@ -100,8 +100,9 @@ def run_train(args: argparse.Namespace) -> None:
         wanted, shards = options.get("--lang-pairs", ""), map(Path, args.data.split(os.pathsep))
         pairs = sum(sum(count_pairs(shard, wanted).values()) for shard in shards)
         say(
-            f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, validated and saved every "
-            f"{options['--save-interval']} epochs; --max-update N takes another length"
+            f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, "
+            f"{'' if '--disable-validation' in own else 'validated and '}saved every {options['--save-interval']} "
+            "epochs; --max-update N takes another length"
         )
     if args.only_print or not args.quiet:
         print(shlex.join(["fairseq-train", *command]), flush=True)

@@ -128,7 +128,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
                 f"{one} has {here:,} lines and {other} has {there:,}; expected aligned files of the same number of "
                 "lines: take the text from one place"
             )
-        if not counts[0] and split != "test":
+        if not counts[0] and split == "train":
             raise InputError(f"{paths[0]}: empty file; expected one sentence a line")
         if split == "train":
             filled = np.bincount(shard_numbers(0, min(counts[0], 1_000_000), shards), minlength=shards)
@@ -140,7 +140,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
 
 
 def splits_of(corpus: Path, pair: tuple[str, str]) -> list[str]:
-    """Return the splits that have text: nothing may be held out for testing."""
+    """Return the splits that have text: nothing may be held out for validation or testing."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 

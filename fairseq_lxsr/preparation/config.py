@@ -125,7 +125,10 @@ class PrepareConfig:
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
     valid_size: int | None = option(
-        "pairs held out for validation (default: 1000, and at most 5 %% of the text)", None, at_least(1)
+        "pairs held out for validation; 0: none, for training with --disable-validation (default: 1000, and at most "
+        "5 %% of the text)",
+        None,
+        at_least(0),
     )
     test_size: int | None = option(
         "pairs held out for testing; 0: none (default: 2000, and at most 10 %% of the text)", None, at_least(0)

@@ -209,10 +209,10 @@ def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO 
 def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: bool) -> None:
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
     valid_size, test_size = held_out.sizes(usable)
-    if counts[TRAIN] < valid_size + test_size or counts[VALID] < valid_size or counts[TEST] < test_size:
+    if counts[TRAIN] < max(1, valid_size + test_size) or counts[VALID] < valid_size or counts[TEST] < test_size:
         raise InputError(
             f"{where}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} without a sentence of the held-out ones; "
-            f"expected at least {2 * (valid_size + test_size):,} to hold out {valid_size:,} for validation and "
+            f"expected at least {max(1, 2 * (valid_size + test_size)):,} to hold out {valid_size:,} for validation and "
             f"{test_size:,} for testing: give more text, milder filters, or smaller --valid-size and --test-size"
             f"{f'; {ALTERNATIVES}' if is_messages else ''}"
         )

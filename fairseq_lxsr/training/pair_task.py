@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 LONGEST = "max_positions"  # in the state that fairseq keeps in a checkpoint
 TOLERANCE = 1e-6  # of probabilities that are the same
+HELD_OUT = {  # what makes the text of a split that may be missing
+    "valid": "text held out by `lxsr prepare --valid-size N` or of fairseq-preprocess --validpref, or "
+    "--disable-validation",
+    "test": "text held out by `lxsr prepare --test-size N` or of fairseq-preprocess --testpref",
+}
 
 
 @dataclass
@@ -81,6 +86,14 @@ class PairTask(LxsrTask):
     ) -> PairDataset:
         """Build the dataset of one split from the pairs that have it; `options` are those of `PairDataset`."""
         raise NotImplementedError
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Look for the text of validation first: fairseq reads it after the model is made, which may take minutes."""
+        options = None if from_checkpoint else self.cfg._get_parent()
+        if options is not None and not options.dataset.disable_validation:
+            for split in options.dataset.valid_subset.split(","):
+                self.read_corpora(split, epoch=1)
+        return super().build_model(cfg, from_checkpoint)
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
         """Build it, and keep its probabilities in checkpoints: `lxsr export` needs them."""
@@ -146,7 +159,8 @@ class PairTask(LxsrTask):
         found = {pair: corpus for pair, corpus in read.items() if corpus is not None}
         if not found:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
-            raise InputError(f"{folder}: has no {names}; expected the output of fairseq-preprocess")
+            expected = HELD_OUT.get(split, "the output of fairseq-preprocess")
+            raise InputError(f"{folder}: has no {names}; expected {expected}")
         return found
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:

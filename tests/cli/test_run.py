@@ -1,11 +1,12 @@
 """`lxsr run`: one command from text to scores."""
 
+import itertools
 import json
 
 import pytest
 import small_model
 import toy
-from conftest import lxsr_here, refused, run
+from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr.cli.main import parse
 from fairseq_lxsr.cli.options import data_first
@@ -23,12 +24,12 @@ def test_from_text_to_scores_and_again(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
     words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--vocab-size", 200]
     words += ["--max-update", 30, "--cpu", "--encoder-embed-dim", 32, "--num-workers", 0]
-    said = run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    said = lxsr(*words).stdout
     assert "== What to type next" in said
     before, after = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
     assert after[0].values["P@1"] > before[0].values["P@1"] + 20
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
-    again = run("fairseq_lxsr.cli.main", *words, "--quiet", fresh=True)
+    again = lxsr(*words, "--quiet", fresh=True)  # says nothing while it imports, too
     assert "trained:" in again.stdout
     assert again.stderr == ""
     assert not [word for word in ("==", "fairseq", "INFO") if word in again.stdout]
@@ -43,16 +44,16 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     toy.write(tmp_path / "text", pairs, ("en", "xx"))
     words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--from", tmp_path / "old"]
     words += ["--vocab-size", 60, "--max-update", 3, "--cpu", "--num-workers", 0]
-    said = run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    said = lxsr(*words).stdout
     assert f"goes on from {tmp_path / 'old'}" in said
     assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 50
     assert not (tmp_path / "work" / "before.jsonl").exists()
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
-    assert "unchanged, kept" in run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    assert "unchanged, kept" in lxsr(*words).stdout
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
     layers = small_model.write_folder(tmp_path / "layers")
     words = ("run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "other", "--from", layers)
-    done = run("fairseq_lxsr.cli.main", *words, check=False)
+    done = lxsr_here(*words, check=False)
     assert done.returncode == 2
     assert f"{layers}: a model with layers" in done.stderr
 
@@ -71,7 +72,7 @@ def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
     )
     words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--teacher", teacher]
     words += ["--vocab-size", 200, "--max-update", 30, "--cpu", "--num-workers", 0]
-    said = run("fairseq_lxsr.cli.main", *words, fresh=True).stdout
+    said = lxsr(*words).stdout
     model, index = tmp_path / "work" / "model", tmp_path / "index"
     assert f"lxsr search --index {tmp_path / 'work' / 'index'} --model {teacher} 'Where" in said
     assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 20  # chance is 1
@@ -81,13 +82,33 @@ def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
     assert sum(line.strip().endswith(f"  {text}") for line, text in zip(found[1::2], new, strict=False)) > 2
     again = lxsr_here("search", "--index", index, "--model", teacher, "--rerank", 5, "--k", 1, english[0], check=False)
     refused(again, "rerank by model", "whose pieces are others")
-    others = run("fairseq_lxsr.cli.main", *words[:6], *words[8:], check=False)
+    others = lxsr(*words[:6], *words[8:], check=False)
     assert others.returncode == 2
     assert "trained against the vectors of teacher" in others.stderr or "other sizes" in others.stderr
     trained = lxsr_here("run", tmp_path / "text", "--lang-pair", "en-xx", "--teacher", model, check=False)
     refused(trained, f"--teacher {model}: has both languages of en-xx; expected --from")
     both = lxsr_here("run", tmp_path / "text", "--teacher", teacher, "--from", teacher, check=False)
     refused(both, "--from and --teacher; expected --from for one model of all languages, or --teacher")
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "sizes", "checkpoint"),
+    [
+        ("text", (), [], "best"),
+        ("text", ("--disable-validation",), ["0"], "last"),
+        ("demo", (), ["500"], "best"),
+        ("demo", ("--disable-validation",), ["500", "0"], "last"),
+    ],
+)
+def test_without_validation_all_text_trains_and_the_last_checkpoint_is_taken(
+    data, flags, sizes, checkpoint, tmp_path, monkeypatch
+):
+    calls = {}
+    monkeypatch.setattr("fairseq_lxsr.cli.run._lxsr", lambda verb, *words, **_: calls.update({verb: words}))
+    lxsr_here("run", data, "--work", tmp_path, *flags)
+    given = calls["prepare"]
+    assert [str(value) for option, value in itertools.pairwise(given) if option == "--valid-size"] == sizes
+    assert tmp_path / "checkpoints" / f"checkpoint_{checkpoint}.pt" in calls["export"]
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 
 import pytest
 import toy
-from conftest import ROOT, contents, lxsr_here, refused, wait_until
+from conftest import ROOT, contents, lxsr_here, refused, train_here, wait_until
 
 pytest.importorskip("yaml")
 
@@ -123,6 +124,23 @@ def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
     assert ours == theirs
     given = lxsr_here(*command[:-1], other, check=False)
     refused(given, f"{other / 'corpus' / 'en-fr'}: exists and has no stage.json, so it is not replaced")
+
+
+def test_nothing_is_held_out_for_training_without_validation(tmp_path):
+    toy.write(tmp_path / "text", toy.sentences(200))
+    sizes = ("--valid-size", 0, "--test-size", 0, "--vocab-size", 80)
+    said = lxsr_here("prepare", "--data", tmp_path / "text", "--work", tmp_path / "work", *sizes, "--workers", 1).stdout
+    assert re.search(
+        r"\n200 pairs to train on, .*\nto train: .* --disable-validation .*\n.* --disable-validation", said
+    )
+    data = tmp_path / "work" / "data-bin"
+    done = train_here(data, tmp_path / "save")
+    refused(
+        done, f"{data}: has no valid.en-fr; expected text held out by `lxsr prepare --valid-size N`", "or --disable"
+    )
+    assert not list((tmp_path / "save").iterdir())  # it ends before the model is made
+    done = train_here(data, tmp_path / "save", "--disable-validation", "--no-epoch-checkpoints", max_epoch="1")
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(

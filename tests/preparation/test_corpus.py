@@ -170,8 +170,11 @@ def test_too_little_text_says_what_is_needed(tmp_path, sizes):
     with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}"):
         make(tmp_path / "corpus", PAIRS, tmp_path, valid_size=valid, test_size=test)
     assert not (tmp_path / "corpus").exists()
+    nothing = Cleaning({"length": {"longest": 0, "shortest": 0}})
     with pytest.raises(InputError, match="0 usable sentence pairs"):
-        make(tmp_path / "corpus", PAIRS, tmp_path, Cleaning({"length": {"longest": 0, "shortest": 0}}))
+        make(tmp_path / "corpus", PAIRS, tmp_path, nothing)
+    with pytest.raises(InputError, match=r"0 usable sentence pairs, .* expected at least 1 to hold out 0"):
+        make(tmp_path / "corpus", PAIRS, tmp_path, nothing, valid_size=0, test_size=0)
 
 
 def test_sentences_without_letters_are_not_all_the_same(tmp_path):
