@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.progress import Progress
@@ -47,6 +47,7 @@ DEFAULT_HELD_OUT = HeldOut()
 DROPPED_FILE = "dropped.tsv.gz"
 MAX_WORDS = 10_000  # of a sentence to train on; longer lines are documents
 SOURCES_FILE = "sources.json"  # of a corpus folder: training pairs of each named source
+BEFORE = "sources before cleaning"  # in a report, as "sources"; that of an earlier version has none
 
 
 @dataclass
@@ -133,13 +134,13 @@ def make_corpus(
             results = ordered_map(
                 clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
             )
-            kept = _store(results, parts, dropped, drops)
+            before, kept = _store(results, parts, dropped, drops)
             assigned = assign_splits(parts / "keys", cleaning.repeats or "", held_out)
             counts = np.array([np.count_nonzero(assigned == split) for split in ASSIGNMENTS])
             _check_size(counts, held_out, f"{'-'.join(languages)} from {source.name}", source.is_messages)
             _write(parts, work, languages, assigned, drops)
         shutil.rmtree(parts)
-        return _report(counts, dropped) | _write_sources(work, source, kept, assigned)
+        return _report(counts, dropped) | _write_sources(work, source, before, kept, assigned)
 
     options = {"pair": list(languages), "data": source.name, **sizes, **by, "cleaning": asdict(cleaning)}
     models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
@@ -155,13 +156,16 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
     return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
 
 
-def _write_sources(work: Path, source: Source, kept: Counter, assigned: np.ndarray) -> dict:
-    """Write the number of training pairs of each named source, which follow each other in the training text."""
+def _write_sources(work: Path, source: Source, before: Counter, kept: Counter, assigned: np.ndarray) -> dict:
+    """Write the number of training pairs of each named source, which follow each other in the training text.
+
+    `before` and `kept` are the numbers of pairs by source, before and after the filters.
+    """
     if not source.parts:
         return {}
     sources = count_sources({name: kept[name] for name in source.parts}, assigned == TRAIN)
     write_sources(work / SOURCES_FILE, sources)
-    return {"sources": sources}
+    return {"sources": sources, BEFORE: {name: before[name] for name in source.parts}}
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:
@@ -178,6 +182,17 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
     print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}{named}")
 
 
+def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
+    """Name each source of which no pair is left to train on."""
+    for name in (name for name, count in report.get("sources", {}).items() if not count):
+        before = report.get(BEFORE, {}).get(name)
+        of_all = "" if before is None else f" of {before:,}"
+        say(
+            f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{of_all} pairs left to train on; "
+            "--keep-dropped writes what was dropped, and why"
+        )
+
+
 def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tuple[str, list[TextPair]]]:
     """Read blocks of pairs, each with the name of its source; a single text has none."""
     for name, part in (source.parts or {"": source}).items():
@@ -187,8 +202,9 @@ def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tup
         yield from ((name, block) for block in in_blocks(pairs))
 
 
-def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None) -> Counter:
-    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys; count them by source."""
+def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None) -> tuple[Counter, Counter]:
+    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys; count all and the kept by source."""
+    before: Counter = Counter()
     kept: Counter = Counter()
     with (
         open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as left,
@@ -199,11 +215,12 @@ def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO 
             left.write(result.source)
             right.write(result.target)
             keys.write(result.keys.tobytes())
+            before[result.name] += len(result.keys) + len(result.dropped)
             kept[result.name] += len(result.keys)
             dropped.update(reason for reason, _ in result.dropped)
             if drops:
                 drops.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
-    return kept
+    return before, kept
 
 
 def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: bool) -> None:

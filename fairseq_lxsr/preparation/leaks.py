@@ -15,7 +15,7 @@ import numpy as np
 
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import TextPair
-from fairseq_lxsr.preparation.corpus import DROPPED_FILE, SOURCES_FILE, SPLITS, print_corpus, sort_reasons
+from fairseq_lxsr.preparation.corpus import BEFORE, DROPPED_FILE, SOURCES_FILE, SPLITS, print_corpus, sort_reasons
 from fairseq_lxsr.preparation.splits import keys_of, sentence_key
 from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
@@ -54,6 +54,7 @@ def drop_leaks(
         if sources:
             changed["sources"] = count_sources(sources, is_kept)
             write_sources(work / SOURCES_FILE, changed["sources"])
+            changed[BEFORE] = report.get(BEFORE, {})
         return changed
 
     inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_files.values())]

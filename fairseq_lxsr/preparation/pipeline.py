@@ -13,7 +13,7 @@ from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_fol
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
-from fairseq_lxsr.preparation.corpus import make_corpus
+from fairseq_lxsr.preparation.corpus import make_corpus, warn_of_empty_sources
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.new_pieces import extend_subwords
@@ -80,13 +80,19 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     shared = shares_a_language(config)
     parent = Path(config.work) / ("cleaned" if shared else "corpus")
     folders = {languages: parent / "-".join(languages) for languages in sources}
+    reports = {}
     for languages, source in sources.items():
         held_out = HeldOut(config.valid_size, config.test_size, config.seed, shared_side(config, languages))
-        make_corpus(folders[languages], languages, source, config.cleaning, held_out, config.workers)
+        reports[languages] = make_corpus(
+            folders[languages], languages, source, config.cleaning, held_out, config.workers
+        )
     if shared:
         for languages, folder in folders.items():
             others = {other: folders[other] for other in folders if other != languages}
-            drop_leaks(corpus_folder(config, "-".join(languages)), languages, folder, others, config.workers)
+            final = corpus_folder(config, "-".join(languages))
+            reports[languages] = drop_leaks(final, languages, folder, others, config.workers)
+    for languages, report in reports.items():
+        warn_of_empty_sources(languages, report)
 
 
 def _is_corpus_made_elsewhere(config: PrepareConfig, pair: str) -> bool:

@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import lzma
 from collections import Counter
@@ -6,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import toy
+from conftest import lxsr_here
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation import splits as deduplicate
@@ -282,6 +284,36 @@ def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
     assert report["sources"] == {name: len(lines) for name, lines in after.items()}
     assert all(0 < len(after[name]) < len(before[name]) for name in ("law", "speech"))
     assert all(set(after[name]) <= set(before[name]) for name in SOURCES)
+
+
+@pytest.mark.parametrize("languages", ["en-fr", "en-fr,en-de"])
+def test_a_source_of_which_nothing_is_left_is_named(tmp_path, languages):
+    """Filtered, repeated, excluded, or empty in one side; once, at the end."""
+    texts = {"law": PAIRS[:200], "short": [("one", "un")] * 30, "again": PAIRS[:40], "eval": PAIRS[200:250]}
+    texts |= {"blank": [(" ", "rien de rien ici")] * 20}
+    words = [
+        "prepare",
+        "--lang-pairs",
+        languages,
+        "--work",
+        tmp_path / "work",
+        "--filters",
+        "length",
+        "--until",
+        "clean",
+    ]
+    words += ["--exclude", tmp_path / "eval.en-fr.en", "--valid-size", 5, "--test-size", 5, "--workers", 1]
+    for pair, (name, pairs) in itertools.product(languages.split(","), texts.items()):
+        toy.write(tmp_path / f"{name}.{pair}", pairs, pair.split("-"))
+    for name in texts:
+        words += ["--data", f"{name}={tmp_path / name}.{{pair}}"]
+    numbers = {name: len(pairs) for name, pairs in texts.items() if name != "law"}
+    for _ in range(2):  # also where the text is unchanged
+        warnings = lxsr_here(*words).stderr.splitlines()
+        assert [line.partition(" left to train on; ")[0] for line in warnings] == [
+            f"lxsr prepare: warning: {pair}: source {name} has 0 of {number} pairs"
+            for pair, (name, number) in itertools.product(languages.split(","), numbers.items())
+        ]
 
 
 def test_pairs_that_were_dropped_are_kept_when_asked_for_later(tmp_path):
