@@ -102,16 +102,29 @@ class SentenceTransformersExport(_Converted):
 
     normalize: bool = option("embeddings of length one", False)
     drop_order: bool = option(
-        "leave out the coefficients of the order of words, so that a folder needs no code of this package", False
+        "leave out the coefficients of the order of words, with which the folder of a model without layers needs this "
+        "package and trust_remote_code=True",
+        False,
     )
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_sentence_transformers
 
-        difference = export_sentence_transformers(self.encoder(), self.output, (), self.normalize, self.drop_order)
+        encoder = self.encoder()
+        difference = export_sentence_transformers(encoder, self.output, (), self.normalize, self.drop_order)
         found = "were not compared: sentence-transformers is not installed"
         found = found if difference is None else f"differ by at most {difference:.1g}"
         print(f"{self.output}: for sentence-transformers; its vectors {found}")
+        self.print_needs(encoder)
+
+    def print_needs(self, encoder: "SentenceEncoder") -> None:
+        """Say in one line if the folder does not load by sentence-transformers alone, and why."""
+        from fairseq_lxsr.export.st_folder import why_own_module, without_order
+
+        why = why_own_module(without_order(encoder) if self.drop_order else encoder)
+        if why:
+            drop = "; --drop-order leaves them out" if "order" in why and encoder.size.is_bag else ""
+            print(f"{self.output}: needs this package and trust_remote_code=True, for {why}{drop}")
 
 
 @dataclass(frozen=True)
@@ -172,8 +185,10 @@ class HubExport(SentenceTransformersExport):
         refuse_overlap([self.output], [*self.scores, self.sources])
         scores = [score for path in self.scores for score in read_scores(path)]
         sources = TextSources.read(self.sources) if self.sources else None
-        export_hub(self.encoder(), self.output, scores, sources, self.normalize, self.drop_order, self.onnx)
+        encoder = self.encoder()
+        export_hub(encoder, self.output, scores, sources, self.normalize, self.drop_order, self.onnx)
         print(f"{self.output}: for a hub of models; upload it with the tool of the hub")
+        self.print_needs(encoder)
 
 
 FORMS = {

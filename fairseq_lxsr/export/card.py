@@ -16,6 +16,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import NOT_PERCENT
+from fairseq_lxsr.export.st_folder import why_own_module
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
@@ -114,10 +115,11 @@ def write_card(
                 f"({encoder.fingerprint}); evaluate this model"
             )
     training = encoder.config["training"]
-    static = getattr(exported.size, "is_bag", False) and not exported.size.order_coefficients
+    own = bool(why_own_module(exported))
+    static = getattr(exported.size, "is_bag", False) and not own
     metadata = _metadata(training, sources, static) | {"library_name": library} | _model_index(name, scores)
     lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
-    parts = [f"---\n{''.join(lines)}---\n", _head(name, library, static)]
+    parts = [f"---\n{''.join(lines)}---\n", _head(name, library, static, own)]
     if sources is not None:
         table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
         parts.append(f"## Text\n\n{sources.note}\n\n{table}")
@@ -162,14 +164,15 @@ def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
     return {"model-index": [{"name": name, "results": results}]} if results else {}
 
 
-def _head(name: str, library: str, static: bool) -> str:
+def _head(name: str, library: str, static: bool, own: bool) -> str:
+    """Name the model, and show how libraries load it: a folder with an `own` module by a flag."""
     libraries = ["sentence_transformers"] if library == ST else []
     libraries += ["model2vec"] if library == ST and static else []
     codes = {
         "sentence_transformers": f'''
 from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("{name}"{"" if static else ", trust_remote_code=True"})
+model = SentenceTransformer("{name}"{", trust_remote_code=True" if own else ""})
 embeddings = model.encode(["A dog.", "Un chien."])
 ''',
         "model2vec": f'''

@@ -99,7 +99,7 @@ def write_for_st(
     encoder: SentenceEncoder, work: Path, normalize: bool = False, sample: Sequence[str] = ()
 ) -> float | None:
     """Write the files into a folder, and compare the vectors, as `export_sentence_transformers` does."""
-    own, is_bag = _needs_own_module(encoder), getattr(encoder.size, "is_bag", False)
+    own, is_bag = why_own_module(encoder), getattr(encoder.size, "is_bag", False)
     if is_bag:
         (write_module if own else write_static)(encoder, work, normalize)
     else:
@@ -173,12 +173,18 @@ def load_folder(folder: str | Path, device: str | None = None) -> Any:
     return SentenceTransformer(str(folder), device=device, **safely)
 
 
-def _needs_own_module(encoder: SentenceEncoder) -> bool:
-    """Return whether no module of sentence-transformers computes the same."""
-    config = encoder.size
-    if encoder.config["architecture"] != DEFAULT_ARCHITECTURE or encoder.tokenizer.options.split_han:
-        return True
-    return config.pooling != "mean" or bool(config.order_coefficients or (config.gated and config.num_layers))
+def why_own_module(encoder: SentenceEncoder) -> str:
+    """Say what of a model no module of sentence-transformers computes; empty where they compute the same."""
+    config, architecture = encoder.size, encoder.config["architecture"]
+    if architecture != DEFAULT_ARCHITECTURE:
+        return f"its architecture {architecture}"
+    reasons = {
+        "its words of one Chinese character": encoder.tokenizer.options.split_han,
+        f"its pooling {config.pooling}": config.pooling != "mean",
+        "its gated layers": config.gated and config.num_layers,
+        "its coefficients of the order of words": config.order_coefficients,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def write_module(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:

@@ -94,6 +94,31 @@ def test_gated_encoders(learnt, layers, tmp_path):
     assert (encoder.fingerprint in lxsr(*embed).stdout) is not plain
 
 
+ORDER = "its coefficients of the order of words"
+
+
+@pytest.mark.parametrize("form", ["sentence-transformers", "hub"])
+@pytest.mark.parametrize(
+    ("sizes", "options", "why"),
+    [
+        ({"num_layers": 1}, (), ""),
+        ({"num_layers": 0, "gated": True}, (), ""),
+        ({"num_layers": 0, "gated": True, "order_coefficients": 1}, (), f"{ORDER}; --drop-order leaves them out"),
+        ({"num_layers": 0, "gated": True, "order_coefficients": 1}, ("--drop-order",), ""),
+        ({"num_layers": 1, "order_coefficients": 1}, (), ORDER),
+        ({"num_layers": 1, "gated": True}, (), "its gated layers"),
+    ],
+)
+def test_an_export_says_why_its_folder_needs_the_flag(form, sizes, options, why, tmp_path):
+    """The card shows the flag where it is needed, and only there."""
+    model, output = write_model(tmp_path / "random", **sizes), tmp_path / "st"
+    said = lxsr("export", form, "--model", model, "--output", output, *options).stdout.splitlines()[1:]
+    assert said == ([f"{output}: needs this package and trust_remote_code=True, for {why}"] if why else [])
+    assert (output / ST_MODULE).is_dir() is bool(why)
+    if form == "hub":
+        assert ("trust_remote_code=True" in (output / "README.md").read_text(encoding="utf-8")) is bool(why)
+
+
 @pytest.mark.parametrize("architecture", ["laser", "tlaser", "transformer"])
 def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_path):
     """The trainer of sentence-transformers moves the loss in 5 steps; saved and loaded the vectors are the same."""
