@@ -105,6 +105,8 @@ def run_embed(args: argparse.Namespace) -> None:
     line, lines = peek(lines)
     layout = layout_of(args, width_of(encoder, text_of(args, line, first, total)))
     settings = describe(args, encoder.fingerprint, layout, first)
+    space = getattr(encoder, "space", encoder.fingerprint)
+    settings |= {"space": space} if space != encoder.fingerprint else {}
     encode = embedder(args, total, encoder, first)
     index = embed_lines(
         lines, encode, args.output, layout, settings, resume=args.resume, total=some, show_progress=True

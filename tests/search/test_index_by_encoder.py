@@ -85,6 +85,20 @@ def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
             index.search("a", SentenceEncoder.from_pretrained(tmp_path / "a", untrained=True))
 
 
+def test_a_student_of_a_student_is_in_the_space_of_the_first_teacher(encoder, tmp_path):
+    """Its config names the teacher whose space `lxsr embed` writes beside the embeddings that it learns from."""
+    encoder.save(tmp_path / "student")
+    config = json.loads((tmp_path / "student" / "config.json").read_text())
+    config["training"]["teacher"] = encoder.fingerprint
+    config["encoder"]["max_positions"] -= 1
+    (tmp_path / "student" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "text").write_text("\n".join(FRENCH))
+    for model, space in ((encoder.folder, None), (tmp_path / "student", encoder.fingerprint)):
+        lxsr_here("embed", "--model", model, "--input", tmp_path / "text", "--output", tmp_path / "o.npy")
+        about = json.loads((tmp_path / "o.npy.json").read_text())
+        assert (about["model"], about.get("space")) == (SentenceEncoder.from_pretrained(model).fingerprint, space)
+
+
 def test_hits_as_json(encoder, tmp_path):
     index = CorpusIndex.build(tmp_path / "index", ["", *FRENCH], encoder)
     (tmp_path / "queries").write_text(f"{FRENCH[2]}\n\n{FRENCH[5]}\n")

@@ -167,6 +167,9 @@ def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
     (tmp_path / "train.en-de.en.npy.json").write_text('{"model": "def"}')
     with pytest.raises(InputError, match="embeddings of several models, abc, def"):
         one_teacher([tmp_path], pairs)
+    for name, model in zip(names, ("abc", "def"), strict=True):  # students of one teacher, or it and a student
+        (tmp_path / f"{name}.json").write_text(f'{{"model": "{model}", "space": "abc"}}')
+    assert one_teacher([tmp_path], pairs) == "abc"
     (tmp_path / "train.en-de.en.npy.json").write_text("[1]")
     with pytest.raises(InputError, match=r"train.en-de.en.npy.json: .*embed the text again"):
         one_teacher([tmp_path], pairs)

@@ -43,9 +43,13 @@ class DistillationOptions(FairseqDataclass):
 
 
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Return the fingerprint of the model that made all embeddings, None where `lxsr embed` did not describe them."""
+    """Return the fingerprint of the model in whose space all embeddings are: the one that made them, or its teacher.
+
+    Where `lxsr embed` did not describe them, the answer is None.
+    """
     paths = [folder / name for folder in folders for pair in pairs for name in teacher_files("train", pair)]
-    models = {str(description_of(path).get("model", "")) for path in paths if path.is_file()}
+    described = [description_of(path) for path in paths if path.is_file()]
+    models = {str(about.get("space") or about.get("model", "")) for about in described}
     if len(models) > 1:
         names = ", ".join(sorted(name or "one without a description" for name in models))
         raise InputError(f"{folders[0]}: embeddings of several models, {names}; expected one, whose space it is")
