@@ -85,18 +85,19 @@ def plot(results: list[dict], file: Path) -> None:
             steps[result["arch"], result["language"]][result["step"]] = mean_pud(result)
         if result["draw"] != STAGE:
             last[result["arch"], result["language"]].setdefault(result["draw"], []).append(mean_pud(result))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
+    # legible where a page is 360 px wide
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(4.8, 7.6), layout="constrained")
     for (arch, language), values in steps.items():
         name = f"en-{language}, {arch.removeprefix('context_transformer_')}"
-        left.plot(list(values), list(values.values()), marker="o", label=name)
+        upper.plot(list(values), list(values.values()), marker="o", label=name)
         draws = sorted(last[arch, language])
         if len(draws) > 1:
             before = steps[arch, language][STAGE1]
-            right.plot(draws, [last[arch, language][draw][-1] - before for draw in draws], marker="o", label=name)
-    left.set(title=f"After each step, m = {largest:,}", ylabel="P@1 on PUD, mean of both ways, %", ylim=(0, None))
-    right.set(title="What the rounds add to stage 1", xscale="log", xlabel="m, sentences of a draw", ylabel="points")
-    right.axhline(0, color="grey", linewidth=0.8)
-    figure.legend(*left.get_legend_handles_labels(), fontsize="small", loc="outside right upper")
+            lower.plot(draws, [last[arch, language][draw][-1] - before for draw in draws], marker="o", label=name)
+    upper.set(title=f"After each step, m = {largest:,}", ylabel="P@1 on PUD, mean of both ways, %", ylim=(0, None))
+    lower.set(title="What the rounds add to stage 1", xscale="log", xlabel="m, sentences of a draw", ylabel="points")
+    lower.axhline(0, color="grey", linewidth=0.8)
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center")
     figure.savefig(file, metadata={"Date": None})
 
 

@@ -103,3 +103,10 @@ def test_pages_load_nothing_from_other_hosts(tag):
     assert hooks.on_post_page('<a href="https://example.org">x</a>', PAGE, None)
     with pytest.raises(PluginError, match="another host"):
         hooks.on_post_page(tag, PAGE, None)
+
+
+def test_drawings_are_legible_on_a_narrow_page():
+    """Their letters have 10 to 15 units, and a phone shows 360 pixels of them."""
+    sizes = {path.name: re.search(r'viewBox="0 0 ([\d.]+) ', path.read_text("utf-8")) for path in DOCS.rglob("*.svg")}
+    assert "architecture.svg" in sizes
+    assert {name: found and float(found[1]) <= 400 for name, found in sizes.items()} == dict.fromkeys(sizes, True)
