@@ -82,11 +82,11 @@ def serving() -> Iterator[Server]:
 OK, CHUNKED = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 MOVED = "HTTP/1.1 302 Found\r\nLocation: "
 HOSTILE = {  # what a server says once, and again and again until nobody listens; a number: seconds between
-    "says nothing": ("", "", 0.05),
-    "drips its status": ("HTTP/1.1 200 O", "O", 0.05),
-    "drips headers": (f"{OK}X: ", "x", 0.05),
-    "drips a body": (f"{OK}Content-Length: 100000\r\n\r\n", "x", 0.05),
-    "drips chunks": (CHUNKED, "1\r\nx\r\n", 0.05),
+    "says nothing": ("", "", 0.025),
+    "drips its status": ("HTTP/1.1 200 O", "O", 0.025),
+    "drips headers": (f"{OK}X: ", "x", 0.025),
+    "drips a body": (f"{OK}Content-Length: 100000\r\n\r\n", "x", 0.025),
+    "drips chunks": (CHUNKED, "1\r\nx\r\n", 0.025),
     "says continue for ever": ("", "HTTP/1.1 100 Continue\r\n\r\n", 0),
     "one header for ever": (f"{OK}X: ", "x" * 999, 0),
     "headers for ever": (OK, "X: x\r\n", 0),
@@ -119,7 +119,7 @@ HOSTILE = {  # what a server says once, and again and again until nobody listens
     "folded headers": f"{OK}ETag: x\r\n y\r\nContent-Length:\r\n 99\r\n\r\nx",
     "another protocol": "SSH-2.0-OpenSSH_9.2\r\n",
     "a mailbox": "220 mail ESMTP\r\n",
-    "the start of TLS": ("\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", "\0", 0.05),
+    "the start of TLS": ("\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", "\0", 0.025),
     "an alert of TLS": "\x15\x03\x01\x00\x02\x02\x50",
     "zeros": "\0" * 9999,
     **{
@@ -168,7 +168,7 @@ def hostile(name: str) -> Iterator[HostileServer]:
     """Run a hostile server inside the block, where a download is patient for parts of a second only."""
     server = HostileServer(HOSTILE[name])
     with pytest.MonkeyPatch.context() as patch:
-        for limit, value in (("BACK_OFF", 0.001), ("TIMEOUT", 0.2), ("MAX_BYTES", 3_000_000)):
+        for limit, value in (("BACK_OFF", 0.001), ("TIMEOUT", 0.1), ("MAX_BYTES", 3_000_000)):
             patch.setattr(downloads, limit, value)
         yield server
     server.shutdown()

@@ -23,7 +23,7 @@ def test_the_text_of_the_demo_is_small_and_says_its_licence():
 def test_from_text_to_scores_and_again(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
     words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--vocab-size", 200]
-    words += ["--max-update", 30, "--cpu", "--encoder-embed-dim", 32, "--num-workers", 0]
+    words += ["--max-update", 8, "--cpu", "--encoder-embed-dim", 32, "--num-workers", 0]
     said = lxsr(*words).stdout
     assert "== What to type next" in said
     before, after = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
@@ -53,7 +53,7 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
     layers = small_model.write_folder(tmp_path / "layers")
     words = ("run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "other", "--from", layers)
-    done = lxsr_here(*words, check=False)
+    done = lxsr(*words, check=False)
     assert done.returncode == 2
     assert f"{layers}: a model with layers" in done.stderr
 

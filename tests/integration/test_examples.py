@@ -33,7 +33,7 @@ def assert_options(output: str, options: str) -> None:
         assert f" --{option.removeprefix('--')} " in f"{command} ", option
 
 
-@pytest.mark.parametrize(("recipe", "updates"), [("best", 30), ("paper", 60)])
+@pytest.mark.parametrize(("recipe", "updates"), [("best", 8), ("paper", 30)])
 def test_quickstart_on_own_text(tmp_path, recipe, updates):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
     names = {"DATA": tmp_path / "text", "SRC": "en", "TGT": "xx", "WORK": tmp_path / "work", "RECIPE": recipe}

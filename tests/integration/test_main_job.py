@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import toy
-from conftest import TRAIN_OPTIONS, export, lxsr, refused, run, train, validations
+from conftest import TRAIN_OPTIONS, export, lxsr, lxsr_here, refused, run, train, validations
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -75,7 +75,7 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
     assert models[1].config["encoder"]["num_layers"] == 1
     assert validations(done)[-1] > 0.8
     for form in ("sentence-transformers", "onnx"):
-        lxsr("export", form, "--model", tmp_path / "grown.model", "--output", tmp_path / form)
+        lxsr_here("export", form, "--model", tmp_path / "grown.model", "--output", tmp_path / form)
 
 
 def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
