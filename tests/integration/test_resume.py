@@ -17,7 +17,7 @@ from fairseq_lxsr.errors import InputError
 @pytest.mark.parametrize(
     ("flags", "limits"),
     [
-        ((), ({"max_epoch": "2"}, {"max_epoch": "4"})),
+        ((), ({"max_epoch": "1"}, {"max_epoch": "2"})),
         (("--no-epoch-checkpoints",), ({"max_update": "13"}, {"max_update": "40"})),  # in the middle of an epoch
         # 900 pairs are 28 full batches
         (("--batches", "shuffled", "--drop-last"), ({"max_update": "13"}, {"max_update": "31"})),

@@ -72,13 +72,14 @@ def test_split_is_a_function_of_the_seed(tmp_path):
     assert first != other
 
 
-def test_blocks_and_processes_change_nothing(tmp_path):
+def test_blocks_and_processes_change_nothing(tmp_path, monkeypatch):
     assert list(in_blocks("abcde", size=2)) == [["a", "b"], ["c", "d"], ["e"]]
     pairs = [("aaa", "b"), ("a", "b"), ("", ""), ("a", "bbbb")]
     assert list(in_blocks(pairs, weight=5)) == [pairs[:2], pairs[2:]]
     assert list(in_blocks([], weight=5)) == []
-    pairs = [(f"{en} {toy.sentences(1, seed=i)[0][0]}", fr) for i, (en, fr) in enumerate(PAIRS * 40)]
+    pairs = [(f"{en} {toy.sentences(1, seed=i)[0][0]}", fr) for i, (en, fr) in enumerate(PAIRS * 2)]
     cleaning = Cleaning({"length": {"longest": 12}, "language": {}}, keep_dropped=True)
+    monkeypatch.setattr(in_blocks, "__defaults__", (100, 10_000_000))
     for workers in (1, 2):
         make(tmp_path / str(workers), pairs, tmp_path, cleaning, workers=workers)
     for path in (tmp_path / "1").iterdir():

@@ -3,6 +3,7 @@
 import itertools
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import faiss
 import numpy as np
@@ -18,6 +19,12 @@ CANDIDATES = np.repeat(CENTRES, 50, axis=0) + 0.3 * RNG.standard_normal((2000, 1
 QUERIES = CANDIDATES[::20] + 0.02 * RNG.standard_normal((100, 16))
 
 
+@cache
+def built(kind):
+    """The index of all candidates; product quantization is learnt in seconds."""
+    return build_index(CANDIDATES, kind)
+
+
 def peak_megabytes():
     """The most memory that this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -28,7 +35,7 @@ def peak_megabytes():
 )
 def test_recall(kind, recall, tmp_path):
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 1)
-    write_index(build_index(CANDIDATES, kind), tmp_path / "index")
+    write_index(built(kind), tmp_path / "index")
     cosines, found = search_index(read_index(tmp_path / "index"), QUERIES, 5, probes=4)
     assert (found == exact).any(axis=1).mean() >= recall
     assert (np.diff(cosines, axis=1) <= 0).all()
@@ -38,7 +45,7 @@ def test_recall(kind, recall, tmp_path):
 
 
 def test_more_probes_find_more():
-    index = build_index(CANDIDATES, "ivf")
+    index = built("ivf")
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 50)
     shares = [(np.sort(search_index(index, QUERIES, 50, probes=n)[1]) == np.sort(exact)).mean() for n in (1, 100)]
     assert shares[0] < shares[1] == 1
@@ -50,7 +57,7 @@ def test_more_probes_find_more():
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_every_byte_of_the_header_changed(kind, tmp_path):
     """A length of the wrong size takes neither the memory nor a traceback."""
-    write_index(build_index(CANDIDATES[:400], kind), tmp_path / "index")
+    write_index(built(kind) if kind == "ivf-pq" else build_index(CANDIDATES[:400], kind), tmp_path / "index")
     whole = (tmp_path / "index").read_bytes()
     limit, peak, messages = faiss.get_deserialization_vector_byte_limit(), peak_megabytes(), []
     for place, value in itertools.product([*range(160), *range(200, len(whole), 211)], (0, 1, 127, 255)):
@@ -69,7 +76,7 @@ def test_every_byte_of_the_header_changed(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["ivf", "ivf-pq"])
 def test_threads_with_other_probes_do_not_disturb_each_other(kind):
-    index = build_index(CANDIDATES, kind, lists=50)
+    index = built(kind)
     alone = {probes: search_index(index, QUERIES, 20, probes)[1] for probes in (1, 2, 5, 50)}
     work = [*alone] * 100
     with ThreadPoolExecutor(8) as threads:
@@ -99,7 +106,7 @@ def test_cosines_of_rounded_vectors_are_near_the_exact_ones(kind, count):
 
 
 def test_signs_alone_are_worse_than_scored_again():
-    index = build_index(CANDIDATES, "binary")
+    index = built("binary")
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 5)
     signs = faiss.downcast_index(index.base_index).search(normalise_rows(QUERIES), 5)[1]
     alone, again = (
