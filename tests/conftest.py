@@ -21,7 +21,7 @@ from types import ModuleType
 
 import pytest
 import toy
-from forks import commands
+from forks import PRELOADED, commands
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -56,12 +56,16 @@ def pytest_unconfigure():
     SESSION.close()
 
 
-@cache
-def forked_commands() -> Path:
+def forked_commands(preloaded: tuple[str, ...] = PRELOADED) -> Path:
     """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that importing takes."""
+    return started(preloaded)
+
+
+@cache
+def started(preloaded: tuple[str, ...]) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="lxsr-"))  # short, as addresses of sockets must be
     SESSION.callback(shutil.rmtree, folder, ignore_errors=True)
-    return SESSION.enter_context(commands(folder, PYTHONPATH=str(ROOT)))
+    return SESSION.enter_context(commands(folder, preloaded, PYTHONPATH=str(ROOT)))
 
 
 def forked_environment(**variables: str) -> dict[str, str]:
@@ -71,13 +75,14 @@ def forked_environment(**variables: str) -> dict[str, str]:
 
 
 def run(
-    module: str, *arguments, check: bool = True, cwd: Path = ROOT, fresh: bool = False, **variables
+    module: str, *arguments, check: bool = True, cwd: Path = ROOT, preloaded=PRELOADED, **variables
 ) -> subprocess.CompletedProcess:
     """Run `python -m module arguments`, in the project's root or in `cwd`; `check` expects exit status 0.
 
-    The process is a fork of one that has imported torch and fairseq; `fresh` is for tests of what importing does.
+    The process is a fork of one that has imported torch, fairseq and the package. For tests of what importing does,
+    `preloaded` is FAIRSEQ, for a fork of one that lacks the package, or (), for a Python of its own.
     """
-    python = sys.executable if fresh else forked_commands() / "python"
+    python = forked_commands(preloaded) / "python" if preloaded else sys.executable
     command, environment = [python, "-m", module, *map(str, arguments)], forked_environment(**variables)
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300)
     return checked(done) if check else done

@@ -1,7 +1,8 @@
 """Commands that run in forks of one process, which has imported torch and fairseq once: each starts in milliseconds.
 
-As a script this is that process, `python forks.py SOCKET [SHRINK_MODULE]`; `commands` starts it and puts `lxsr`,
-`fairseq-train`, `fairseq-generate`, `pytest` and `python` into a folder for PATH.
+As a script this is that process, `python forks.py SOCKET MODULE...`; `commands` starts it and puts `lxsr`,
+`fairseq-train`, `fairseq-generate`, `pytest` and `python` into a folder for PATH. LXSR_SHRINK in the environment of a
+command names a module with a function `shrink(name, arguments)`, which returns the arguments that are used.
 """
 
 import atexit
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ENTRIES = {
@@ -27,6 +28,7 @@ ENTRIES = {
     "fairseq-generate": ("fairseq_cli.generate", "cli_main"),
     "pytest": ("pytest", "console_main"),
 }
+FAIRSEQ = ("fairseq_cli.train", "fairseq_cli.hydra_train")  # and nothing of ours
 PRELOADED = (
     "fairseq_cli.train",
     "fairseq_cli.generate",
@@ -47,12 +49,12 @@ STARTS_WITHIN = 240  # seconds, until everything is imported; on a busy machine
 
 
 @contextlib.contextmanager
-def commands(folder: Path, *shrink: str, **variables: str) -> Iterator[Path]:
+def commands(folder: Path, preloaded: Sequence[str] = PRELOADED, **variables: str) -> Iterator[Path]:
     """A folder with the commands, while the process behind them runs.
 
     Args:
         folder: an empty folder.
-        shrink: at most one module with a function `shrink(name, arguments)`, which returns the arguments that are used.
+        preloaded: the modules that this process has imported.
         variables: of the environment of that process; of a command, what its own environment says.
     """
     address = str(folder / "socket")
@@ -62,7 +64,7 @@ def commands(folder: Path, *shrink: str, **variables: str) -> Iterator[Path]:
         client.write_text(CLIENT.format(python=sys.executable, address=address, name=name))
         client.chmod(0o755)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"} | variables
-    server = subprocess.Popen([sys.executable, __file__, address, *shrink], env=environment)
+    server = subprocess.Popen([sys.executable, __file__, address, *preloaded], env=environment)
     try:
         for _ in range(STARTS_WITHIN * 10):
             if os.path.exists(address):
@@ -77,7 +79,7 @@ def commands(folder: Path, *shrink: str, **variables: str) -> Iterator[Path]:
         server.wait()
 
 
-def serve(address: str, shrink: Callable[[str, list[str]], list[str]]) -> None:
+def serve(address: str) -> None:
     signal.signal(signal.SIGCHLD, reap)
     parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as server:
@@ -93,7 +95,7 @@ def serve(address: str, shrink: Callable[[str, list[str]], list[str]]) -> None:
             if os.fork() == 0:
                 server.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                os._exit(answer(client, shrink))
+                os._exit(answer(client))
             client.close()
 
 
@@ -104,7 +106,7 @@ def reap(*_) -> None:
             pass
 
 
-def answer(client: socket.socket, shrink: Callable[[str, list[str]], list[str]]) -> int:
+def answer(client: socket.socket) -> int:
     """Run the command that the client asks for, with its files and in its folder; it dies with the client."""
     fcntl.fcntl(client, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO when the client ends
@@ -123,7 +125,9 @@ def answer(client: socket.socket, shrink: Callable[[str, list[str]], list[str]])
     os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
     while name == "python" and arguments[:1] == ["-W"]:  # says which warnings are shown, and the modules are imported
         arguments = arguments[2:]
-    status = run(name, shrink(name, arguments))
+    if shrink := environment.get("LXSR_SHRINK"):
+        arguments = importlib.import_module(shrink).shrink(name, arguments)
+    status = run(name, arguments)
     atexit._run_exitfuncs()  # which the end by os._exit leaves out
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -165,7 +169,6 @@ def call(name: str, arguments: list[str]) -> int | None:
 
 
 if __name__ == "__main__":
-    for preloaded in PRELOADED:
+    for preloaded in sys.argv[2:]:
         importlib.import_module(preloaded)
-    shrinks = [importlib.import_module(module).shrink for module in sys.argv[2:]]
-    serve(sys.argv[1], *(shrinks or [lambda name, arguments: arguments]))
+    serve(sys.argv[1])

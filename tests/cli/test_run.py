@@ -29,7 +29,7 @@ def test_from_text_to_scores_and_again(tmp_path):
     before, after = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
     assert after[0].values["P@1"] > before[0].values["P@1"] + 20
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
-    again = lxsr(*words, "--quiet", fresh=True)  # says nothing while it imports, too
+    again = lxsr(*words, "--quiet", preloaded=())  # says nothing while it imports, too
     assert "trained:" in again.stdout
     assert again.stderr == ""
     assert not [word for word in ("==", "fairseq", "INFO") if word in again.stdout]

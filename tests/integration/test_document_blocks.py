@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import toy
 import yaml
-from conftest import ROOT
+from conftest import ROOT, forked_commands
 from forks import commands
 
 from fairseq_lxsr.evaluation.named_sets import datasets
@@ -112,10 +112,11 @@ class Workplace:
     done: set[str] = field(default_factory=set)
 
 
-def environment_of(bin_folder: Path, package: Path) -> dict[str, str]:
-    """The commands in `bin_folder`, and the package that lies in `package`."""
-    path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
-    return os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests")))}
+def environment_of(package: Path, *bin_folders: Path) -> dict[str, str]:
+    """The commands in `bin_folders`, made small, and the package that lies in `package`; pytest without its plugins."""
+    path = os.pathsep.join((*map(str, bin_folders), os.environ["PATH"]))
+    small = {"LXSR_SHRINK": "small", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return os.environ | small | {"PATH": path, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests")))}
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +126,11 @@ def workplace(tmp_path_factory):
     for name in ("examples", "preprocess"):
         shutil.copytree(ROOT / name, folder / name)
     write_downloads(folder)
-    with commands(folder.parent / "commands", "small", PYTHONPATH=str(ROOT)) as bin_folder:
-        (bin_folder / "make").write_text(MAKE)
-        (bin_folder / "make").chmod(0o755)
-        yield Workplace(folder, environment_of(bin_folder, ROOT))
+    make = folder.parent / "bin" / "make"
+    make.parent.mkdir()
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    return Workplace(folder, environment_of(ROOT, make.parent, forked_commands()))
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +147,8 @@ def extended(workplace):
             elif block.language == "diff":
                 patch = ["git", "apply", "--unidiff-zero", "-"]
                 subprocess.run(patch, cwd=folder, input=block.text, text=True, check=True)
-    with commands(folder.parent / "extended", "small", PYTHONPATH=str(folder)) as bin_folder:
-        yield Workplace(folder, environment_of(bin_folder, folder))
+    with commands(folder.parent / "extended", PYTHONPATH=str(folder)) as bin_folder:
+        yield Workplace(folder, environment_of(folder, bin_folder))
 
 
 def write(block: Block, folder: Path) -> None:

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from conftest import ROOT, refused, run
+from forks import FAIRSEQ
 
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
@@ -25,7 +26,8 @@ def hydra(tmp_path, toy_work):
         merged = {group: groups.get(group, {}) | changed.get(group, {}) for group in groups | changed}
         (tmp_path / "small.yaml").write_text("# @package _global_\n" + yaml.safe_dump(merged))
         words = ("--config-dir", tmp_path, "--config-name", "small", f"hydra.run.dir={tmp_path / 'out'}")
-        return run("fairseq_cli.hydra_train", *words, check=False, fresh=True)  # the plugin sets up hydra at import
+        # the plugin sets up hydra at import
+        return run("fairseq_cli.hydra_train", *words, check=False, preloaded=FAIRSEQ)
 
     return train
 

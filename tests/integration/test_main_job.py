@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import toy
 from conftest import TRAIN_OPTIONS, export, lxsr, lxsr_here, refused, run, train, validations
+from forks import FAIRSEQ
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -126,8 +127,8 @@ def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
 
 def test_help_lists_every_option_with_its_text():
     kinds = ("--task", "xling_sent", "--arch", "lxsr_base", "--criterion", "xling_sent_loss")
-    # fresh, since the plugin adds to the help at import
-    done = run("fairseq_cli.train", "--user-dir", "fairseq_lxsr", *kinds, "--help", fresh=True)
+    # the plugin adds to the help at import
+    done = run("fairseq_cli.train", "--user-dir", "fairseq_lxsr", *kinds, "--help", preloaded=FAIRSEQ)
     text = " ".join(done.stdout.split())
     for option, help_text in {
         "--lang-pairs": "for example en-fr,en-de",

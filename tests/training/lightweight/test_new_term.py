@@ -1,9 +1,9 @@
 """A new loss is one file in `terms/`: its options, its batch, its head and its logging come with it."""
 
 import subprocess
-import sys
 
-from conftest import ROOT, TRAIN_OPTIONS
+from conftest import ROOT, TRAIN_OPTIONS, forked_commands
+from forks import FAIRSEQ
 
 TERM = '''
 """Term `spread`: embeddings stay apart, or their projections do."""
@@ -68,7 +68,8 @@ def test_a_file_in_the_folder_is_a_term_of_the_loss(tmp_path, toy_work):
     (tmp_path / "spread.py").write_text(TERM)
     options = TRAIN_OPTIONS | {"--spread-weight": "0.1", "--max-update": "3", "--log-interval": "1"}
     words = [word for item in options.items() for word in item]
-    command = [sys.executable, "-c", RUN, str(tmp_path), str(toy_work / "data-bin"), "--cpu", "--no-save", *words]
+    python, data = forked_commands(FAIRSEQ) / "python", toy_work / "data-bin"
+    command = [python, "-c", RUN, tmp_path, data, "--cpu", "--no-save", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     updates = [line for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
