@@ -30,7 +30,7 @@ def trained(done, name: str) -> list[float]:
 
 def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_work, teacher):
     data, flags = toy_work / "data-bin", ("--teacher-embeddings", teacher, "--no-epoch-checkpoints")
-    options = {**ALONE, "encoder_embed_dim": "16", "encoder_layers": "0", "max_epoch": "8", "lr": "0.02"}
+    options = {**ALONE, "encoder_embed_dim": "16", "encoder_layers": "0", "max_epoch": "4", "lr": "0.02"}
     done = train(data, tmp_path / "student", "--gated", *flags, **options)
     distill = trained(done, "distill")
     assert distill[-1] < 0.6 * distill[0]
@@ -83,7 +83,7 @@ def words(tmp_path_factory, toy_work):
 
 def test_words_find_the_teachers_embeddings_of_them(tmp_path, toy_work, words):
     """Beside align; processes that load change nothing, and the projection is not exported."""
-    options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "6", "lr": "0.02"}
+    options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "3", "lr": "0.02"}
     flags = ("--disable-validation", "--gated", "--no-epoch-checkpoints", "--teacher-text", words)
     done = [
         train(toy_work / "data-bin", tmp_path / workers, *flags, "--num-workers", workers, **options)
