@@ -238,7 +238,7 @@ def test_only_who_has_the_key_is_answered(encoder):
 class Slow:
     """An encoder that waits, and may fail for one text."""
 
-    def __init__(self, encoder, seconds=0.3):
+    def __init__(self, encoder, seconds=0.2):
         self.encoder, self.seconds, self.batches = encoder, seconds, []
 
     def __getattr__(self, name):
@@ -271,14 +271,14 @@ def test_requests_that_wait_are_encoded_together_and_fail_alone(encoder):
 
 @needs_server
 def test_limits_of_time_and_of_requests(encoder):
-    with serving(Slow(encoder, 1.0), timeout=0.5) as address:
+    with serving(Slow(encoder, 0.6), timeout=0.3) as address:
         status, answer = ask(f"{address}/v1/embeddings", {"input": "a"})
         assert (status, answer["error"]["type"]) == (504, "server_error")
         with socket.create_connection(address.split("/")[2].split(":"), timeout=10) as half:
             half.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
             assert half.recv(100).startswith(b"HTTP/1.1 504")
     with (
-        serving(Slow(encoder, 1.0), max_requests=2) as address,
+        serving(Slow(encoder, 0.5), max_requests=2) as address,
         concurrent.futures.ThreadPoolExecutor(8) as pool,
     ):
         answers = list(pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": text}), "abcdefgh"))
