@@ -7,7 +7,6 @@ import torch
 from conftest import main_here
 
 from benchmarks import gpu
-from benchmarks.speed import gpu_predicted
 
 
 def test_without_a_gpu_it_ends_with_one_line(monkeypatch):
@@ -33,6 +32,8 @@ def test_another_loss_than_the_cpus_is_told(monkeypatch):
 
 
 def test_predictions_grow_with_layers_and_pairs(capsys):
+    from benchmarks.speed import gpu_predicted  # torch's tracker of memory takes a second to import
+
     sizes = {"vocab_size": 500, "pieces": 5}
     one, two, more = gpu_predicted.predictions((1, 2), (8,), **sizes) + gpu_predicted.predictions((1,), (64,), **sizes)
     # of the layer's four matrices of attention and two of the feed-forward block, forward and twice backward

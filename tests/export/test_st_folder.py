@@ -1,5 +1,7 @@
 """The folder for sentence-transformers, loaded by sentence-transformers itself with no code of ours."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import small_model
@@ -15,9 +17,9 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.st_folder import load_folder
-from fairseq_lxsr.export.st_module import load_sentence_transformer
 
-pytest.importorskip("sentence_transformers")
+# nothing is imported here, where each worker of pytest would
+pytestmark = pytest.mark.skipif(not find_spec("sentence_transformers"), reason="sentence-transformers is not installed")
 SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair]
 SENTENCES += ["the dog " * 150, "Ünknown ☃ piece", "X <mask>"]
 WITHOUT_US = """
@@ -127,6 +129,8 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
+    from fairseq_lxsr.export.st_module import load_sentence_transformer  # imports sentence_transformers
+
     sizes = {"gated": True, "order_coefficients": 1} if architecture == "transformer" else {}
     folder = small_model.write_folder(tmp_path / "model", architecture, **sizes)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
@@ -170,6 +174,8 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):
 def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp_path):
     """A BERT gives a vector for each piece, and a module of ours reads as many pieces as it is told."""
     from sentence_transformers import SentenceTransformer
+
+    from fairseq_lxsr.export.st_module import load_sentence_transformer
 
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
     export_sentence_transformers(encoder, tmp_path / "bert")
