@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -123,7 +124,8 @@ def answer(client: socket.socket) -> int:
     os.environ.update(environment)
     sys.executable = shutil.which("python") or sys.executable  # a command's own commands are forks as well
     os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
-    while name == "python" and arguments[:1] == ["-W"]:  # says which warnings are shown, and the modules are imported
+    while name == "python" and arguments[:1] == ["-W"]:  # as Python does it
+        warnings._setoption(arguments[1])  # type: ignore[attr-defined]
         arguments = arguments[2:]
     if shrink := environment.get("LXSR_SHRINK"):
         arguments = importlib.import_module(shrink).shrink(name, arguments)

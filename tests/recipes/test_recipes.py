@@ -317,7 +317,7 @@ def test_a_missing_data_folder_is_refused_before_fairseq_starts(tmp_path):
 
 def test_exit_status_is_that_of_fairseq_train(tmp_path):
     bad = ("--lang-pairs", "en-xx", "--cpu", "--save-dir", tmp_path)
-    done = lxsr("train", DATA, "--recipe", "best", *bad, check=False, preloaded=())
+    done = lxsr("train", DATA, "--recipe", "best", *bad, check=False)
     refused(done, "--lang-pairs en-xx")
     assert "hydra" not in done.stderr  # its advice to fairseq
 
