@@ -82,19 +82,22 @@ def run(
     The process is a fork of one that has imported torch, fairseq and the package. For tests of what importing does,
     `preloaded` is FAIRSEQ, for a fork of one that lacks the package, or (), for a Python of its own.
     """
-    python = forked_commands(preloaded) / "python" if preloaded else sys.executable
-    command, environment = [python, "-m", module, *map(str, arguments)], forked_environment(**variables)
+    command, environment = [interpreter(preloaded), "-m", module, *map(str, arguments)], forked_environment(**variables)
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300)
     return checked(done) if check else done
+
+
+def interpreter(preloaded: tuple[str, ...]) -> str | Path:
+    return forked_commands(preloaded) / "python" if preloaded else sys.executable
 
 
 def lxsr(*arguments, **options) -> subprocess.CompletedProcess:
     return run("fairseq_lxsr.cli.main", *arguments, **options)
 
 
-def python(code: str, *arguments, **options) -> str:
-    """What `python -c code arguments` prints, in a process that imports what it needs itself."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
+def python(code: str, *arguments, preloaded: tuple[str, ...] = (), **options) -> str:
+    """What `python -c code arguments` prints, in a process that imports what it needs itself, or a fork as of `run`."""
+    command = [interpreter(preloaded), "-c", code, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, **{"cwd": ROOT} | options)
     return checked(done).stdout
 

@@ -2,16 +2,15 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from functools import partial
 
 import numpy as np
 import pytest
 import toy
-from conftest import contents
+from conftest import contents, run
 from fairseq.data import data_utils
+from forks import FAIRSEQ
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.binarise import _load_tokenizer, binarise, shard_folders, shard_numbers
@@ -57,9 +56,9 @@ def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
         pieces = tokenizer.pieces(path.read_text(encoding="utf-8").splitlines())
         (tmp_path / path.name).write_text("".join(" ".join(line) + "\n" for line in pieces), encoding="utf-8")
     prefixes = [argument for split in SPLITS for argument in (f"--{split}pref", tmp_path / split)]
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", "en", "--target-lang", "fr", *prefixes]
     options = ["--srcdict", subwords / "dict.txt", "--joined-dictionary", "--destdir", tmp_path / "theirs"]
-    subprocess.run(list(map(str, [*command, *options])), check=True, capture_output=True, timeout=300)
+    languages = ["--source-lang", "en", "--target-lang", "fr"]
+    run("fairseq_cli.preprocess", *languages, *prefixes, *options, preloaded=FAIRSEQ)
     ours = build(prepared, tmp_path / "ours")
     assert len(ours) == 12
     for name in (*ours, "dict.en.txt"):

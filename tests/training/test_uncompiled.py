@@ -5,6 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 from conftest import python
+from forks import FAIRSEQ
 
 from fairseq_lxsr.training import uncompiled
 
@@ -242,4 +243,4 @@ assert 0 < ours.precision()[0] < 1, ours.result_string()
 
 def test_bleu_is_that_of_the_compiled_library():
     """Without the library it is only that the scorer runs."""
-    python(BLEU, "compiled" if importlib.util.find_spec("fairseq.libbleu") else "none")
+    python(BLEU, "compiled" if importlib.util.find_spec("fairseq.libbleu") else "none", preloaded=FAIRSEQ)
