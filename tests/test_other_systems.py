@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import toy
 from conftest import COMPATIBILITY, lxsr_here, refused
 
@@ -55,36 +56,17 @@ for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork",
     assert missing == ["ModuleNotFoundError", "ImportError", "AttributeError", "EncodingWarning"]
 
 
-def test_models_encode_and_files_are_written_and_read_without_them(tmp_path):
-    """By numpy and by torch; an index is made, searched and made again, rows are written, and bad input is a line."""
-    text = tmp_path / "text"
-    text.write_text("a dog\na house\n")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A folder, and what one process said that did in it what the tests below ask for; it imports torch once."""
+    folder = tmp_path_factory.mktemp("other")
+    toy.write(folder / "text", toy.sentences(200))
+    (folder / "dogs").write_text("a dog\na house\n")
     code = f"""
 from pathlib import Path
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.main import main
-assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
-model, text, folder = {str(COMPATIBILITY / "laser.model")!r}, {str(text)!r}, Path({str(tmp_path)!r})
-assert SentenceEncoder.from_pretrained(model).encode(["a dog"]).shape[0] == 1
-for _ in range(2):
-    main(["index", "--model", "lxsr-static", "--input", text, "--output", str(folder / "index")])
-    main(["embed", "--model", "lxsr-static", "--input", text, "--output", str(folder / "x.npy")])
-main(["search", "--index", str(folder / "index"), "a dog", "--output", "-", "--k", "1"])
-main(["search", "--index", "none", "a dog"])
-"""
-    done = without_posix(code)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout.splitlines()[-1].endswith("\t1\ta dog")
-    assert done.stderr.splitlines()[-1].startswith("lxsr: error: none: not an index")
-
-
-def test_text_is_prepared_mined_scored_and_measured_without_them(tmp_path):
-    """With processes of its own for what is C++."""
-    toy.write(tmp_path / "text", toy.sentences(200))
-    code = f"""
-from pathlib import Path
-from fairseq_lxsr.cli.main import main
-folder, text = Path({str(tmp_path)!r}), {str(tmp_path / "text")!r}
+folder, text, dogs = Path({str(folder)!r}), {str(folder / "text")!r}, {str(folder / "dogs")!r}
 sides = ["--model", "lxsr-static", "--source", text + ".en", "--target", text + ".fr"]
 held_out = ["--valid-size", "20", "--test-size", "20", "--vocab-size", "200"]
 if __name__ == "__main__":
@@ -94,10 +76,31 @@ if __name__ == "__main__":
     main(["eval", "xsr", *sides, "--output", str(folder / "scores.jsonl")])
     main(["verify", str(folder / "work" / "data-bin")])
     main(["export", "web", "--model", "lxsr-static", "--input", text + ".en", "--output", str(folder / "web")])
+    assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
+    model = {str(COMPATIBILITY / "laser.model")!r}
+    assert SentenceEncoder.from_pretrained(model).encode(["a dog"]).shape[0] == 1
+    for _ in range(2):
+        main(["index", "--model", "lxsr-static", "--input", dogs, "--output", str(folder / "index")])
+        main(["embed", "--model", "lxsr-static", "--input", dogs, "--output", str(folder / "x.npy")])
+    main(["search", "--index", str(folder / "index"), "a dog", "--output", "-", "--k", "1"])
+    main(["search", "--index", "none", "a dog"])
 """
-    done = without_posix(code)
-    assert done.returncode == 0, done.stderr
-    assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {path.name for path in tmp_path.iterdir()}
+    return folder, without_posix(code)
+
+
+def test_models_encode_and_files_are_written_and_read_without_them(done):
+    """By numpy and by torch; an index is made, searched and made again, rows are written, and bad input is a line."""
+    _, process = done
+    assert process.returncode == 2, process.stderr
+    assert process.stdout.splitlines()[-1].endswith("\t1\ta dog")
+    assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: not an index")
+
+
+def test_text_is_prepared_mined_scored_and_measured_without_them(done):
+    """With processes of its own for what is C++."""
+    folder, process = done
+    assert process.returncode == 2, process.stderr  # of the last command, which comes after these
+    assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {path.name for path in folder.iterdir()}
 
 
 def test_training_names_the_pythons_that_it_needs(toy_work, monkeypatch):
