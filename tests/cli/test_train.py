@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 from conftest import lxsr_here, python, run
+from forks import FAIRSEQ
 
 import fairseq_lxsr
 
@@ -32,7 +33,7 @@ assert fairseq_lxsr.__path__ == [sys.argv[1]]
 def test_fairseq_imports_the_folder_of_the_package_once_from_another_folder(tmp_path):
     folder = lxsr_here("user-dir").stdout.removesuffix("\n")
     assert folder == str(Path(fairseq_lxsr.__file__).parent.absolute())
-    python(CHECK, folder, cwd=tmp_path)
+    python(CHECK, folder, cwd=tmp_path, preloaded=FAIRSEQ)
 
 
 def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp_path):
