@@ -284,25 +284,44 @@ def browser():
         browser.close()
 
 
+def made_once(work: Path, name: str, make: Callable[[], object]) -> Path:
+    """Return the folder in which one worker of pytest makes something and the others find it."""
+    import filelock
+
+    lock, mark = (work.with_name(f"{work.name}.{name}{end}") for end in (".lock", ""))
+    with filelock.FileLock(lock):
+        if not mark.exists():
+            make()
+            mark.touch()
+    return work
+
+
 @pytest.fixture(scope="session")
 def toy_work(tmp_path_factory) -> Path:
-    """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr."""
-    work = tmp_path_factory.mktemp("toy")
-    toy.write(work / "text", toy.sentences(1200))
-    options = ("--valid-size", 100, "--test-size", 200, "--vocab-size", 200)
-    lxsr("prepare", "--work", work, "--data", work / "text", *options)
-    return work
+    """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr; no test changes it."""
+    base = tmp_path_factory.getbasetemp()
+    work = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "toy"
+
+    def make():
+        toy.write(work / "text", toy.sentences(1200))
+        options = ("--valid-size", 100, "--test-size", 200, "--vocab-size", 200)
+        lxsr("prepare", "--work", work, "--data", work / "text", *options)
+
+    return made_once(work, "prepared", make)
 
 
 @pytest.fixture(scope="session")
 def toy_checkpoint(toy_work) -> Path:
     """A checkpoint of a few epochs on the toy corpus."""
-    train(toy_work / "data-bin", toy_work / "checkpoints", "--no-epoch-checkpoints", max_epoch="6")
-    return toy_work / "checkpoints" / "checkpoint_best.pt"
+    save = toy_work / "checkpoints"
+    options = {"max_epoch": "6"}
+    made_once(toy_work, "trained", lambda: train(toy_work / "data-bin", save, "--no-epoch-checkpoints", **options))
+    return save / "checkpoint_best.pt"
 
 
 @pytest.fixture(scope="session")
 def toy_model(toy_work, toy_checkpoint) -> Path:
     """The model folder of that checkpoint."""
-    lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", toy_work / "model")
+    words = ("export", "folder", "--checkpoint", toy_checkpoint, "--output", toy_work / "model")
+    made_once(toy_work, "exported", lambda: lxsr(*words))
     return toy_work / "model"
