@@ -35,6 +35,7 @@ from fairseq_lxsr.vectors.rows import best_first, check_count
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+UNKNOWN = np.float32(2)  # penalty of a candidate without a known word: behind all cosines
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,13 @@ def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> S
     """
     k = min(max(options.k, options.rerank) + within, len(candidates))
     if options.kind == "flat":
-        return lambda queries: nearest_neighbours(queries, candidates, k, **options.search)
+        penalty = np.where(candidates.any(axis=1), np.float32(0), UNKNOWN)
+
+        def nearest(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            cosines, ids = nearest_neighbours(queries, candidates, k, penalty=penalty, **options.search)
+            return np.where(penalty[ids] > 0, np.float32(0), cosines), ids
+
+        return nearest if penalty.any() else lambda queries: nearest_neighbours(queries, candidates, k, **options.search)
     index = cache(lambda: build_index(candidates, options.kind))  # not built where nothing is left to search
     return lambda queries: search_index(index(), queries, k)
 
