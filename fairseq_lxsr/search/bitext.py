@@ -212,13 +212,14 @@ def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> S
     """
     k = min(max(options.k, options.rerank) + within, len(candidates))
     if options.kind == "flat":
-        penalty = np.where(candidates.any(axis=1), np.float32(0), UNKNOWN)
+        known = candidates.any(axis=1)
+        penalty = None if known.all() else np.where(known, np.float32(0), UNKNOWN)
 
         def nearest(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             cosines, ids = nearest_neighbours(queries, candidates, k, penalty=penalty, **options.search)
-            return np.where(penalty[ids] > 0, np.float32(0), cosines), ids
+            return np.where(known[ids], cosines, np.float32(0)), ids
 
-        return nearest if penalty.any() else lambda queries: nearest_neighbours(queries, candidates, k, **options.search)
+        return nearest
     index = cache(lambda: build_index(candidates, options.kind))  # not built where nothing is left to search
     return lambda queries: search_index(index(), queries, k)
 
