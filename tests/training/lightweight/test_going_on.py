@@ -131,7 +131,7 @@ def test_the_recipe_is_that_of_what_is_new(work, tmp_path):
         shutil.copy(work / "old" / DICTIONARY_FILE, path)
     domain = lxsr_here("train", tmp_path / "same", "--from", work / "old", "--cpu", "--print").stdout
     assert "--frozen-pieces" not in domain
-    assert "--lr 0.0007 " in domain
+    assert "--lr 0.0004 " in domain
 
 
 def test_a_model_with_layers_is_refused(tmp_path):
