@@ -121,8 +121,7 @@ class SentenceTransformersExport(_Converted):
         """Say in one line if the folder does not load by sentence-transformers alone, and why."""
         from fairseq_lxsr.export.st_folder import why_own_module, without_order
 
-        why = why_own_module(without_order(encoder) if self.drop_order else encoder)
-        if why:
+        if why := why_own_module(without_order(encoder) if self.drop_order else encoder):
             drop = "; --drop-order leaves them out" if "order" in why and encoder.size.is_bag else ""
             print(f"{self.output}: needs this package and trust_remote_code=True, for {why}{drop}")
 

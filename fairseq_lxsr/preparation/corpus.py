@@ -185,8 +185,7 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
 def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
     """Name each source of which no pair is left to train on."""
     for name in (name for name, count in report.get("sources", {}).items() if not count):
-        before = report.get(BEFORE, {}).get(name)
-        of_all = "" if before is None else f" of {before:,}"
+        of_all = f" of {report[BEFORE][name]:,}" if name in report.get(BEFORE, ()) else ""
         say(
             f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{of_all} pairs left to train on; "
             "--keep-dropped writes what was dropped, and why"

@@ -35,7 +35,6 @@ from fairseq_lxsr.vectors.rows import best_first, check_count
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-UNKNOWN = np.float32(2)  # penalty of a candidate without a known word: behind all cosines
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> S
     k = min(max(options.k, options.rerank) + within, len(candidates))
     if options.kind == "flat":
         known = candidates.any(axis=1)
-        penalty = None if known.all() else np.where(known, np.float32(0), UNKNOWN)
+        penalty = None if known.all() else np.where(known, np.float32(0), np.float32(2))  # behind all cosines
 
         def nearest(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             cosines, ids = nearest_neighbours(queries, candidates, k, penalty=penalty, **options.search)

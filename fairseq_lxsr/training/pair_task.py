@@ -29,11 +29,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST = "max_positions"  # in the state that fairseq keeps in a checkpoint
 TOLERANCE = 1e-6  # of probabilities that are the same
-HOLDS_OUT = {  # what makes the text of a split that may be missing
-    "valid": "text held out by `lxsr prepare --valid-size N` or of fairseq-preprocess --validpref, or "
-    "--disable-validation",
-    "test": "text held out by `lxsr prepare --test-size N` or of fairseq-preprocess --testpref",
-}
+FOR_SPLITS = {"valid": " with --valid-size N, or --disable-validation", "test": " with --test-size N"}
 
 
 @dataclass
@@ -159,7 +155,7 @@ class PairTask(LxsrTask):
         found = {pair: corpus for pair, corpus in read.items() if corpus is not None}
         if not found:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
-            expected = HOLDS_OUT.get(split, "the output of fairseq-preprocess")
+            expected = f"the output of fairseq-preprocess or `lxsr prepare`{FOR_SPLITS.get(split, '')}"
             raise InputError(f"{folder}: has no {names}; expected {expected}")
         return found
 

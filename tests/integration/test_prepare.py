@@ -136,7 +136,9 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
     data = tmp_path / "work" / "data-bin"
     done = train_here(data, tmp_path / "save")
     refused(
-        done, f"{data}: has no valid.en-fr; expected text held out by `lxsr prepare --valid-size N`", "or --disable"
+        done,
+        f"{data}: has no valid.en-fr; expected the output of fairseq-preprocess or `lxsr prepare` with --valid-size N",
+        "or --disable",
     )
     assert not list((tmp_path / "save").iterdir())  # it ends before the model is made
     done = train_here(data, tmp_path / "save", "--disable-validation", "--no-epoch-checkpoints", max_epoch="1")

@@ -106,7 +106,7 @@ class Run:
     """A training as fairseq-train builds it from the recipe, with changed options, on the golden pairs."""
 
     def __init__(self, data: Path, changes: str):
-        own = f"{SIZE} {changes} --cpu --no-save --save-dir {data / 'checkpoints'}"
+        own = f"{SIZE} {changes} --cpu --disable-validation --no-save --save-dir {data / 'checkpoints'}"
         command = train_command(read_recipe("released"), str(data), own.split())
         self.cfg = convert_namespace_to_omegaconf(read_by_fairseq(command))
         self.task = tasks.setup_task(self.cfg.task)
