@@ -211,7 +211,7 @@ def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> S
     """
     k = min(max(options.k, options.rerank) + within, len(candidates))
     if options.kind == "flat":
-        known = candidates.any(axis=1)
+        known = np.asarray(candidates.any(axis=1))
         penalty = None if known.all() else np.where(known, np.float32(0), np.float32(2))  # behind all cosines
 
         def nearest(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
