@@ -27,7 +27,7 @@ else
     lxsr prepare preprocess/europarl-five-languages.yaml
 fi
 
-# on a GPU add --fp16 or --bf16; where 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16
+# on a GPU add --fp16 or --amp; where 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16
 lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --lang-pairs "$DIRECTIONS" --save-dir "$WORK/$SYSTEM" "$@"
 
 LANGS=${LANGS:-de,en,es,fr,it}

@@ -28,7 +28,7 @@ fi
 lxsr prepare --work "$WORK" --lang-pairs "en-$TGT" --data "$PREFIX" --vocab-size "$VOCAB" \
     --valid-size "$VALID" --test-size "$TEST" --lowercase --filters characters
 
-# on a GPU add --fp16 or --bf16; the paper's took 12 GB and 24 minutes for 10,000 updates
+# on a GPU add --fp16 or --amp; the paper's took 12 GB and 24 minutes for 10,000 updates
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" --lang-pairs "en-$TGT" --save-dir "$WORK/checkpoints" "$@"
 
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
