@@ -1,6 +1,6 @@
 """Forms of words from spelling dictionaries and lists, for the teacher: text never has all of an inflected language.
 
-python examples/pretrained/forms.py --dictionary tr=dictionary-tr/index ko=/usr/share/hunspell/ko --output DIR/forms
+python examples/pretrained/forms.py --dictionary tr=dictionary-tr/index ar=/usr/share/hunspell/ar --output DIR/forms
 python examples/pretrained/forms.py --list zh=jieba/dict.txt --output DIR/forms
 
 A dictionary is Hunspell's, PREFIX.aff and PREFIX.dic: each word gives itself and some of its forms, drawn. A list has a
@@ -31,8 +31,10 @@ def drawn_form(affixes: dict[str, list[Any]], word: str, flags: Collection[str],
     kinds = sorted(flag for flag in flags if flag in affixes)
     for kind in rng.sample(kinds, len(kinds)):
         for affix in rng.choices(affixes[kind], k=TRIES):
-            if affix.cond_regexp.search(word):
-                form = affix.replace_regexp.sub(affix.add, word)
+            first = type(affix).__name__ == "Prefix"
+            rest = word.removeprefix(affix.strip) if first else word.removesuffix(affix.strip)
+            if affix.cond_regexp.search(word) and len(rest) == len(word) - len(affix.strip):
+                form = affix.add + rest if first else rest + affix.add
                 further = affix.flags and rng.random() < 0.5
                 return (further and drawn_form(affixes, form, affix.flags, rng)) or form
     return None
@@ -46,11 +48,11 @@ def forms(prefix: str, number: int, rng: random.Random) -> Iterator[str]:
     aff = dictionary.aff
     affixes = {**aff.SFX, **aff.PFX}
     for word in rng.sample(dictionary.dic.words, len(dictionary.dic.words)):
-        if aff.FORBIDDENWORD not in word.flags:
+        if word.flags.isdisjoint((aff.FORBIDDENWORD, aff.ONLYINCOMPOUND)):
+            drawn = [drawn_form(affixes, word.stem, word.flags, rng) for _ in range(number)]
+            yield from (form for form in drawn if form)
             if aff.NEEDAFFIX not in word.flags:
                 yield word.stem
-            for _ in range(number):
-                yield drawn_form(affixes, word.stem, word.flags, rng) or word.stem
 
 
 def listed(path: str) -> Iterator[str]:

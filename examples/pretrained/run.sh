@@ -65,10 +65,10 @@ phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option 
     last=$WORK/checkpoints/$name/checkpoint_last.pt
 }
 mean() { # NAME PHASE ...: the mean of their weights, from which the next phase goes on
-    local checkpoints=("${@:2}")
-    checkpoints=("${checkpoints[@]/#/$WORK/checkpoints/}")
+    local phase checkpoints=()
+    for phase in "${@:2}"; do checkpoints+=("$WORK/checkpoints/$phase/checkpoint_last.pt"); done
     last=$WORK/checkpoints/$1/checkpoint_last.pt
-    python examples/pretrained/average.py "${checkpoints[@]/%//checkpoint_last.pt}" --output "$last"
+    python examples/pretrained/average.py "${checkpoints[@]}" --output "$last"
 }
 phase 1 4000 2048 0.02 0.1 1 "$@"
 if [ -n "${SMOKE:-}" ]; then

@@ -34,7 +34,7 @@ WITHOUT_BLANKS = ("ja", "zh")
 LINES = 250_000  # of each file
 MOST_WORDS, LONGEST = 70_000, 40
 LONGEST_SENTENCE = 200  # letters
-TOGETHER = 256
+TOGETHER, WIDTH = 256, 512  # texts of a call, numbers of a vector
 ENGLISH = "en"
 
 
@@ -80,8 +80,10 @@ def vocabulary_words(model: Path) -> list[str]:
 
 def embeddings(teacher: Any, texts: Sequence[str]) -> np.ndarray:
     """Embed texts, as float16 [N, 512]."""
-    blocks = [teacher.encode(texts[start : start + TOGETHER]) for start in range(0, len(texts), TOGETHER)]
-    return np.concatenate(blocks).astype(np.float16)
+    vectors = np.empty((len(texts), WIDTH), dtype=np.float16)
+    for start in range(0, len(texts), TOGETHER):
+        vectors[start : start + TOGETHER] = teacher.encode(texts[start : start + TOGETHER])
+    return vectors
 
 
 def write_texts(folder: Path, name: str, texts: Sequence[str], vectors: np.ndarray) -> None:
@@ -131,7 +133,7 @@ def main() -> None:
             if language not in found:
                 raise InputError(f"{args.text}/*.{ENGLISH}-{language}.{language}: no such file; expected text of it")
             lists[language] = frequent_words(found[language], language)
-            if args.words and (args.words / f"{language}.txt").is_file():
+            if args.words and (args.words / f"{language}.txt").is_file():  # few languages need more
                 lists[f"{language}_forms"] = list(read_lines(args.words / f"{language}.txt"))
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))

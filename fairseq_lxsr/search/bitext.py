@@ -35,6 +35,7 @@ from fairseq_lxsr.vectors.rows import best_first, check_count
 
 Search = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Again = Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+BEHIND = -2.0  # of a candidate without a known word: behind all cosines, also those of other shards
 
 
 @dataclass(frozen=True)
@@ -212,13 +213,8 @@ def searcher(candidates: np.ndarray, options: Mining, within: bool = False) -> S
     k = min(max(options.k, options.rerank) + within, len(candidates))
     if options.kind == "flat":
         known = np.asarray(candidates.any(axis=1))
-        penalty = None if known.all() else np.where(known, np.float32(0), np.float32(2))  # behind all cosines
-
-        def nearest(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            cosines, ids = nearest_neighbours(queries, candidates, k, penalty=penalty, **options.search)
-            return np.where(known[ids], cosines, np.float32(0)), ids
-
-        return nearest
+        penalty = None if known.all() else np.where(known, np.float32(0), np.float32(-BEHIND))
+        return lambda queries: nearest_neighbours(queries, candidates, k, penalty=penalty, **options.search)
     index = cache(lambda: build_index(candidates, options.kind))  # not built where nothing is left to search
     return lambda queries: search_index(index(), queries, k)
 
@@ -295,6 +291,7 @@ def find_neighbours(
     def compute(start: int, stop: int) -> np.ndarray:
         block = np.empty(stop - start, dtype=row)
         found = search(queries[start:stop])
+        found[0][found[0] == BEHIND] = 0
         found[0][~queries[start:stop].any(axis=1)] = 0  # without a known word, whatever an index says
         found = found if first is None else without_self(*found, first + start)
         block["cosines"], block["ids"] = again(start, *found) if again else found

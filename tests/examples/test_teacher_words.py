@@ -21,7 +21,7 @@ PAIRS = {
 
 
 def vector(text: str) -> np.ndarray:
-    return np.random.default_rng(zlib.crc32(text.encode())).normal(size=4).astype(np.float16)
+    return np.random.default_rng(zlib.crc32(text.encode())).normal(size=512).astype(np.float16)
 
 
 class Teacher:
@@ -81,18 +81,38 @@ def example():
     return load_script(ROOT / "examples" / "pretrained" / "forms.py")
 
 
-def affix(condition: str, replaced: str, added: str, flags=frozenset()):
-    return types.SimpleNamespace(
-        cond_regexp=re.compile(condition), replace_regexp=re.compile(replaced), add=added, flags=flags
-    )
+class Prefix(types.SimpleNamespace):
+    """As spylls reads `PFX`: its `replace_regexp` is for taking an affix off."""
+
+
+class Suffix(types.SimpleNamespace):
+    """As spylls reads `SFX`."""
+
+
+def suffix(condition: str, strip: str, add: str) -> Suffix:
+    return Suffix(cond_regexp=re.compile(f"{condition}$"), strip=strip, add=add, flags=set())
 
 
 def test_a_form_is_of_an_affix_that_fits(example):
-    affixes = {"A": [affix("y$", "y$", "ies"), affix("[^y]$", "$", "s")], "B": [affix("", "^", "un", {"A"})]}
+    un = Prefix(cond_regexp=re.compile("^."), strip="", add="un", flags={"A"})
+    affixes = {"A": [suffix("y", "y", "ies"), suffix("[^y]", "", "s")], "B": [un]}
     rng = random.Random(1)
     assert {example.drawn_form(affixes, "city", {"A", "?"}, rng) for _ in range(50)} == {"cities"}
     assert {example.drawn_form(affixes, "cat", {"B"}, rng) for _ in range(50)} == {"uncat", "uncats"}
     assert example.drawn_form(affixes, "cat", {"?"}, rng) is None
+
+
+def test_words_of_a_dictionary_that_stand_alone(example, monkeypatch):
+    word = lambda stem, *flags: types.SimpleNamespace(stem=stem, flags=set(flags))  # noqa: E731
+    words = [word("cat", "A"), word("nosuch", "!"), word("part", "O"), word("need", "A", "N"), word("bare", "N")]
+    names = {"FORBIDDENWORD": "!", "NEEDAFFIX": "N", "ONLYINCOMPOUND": "O"}
+    aff = types.SimpleNamespace(SFX={"A": [suffix("", "", "s")]}, PFX={}, **names)
+    read = types.SimpleNamespace(
+        from_files=lambda prefix: types.SimpleNamespace(dic=types.SimpleNamespace(words=words), aff=aff)
+    )
+    monkeypatch.setitem(sys.modules, "spylls", types.ModuleType("spylls"))
+    monkeypatch.setitem(sys.modules, "spylls.hunspell", types.SimpleNamespace(Dictionary=read))
+    assert set(example.forms("x", 1, random.Random(1))) == {"cat", "cats", "needs"}
 
 
 def test_words_of_a_list(example, tmp_path):

@@ -6,8 +6,10 @@ from conftest import lxsr_here, refused
 
 from fairseq_lxsr.embeddings import load
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files
+from fairseq_lxsr.search.bitext import find_neighbours, searcher
 from fairseq_lxsr.search.pairs import PairEncoder, score_pairs
-from fairseq_lxsr.vectors import mine
+from fairseq_lxsr.vectors import merge_neighbours, mine, normalise_rows
+from fairseq_lxsr.vectors.neighbours import shifted
 
 ENGLISH = ["The cat sleeps on the sofa.", "I like tea.", "He is in Paris today.", "We have two children.", "It rains."]
 FRENCH = ["Le chat dort sur le canapé.", "J'aime le thé.", "Il est à Paris aujourd'hui.", "Nous avons deux enfants."]
@@ -97,3 +99,25 @@ def test_the_command_says_how_many(files):
     done = lxsr_here("index", "--model", "lxsr-static", "--input", files / "ka", "--output", files / "ix", check=False)
     refused(done, "line 1: the embedding of 'გამარჯობა' is a zero vector, without a known word")
     assert not (files / "ix").exists()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shards_find_what_one_search_finds(tmp_path, seed):
+    """A shard of few known sentences does not put its unknown ones before those of another."""
+    rng = np.random.default_rng(seed)
+    queries, candidates = rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=(6, 2)).astype(np.float32)
+    candidates[rng.permutation(6)[:3]] = 0
+    options, parts = Mining(k=2), (slice(0, 2), slice(2, 4), slice(4, 6))
+
+    def of_shards(rows):
+        found = (shifted(searcher(candidates[part], options)(rows), part.start) for part in parts)
+        return merge_neighbours(found, options.k)
+
+    one, sharded = (
+        find_neighbours(tmp_path / name, queries, search, {"k": options.k})
+        for name, search in (("one", searcher(candidates, options)), ("sharded", of_shards))
+    )
+    np.testing.assert_array_equal(one, sharded)
+    known = candidates.any(axis=1)
+    cosines = normalise_rows(queries) @ normalise_rows(candidates[known]).T
+    np.testing.assert_allclose(one["cosines"], -np.sort(-cosines, axis=1)[:, :2], atol=1e-6)
