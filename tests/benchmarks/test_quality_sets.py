@@ -5,6 +5,7 @@ import string
 import numpy as np
 import toy
 
+from benchmarks.quality.pretrained import similarities
 from benchmarks.quality.sets import contrast, distractors, minimal_pairs, retrieval
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import score_minimal_pairs
@@ -94,3 +95,18 @@ def test_distractors_are_none_of_the_set_and_text_outside_training_comes_first(t
     assert distractors(tmp_path, "fr", "en-fr", 2, {"known"}) == ["novel", "trained"]
     assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}) == ["novel", "trained", "more"]
     assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}, ["large"]) == ["novel", "trained", "more", "article"]
+
+
+def test_similarities_are_those_of_a_language_and_of_english_beside_it(tmp_path):
+    (tmp_path / "sts").mkdir()
+    pairs = [("abc", "abc", 5), ("abc", "abd", 3), ("abc", "xyz", 0)]
+    for code, rows in (("de", [(one, other[::-1], score) for one, other, score in pairs[::-1]]), ("en", pairs[::-1])):
+        text = "".join(f"{one},{other},{score}\n" for one, other, score in rows)
+        (tmp_path / "sts" / f"stsb-{code}-test.csv").write_text(text)
+    assert similarities(bag, tmp_path) == {"within": {"de": 100, "en": 100}, "English": {"de": 100, "en": 100}}
+    (tmp_path / "sts" / "stsb-de-test.csv").write_text("abc,xyz,0\nabc,abd,3\nxyz,abc,5\n")
+    assert similarities(bag, tmp_path)["English"] == {
+        "de": 100,
+        "en": 100,
+    }  # its first beside their second
+    assert similarities(bag, tmp_path)["within"]["de"] < 100
