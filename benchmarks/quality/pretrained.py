@@ -39,6 +39,7 @@ TATOEBA = {  # language -> its code in the names of the files
     **{"sv": "swe", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "cmn"},
 }
 ROWS_OF_SPEED = 20_000
+CLUSTERS = 200  # sentences, each in many languages
 
 
 def encoder(name: str) -> Encode:
@@ -108,6 +109,19 @@ def similarities(encode: Encode, data: Path) -> dict[str, dict[str, float]]:
     return found
 
 
+def clusters(encode: Encode, data: Path) -> float | None:
+    """V-measure in percent of k-means over the first sentences of PUD in all languages of the public model."""
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import v_measure_score
+
+    files = [file for code in ("en", *LANGUAGES_OF_PEER) if (file := data / "eval" / f"pud.{code}.txt.gz").is_file()]
+    if not files:
+        return None
+    vectors = normalise_rows(np.concatenate([encode(texts(file)[:CLUSTERS]) for file in files]))
+    found = KMeans(CLUSTERS, n_init=10, random_state=1).fit_predict(vectors)
+    return round(100 * v_measure_score(np.tile(np.arange(CLUSTERS), len(files)), found), 1)
+
+
 def speed(name: str, data: Path) -> dict[str, float]:
     """Sentences a second of one core, in the first call and in later ones, and microseconds of one query."""
     encode = encoder(name)
@@ -130,7 +144,12 @@ def seconds(function: Callable[[], object]) -> float:
 
 def measure(name: str, data: Path) -> dict[str, Any]:
     encode = encoder(name)
-    found = {**retrieval(encode, data), "classes": classes(encode, data), "STS": similarities(encode, data)}
+    found: dict[str, Any] = {
+        **retrieval(encode, data),
+        "classes": classes(encode, data),
+        "STS": similarities(encode, data),
+    }
+    found["clusters"] = clusters(encode, data)
     return found | {"mean over the languages of the peer": means(found), "speed": alone(speed, name, data)}
 
 
@@ -150,7 +169,7 @@ def print_table(results: dict[str, Any]) -> None:
             cells = ["/".join(map(str, results[model][name].get(code, ("", "")))) for model in models]
             print(f"| {name} | {code} | " + " | ".join(cells) + " |")
     for model in models:
-        print(model, "STS", results[model]["STS"])
+        print(model, "STS", results[model]["STS"], "clusters", results[model]["clusters"])
         print(model, results[model]["mean over the languages of the peer"], results[model]["speed"])
 
 

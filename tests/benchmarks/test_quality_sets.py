@@ -5,7 +5,7 @@ import string
 import numpy as np
 import toy
 
-from benchmarks.quality.pretrained import similarities
+from benchmarks.quality.pretrained import clusters, similarities
 from benchmarks.quality.sets import contrast, distractors, minimal_pairs, retrieval
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import score_minimal_pairs
@@ -110,3 +110,13 @@ def test_similarities_are_those_of_a_language_and_of_english_beside_it(tmp_path)
         "en": 100,
     }  # its first beside their second
     assert similarities(bag, tmp_path)["within"]["de"] < 100
+
+
+def test_clusters_are_sentences_in_all_languages(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.quality.pretrained.CLUSTERS", 3)
+    assert clusters(bag, tmp_path) is None
+    for code in ("en", "de"):
+        toy.pack(tmp_path / "eval" / f"pud.{code}", ["aaa", "bbb", "ccc", "left out"])
+    assert clusters(bag, tmp_path) == 100
+    toy.pack(tmp_path / "eval" / "pud.de", ["ccc", "bbb", "aaa"])
+    assert clusters(bag, tmp_path) < 100
