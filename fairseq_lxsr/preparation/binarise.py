@@ -210,13 +210,15 @@ def _write_ids(text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer
     """Write the ids of a text to its shards; return the percent of unknown pieces."""
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in text.places]
     total = unknown = first = 0
-    for _, (ids, lengths) in Progress(blocks, desc=text.places[0].name, unit="0k lines", disable=None):
-        total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
-        shard_of = text.shard_of_lines(first, len(lengths), len(writers))
-        first += len(lengths)
-        of_line = np.repeat(shard_of, lengths)
-        for shard, writer in enumerate(writers):
-            writer.add(ids[of_line == shard], lengths[shard_of == shard])
+    with Progress(desc=text.places[0].name, unit=" lines", disable=None) as bar:
+        for _, (ids, lengths) in blocks:
+            total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
+            shard_of = text.shard_of_lines(first, len(lengths), len(writers))
+            first += len(lengths)
+            of_line = np.repeat(shard_of, lengths)
+            for shard, writer in enumerate(writers):
+                writer.add(ids[of_line == shard], lengths[shard_of == shard])
+            bar.update(len(lengths))
     for writer in writers:
         writer.close()
     return round(100 * unknown / max(1, total), 3)

@@ -11,13 +11,7 @@ from fairseq_lxsr.files.archives import archive_of, names_in_archive
 from fairseq_lxsr.files.lines import is_blank, read_lines, read_parallel
 from fairseq_lxsr.files.open import PACKED
 from fairseq_lxsr.files.records import parse_json
-from fairseq_lxsr.preparation.catalogues import (
-    LOCALE_FOLDERS,
-    catalogue_language,
-    harvest,
-    input_files,
-    read_messages,
-)
+from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS, catalogue_language, harvest, input_files, read_messages
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.config import Sources, TextName
 from fairseq_lxsr.preparation.memories import MEMORIES, read_memory

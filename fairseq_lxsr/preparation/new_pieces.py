@@ -1,10 +1,11 @@
 """The pieces of a model for text that goes to it, and new ones for languages that it lacks.
 
-Old pieces keep their numbers, and they join first: BPE goes on where it stopped, on words of a new language as the old
-pieces split them.
+Old pieces keep their numbers, and text is split at their boundaries first: new ones join neighbours, as byte-pair
+encoding finds them on words of a new language.
 """
 
 import heapq
+import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, Piece, read_sentencepiece, with_pieces
+from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, Piece, read_sentencepiece, with_pieces
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     SENTENCEPIECE_FILE,
@@ -33,6 +34,7 @@ from fairseq_lxsr.text.tokenizer import (
 LEAST = 5  # occurrences of a new piece when it is learnt
 MOST_LETTERS = 16  # characters of a piece, as in SentencePiece
 WORDS = 100_000  # most frequent words that pieces are learnt from
+JOINING = 0.001  # of the score of a new piece, more than float32 rounds away
 COMPARED = 2_000  # sentences of a known language that are compared
 
 
@@ -41,7 +43,7 @@ def extend_subwords(folder: Path, corpora: Mapping[tuple[str, str], Path], how: 
 
     Raises:
         InputError: for a model that training cannot go on from, for pairs of two languages that it lacks, and for new
-            languages where its pieces are of another kind than BPE.
+            languages where its pieces are words or letters.
     """
     assert how.from_model is not None
     encoder = open_start(how.from_model)
@@ -83,7 +85,7 @@ def learn_pieces(model: bytes, words: Mapping[str, int], known: Mapping[str, int
     """Learn pieces on words of a new language on top of those of a model, first the letters that it lacks.
 
     Args:
-        model: content of a SentencePiece model file of the kind BPE.
+        model: content of a SentencePiece model file of the kind BPE or unigram.
         words: counts of the words of the new language.
         known: words of its translation, which make no pieces: names and quotations keep theirs.
         most: number of pieces.
@@ -92,8 +94,8 @@ def learn_pieces(model: bytes, words: Mapping[str, int], known: Mapping[str, int
         At most so many pieces in the order in which they were learnt, each seen `LEAST` times.
     """
     file = read_sentencepiece(model)
-    if file.kind != BPE:
-        raise InputError("its pieces are of another kind than BPE, which cannot be added to; expected a BPE model")
+    if file.kind not in (BPE, UNIGRAM):
+        raise InputError("its pieces are words or letters, which cannot be added to; expected BPE or unigram pieces")
     old = {piece.text for piece in file.pieces}
     chosen = dict(Counter({word: count for word, count in words.items() if word not in known}).most_common(WORDS))
     letters: Counter[str] = Counter()
@@ -165,9 +167,24 @@ def joins(text: str) -> bool:
 
 
 def lengthened(model: bytes, new: Sequence[str]) -> bytes:
-    """Add pieces to a model file, which join only what the old ones leave apart: their scores are below all."""
-    least = min(piece.score for piece in read_sentencepiece(model).pieces)
-    return with_pieces(model, (Piece(text, least - 1 - number, NORMAL) for number, text in enumerate(new)))
+    """Add pieces to a model file, which join only what the old ones leave apart.
+
+    BPE joins by the highest score. Unigram splits by the highest sum, so each gets little more than its parts have.
+    """
+    file = read_sentencepiece(model)
+    scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
+    least = min(piece.score for piece in file.pieces)
+    for number, text in enumerate(new):
+        scores[text] = least - 1 - number if file.kind == BPE else _highest_sum(text, scores, least) + JOINING
+    return with_pieces(model, (Piece(text, scores[text], NORMAL) for text in new))
+
+
+def _highest_sum(text: str, scores: Mapping[str, float], unknown: float) -> float:
+    """Sum the scores of the pieces that a unigram model splits a text into; `unknown` is that of a letter without."""
+    best = [0.0]
+    for end in range(1, len(text) + 1):
+        best.append(max(best[i] + scores.get(text[i:end], unknown if i == end - 1 else -math.inf) for i in range(end)))
+    return best[-1]
 
 
 def split_otherwise(before: Tokenizer, subwords: Path, files: Iterable[Path]) -> float:

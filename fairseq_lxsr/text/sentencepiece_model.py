@@ -68,15 +68,12 @@ def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
 
 def words_model(words: Iterable[str]) -> bytes:
     """Write a model that only splits text at blanks; each of the words begins with SentencePiece's mark."""
-    special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
-    pieces = (Piece(word, -number, NORMAL) for number, word in enumerate(words))
-    kind = _to_varint(3 << 3 | VARINT) + _to_varint(WORD)
-    return with_pieces(b"", (*special, *pieces)) + _field(2, kind) + _field(3, _field(1, b"identity"))
+    return model_of_pieces((Piece(word, -number, NORMAL) for number, word in enumerate(words)), WORD, b"", False)
 
 
 def model_of_pieces(pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool) -> bytes:
     """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind`: `BPE` or `UNIGRAM`."""
-    special = (Piece("<unk>", 0, 2), Piece("<s>", 0, 3), Piece("</s>", 0, 3))
+    special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
     numbers = {3: kind, 35: int(byte_fallback)}
     trainer = b"".join(_to_varint(key << 3 | VARINT) + _to_varint(value) for key, value in numbers.items())
     rule = _field(1, b"user_defined" if charsmap else b"identity") + _field(2, charsmap)

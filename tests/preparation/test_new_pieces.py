@@ -1,7 +1,8 @@
 """`lxsr prepare --from-model`: pieces of a model, and more for a language that it lacks."""
 
 import io
-from itertools import pairwise
+from collections import Counter
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr.encoder.folder import WEIGHTS_FILE, read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.preparation.new_pieces import learn_pieces, merge_pieces
+from fairseq_lxsr.preparation.new_pieces import learn_pieces, lengthened, merge_pieces
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
 
 CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}  # no letter of it is in the old text
@@ -112,16 +113,34 @@ def merged_slowly(words, most):
     return found
 
 
-def make_pieces(lines, kind="bpe"):
+def make_pieces(lines, kind="bpe", size=6):
     model = io.BytesIO()
-    options = {"model_type": kind, "vocab_size": 6, "minloglevel": 2}
+    options = {"model_type": kind, "vocab_size": size, "minloglevel": 2}
     sentencepiece.SentencePieceTrainer.Train(sentence_iterator=iter(lines), model_writer=model, **options)
     return model.getvalue()
 
 
 def test_another_kind_of_pieces_is_refused():
-    with pytest.raises(InputError, match="another kind than BPE"):
-        learn_pieces(make_pieces(["x y"] * 10, "unigram"), {}, {}, 5)
+    with pytest.raises(InputError, match="words or letters"):
+        learn_pieces(make_pieces(["x y"] * 10, "char", 5), {}, {}, 5)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_is_split_where_it_was_but_where_new_pieces_join(kind):
+    known, new = ([pair[side] for pair in toy.sentences(600)] for side in (0, 1))
+    model = make_pieces(known, kind, 40)
+    pieces = learn_pieces(model, Counter(" ".join(new).split()), {}, 60)
+    letters = [piece for piece in pieces if len(piece) == 1]
+    lines = [f"{one} {two}" for one, two in zip(known, new, strict=True)]
+    before, after = (ends(lengthened(model, some), lines) for some in (letters, pieces))
+    assert all(map(set.issuperset, before, after))
+    assert sum(map(len, after)) < 0.8 * sum(map(len, before))
+
+
+def ends(model, lines):
+    """Where the pieces of each line end."""
+    split = sentencepiece.SentencePieceProcessor(model_proto=model).EncodeAsPieces(lines)
+    return [set(accumulate(map(len, pieces))) for pieces in split]
 
 
 @pytest.mark.parametrize("what", ["layers", "nothing", "damaged"])

@@ -43,16 +43,11 @@ class TeacherTextTerm(Term):
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "TeacherTextTerm | None":
-        if cfg.teacher_text is None:
-            if cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight:
-                raise InputError(
-                    f"--teacher-text-weight {cfg.teacher_text_weight:g} without --teacher-text has no effect; give "
-                    "both or leave it out"
-                )
-            return None
-        if not cfg.teacher_text_weight:
-            return None
-        return cls(cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards))
+        if cfg.teacher_text and cfg.teacher_text_weight:
+            return cls(cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards))
+        if cfg.teacher_text is None and cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight:
+            raise InputError(f"--teacher-text-weight {cfg.teacher_text_weight} has no effect without --teacher-text")
+        return None
 
     def parts(self, split: Split) -> Sequence[Part]:
         return [DrawnTeacherTexts(self.texts)] if split.name == "train" else []
