@@ -34,7 +34,7 @@ from fairseq_lxsr.text.tokenizer import (
 LEAST = 5  # occurrences of a new piece when it is learnt
 MOST_LETTERS = 16  # characters of a piece, as in SentencePiece
 WORDS = 100_000  # most frequent words that pieces are learnt from
-JOINING = 0.001  # of the score of a new piece, more than float32 rounds away
+JOINING = 0.01  # more of the score of a new piece than float32 rounds away in a line
 COMPARED = 2_000  # sentences of a known language that are compared
 
 
@@ -167,19 +167,19 @@ def joins(text: str) -> bool:
 
 
 def lengthened(model: bytes, new: Sequence[str]) -> bytes:
-    """Add pieces to a model file, which join only what the old ones leave apart.
+    """Add pieces to a model file, which join only what the old ones leave apart, but for near ties of unigram pieces.
 
-    BPE joins by the highest score. Unigram splits by the highest sum, so each gets little more than its parts have.
+    BPE joins by the highest score. Unigram splits by the highest sum: each gets little more than its parts, in order.
     """
     file = read_sentencepiece(model)
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
-    least = min(piece.score for piece in file.pieces)
-    for number, text in enumerate(new):
-        scores[text] = least - 1 - number if file.kind == BPE else _highest_sum(text, scores, least) + JOINING
+    least = min((n for text, n in scores.items() if file.kind == BPE or len(text) == 1), default=0.0)
+    for i, text in enumerate(new):
+        scores[text] = least - 1 - i if file.kind == BPE else _best(text, scores, least) + JOINING * (2 - i / len(new))
     return with_pieces(model, (Piece(text, scores[text], NORMAL) for text in new))
 
 
-def _highest_sum(text: str, scores: Mapping[str, float], unknown: float) -> float:
+def _best(text: str, scores: Mapping[str, float], unknown: float) -> float:
     """Sum the scores of the pieces that a unigram model splits a text into; `unknown` is that of a letter without."""
     best = [0.0]
     for end in range(1, len(text) + 1):

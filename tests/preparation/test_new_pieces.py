@@ -135,6 +135,18 @@ def test_text_is_split_where_it_was_but_where_new_pieces_join(kind):
     before, after = (ends(lengthened(model, some), lines) for some in (letters, pieces))
     assert all(map(set.issuperset, before, after))
     assert sum(map(len, after)) < 0.8 * sum(map(len, before))
+    assert all(map(set.issuperset, ends(model, known), ends(lengthened(model, pieces), known)))
+
+
+def test_a_word_is_split_alike_everywhere_after_several_extensions():
+    """Ties between ways to join pieces would be decided by how float32 rounds the sum of the line so far."""
+    rng = np.random.default_rng(0)
+    model = make_pieces([pair[0] for pair in toy.sentences(600)], "unigram", 40)
+    for first in (0x430, 0x5D0, 0xE01):  # Cyrillic, Hebrew, Thai
+        words = ["".join(chr(first + letter) for letter in rng.integers(0, 6, rng.integers(3, 9))) for _ in range(200)]
+        model = lengthened(model, learn_pieces(model, dict.fromkeys(words, 9), {}, 150))
+    split = sentencepiece.SentencePieceProcessor(model_proto=model).EncodeAsPieces
+    assert split(" ".join(words)) == [piece for word in words for piece in split(word)]
 
 
 def ends(model, lines):

@@ -43,7 +43,7 @@ class TeacherTextTerm(Term):
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "TeacherTextTerm | None":
-        if cfg.teacher_text and cfg.teacher_text_weight:
+        if cfg.teacher_text is not None and cfg.teacher_text_weight:
             return cls(cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards))
         if cfg.teacher_text is None and cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight:
             raise InputError(f"--teacher-text-weight {cfg.teacher_text_weight} has no effect without --teacher-text")
