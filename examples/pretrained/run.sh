@@ -2,8 +2,8 @@
 # One model of 39 languages, small enough to ship: text, pieces, teacher, training, model folder, scores, card.
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
-#                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/
-#                        and forms/
+#                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/,
+#                        forms/ and phrases/
 #   SMOKE=1 DATA=DIR ... the same commands, few pieces and updates, no teacher: does it run at all?
 # After an interruption the same command goes on where it stopped.
 set -euo pipefail
@@ -20,7 +20,7 @@ PUD=${PUD:-en-ar,en-cs,en-de,en-es,en-fi,en-fr,en-hi,en-id,en-it,en-ko,en-pl,en-
 TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est fa:pes fi:fin fr:fra he:heb hi:hin hr:hrv hu:hun \
     id:ind is:isl it:ita ja:jpn ko:kor lt:lit lv:lvs nb:nob nl:nld pl:pol pt:por ro:ron ru:rus sk:slk sl:slv sr:srp sv:swe th:tha \
     tr:tur uk:ukr vi:vie zh:cmn}
-TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,tr,zh} # languages that the teacher reads; empty: no teacher
+TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
 MODEL=$WORK/lxsr-static
 
 VOCAB=100000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 UPDATES= BATCH=
@@ -31,27 +31,35 @@ fi
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/6 Text: collect, clean and split it, learn word pieces, binarise"
-# every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same
+# every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same. Pieces stay:
+# remove $WORK/subwords where WORDS has changed
 python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --output "$WORK/text"
 # as YAML reads them, which takes \ud83d\ude00 for two letters
 quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=False) for name in sys.argv[1:]), sep=", ")' "$@"; }
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
 work: $(quoted "$WORK")
 cleaning: {filters: {identical: }, exclude: [$(quoted "$DATA"/eval/*.txt.gz)]}
-subwords: {vocab_size: $VOCAB, character_coverage: 0.9997, max_sentences: 1500000, simplify_chinese: true}
+subwords: {vocab_size: $VOCAB, model_type: unigram, character_coverage: 0.9997, simplify_chinese: true}
 valid_size: $HELD_OUT
 test_size: $HELD_OUT
 END
+# pieces of the phrases and of the teacher's vocabulary too; those that were learnt from the text alone have a stage.json
+if [ -n "$TAUGHT" ] && { [ ! -d "$WORK/subwords" ] || [ -f "$WORK/subwords/stage.json" ]; }; then
+    lxsr prepare "$WORK/prepare.yaml" --until clean
+    rm -rf "$WORK/subwords"
+    python examples/pretrained/pieces.py --corpus "$WORK/corpus" --words "$WORDS" --vocab-size "$VOCAB" \
+        --output "$WORK/subwords"
+fi
 lxsr prepare "$WORK/prepare.yaml"
 
 step "2/6 Teacher: its embeddings of words and sentences"
 if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text" --languages "$TAUGHT" \
-        --words "$WORDS/forms" --output "$WORK/teacher.part"
+        --words "$WORDS" --output "$WORK/teacher.part"
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training, in phases: each goes on from the one before, at another temperature"
+step "3/6 Training, in phases: 2 goes on from 1, 3 and 4 from 2"
 last=
 phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local name=$1 updates=${UPDATES:-$2} batch=${BATCH:-$3} teacher=()
@@ -64,25 +72,19 @@ phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option 
         --save-dir "$WORK/checkpoints/$1" "${@:7}"
     last=$WORK/checkpoints/$name/checkpoint_last.pt
 }
-mean() { # NAME PHASE ...: the mean of their weights, from which the next phase goes on
+mean() { # NAME PHASE ...: the mean of their weights
     local phase checkpoints=()
     for phase in "${@:2}"; do checkpoints+=("$WORK/checkpoints/$phase/checkpoint_last.pt"); done
     last=$WORK/checkpoints/$1/checkpoint_last.pt
     python examples/pretrained/average.py "${checkpoints[@]}" --output "$last"
 }
 phase 1 4000 2048 0.02 0.1 1 "$@"
-if [ -n "${SMOKE:-}" ]; then
-    mean mean-4 1
-else
-    phase 2 3000 2048 0.02 0.1 2 --matryoshka "$SMALLER" "$@"
-    phase 3 800 2048 0.01 0.05 2 --matryoshka "$SMALLER" "$@"
-    phase 4 1200 4096 0.015 0.04 4 --matryoshka "$SMALLER" "$@"
-    mean mean-4 1 2 3 4 4                                                          # the last one counts twice
-fi
-phase 5 3000 4096 0.01 0.05 4 --matryoshka "$SMALLER" "$@"
-mean mean-5 mean-4 5
-phase 6 1500 2048 0.01 0.1 4 --matryoshka "$SMALLER" "$@"
-mean mean-6 mean-4 5 6
+phase 2 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
+second=$last
+phase 3 900 4096 0.012 0.05 2 --matryoshka "$SMALLER" "$@"
+last=$second
+phase 4 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
+mean mean 2 3 3 4 4 # the last two count twice
 
 step "4/6 Model folder of the mean of the phases, a byte a weight"
 lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int8

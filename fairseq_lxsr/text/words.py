@@ -6,7 +6,7 @@ from itertools import repeat
 import numpy as np
 
 from fairseq_lxsr.files.locks import ThreadLock
-from fairseq_lxsr.text.sentencepiece_model import BPE, WORD, read_sentencepiece
+from fairseq_lxsr.text.sentencepiece_model import BPE, UNIGRAM, WORD, read_sentencepiece
 
 WORD_START = "▁"  # SentencePiece's mark, U+2581
 # its rules of normalization, none of which reads across a blank
@@ -21,15 +21,15 @@ FlatIds = tuple[np.ndarray, np.ndarray]  # ids of all texts, one text after the 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
     """Return whether the pieces of a text are those of its words, one after the other, for any text.
 
-    They are for BPE, whose merges within a word depend on nothing else. Unigram adds up scores along the whole text,
-    and the rounding of the sum can decide between two splits of a word that are equally good. A model of whole words
-    joins unknown ones that follow each other; its words are split alone where `pieces` are words without a mark.
+    They are for BPE and unigram, where a word depends on nothing else, but that SentencePiece adds up unigram scores
+    along a text: there rounding may decide between splits of a word that are equally good, here the word alone does.
+    A model of whole words joins unknown ones that follow each other, unless `pieces` are words without a mark.
     """
     file = read_sentencepiece(model)
     if file.kind == WORD:
         return not is_marked(pieces)
     return (
-        file.kind == BPE
+        file.kind in (BPE, UNIGRAM)
         and file.plain
         and file.rule in PLAIN_RULES
         and WORD_START in pieces  # otherwise unknown pieces join across words

@@ -25,9 +25,10 @@ MODELS = {
     "own symbols": {"user_defined_symbols": ["the", "▁dog", "#x#", "ab"], "control_symbols": ["<pad>", "<mask>"]},
     "digits": {"split_digits": True, "normalization_rule_name": "nfkc"},
     "few letters": {"character_coverage": 0.98},
+    "unigram": {"model_type": "unigram", "vocab_size": 80},
+    "unigram of bytes": {"model_type": "unigram", "byte_fallback": True, "vocab_size": 340},
 }
 OTHERS = {
-    "unigram": {"model_type": "unigram", "vocab_size": 80},
     "across words": {"split_by_whitespace": False},
     "marks at ends": {"treat_whitespace_as_suffix": True},
     "first word without mark": {"add_dummy_prefix": False},
