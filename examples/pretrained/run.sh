@@ -55,7 +55,7 @@ lxsr prepare "$WORK/prepare.yaml"
 step "2/6 Teacher: its embeddings of words and sentences"
 if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text" --languages "$TAUGHT" \
-        --words "$WORDS" --output "$WORK/teacher.part"
+        --words "$WORDS" --exclude "$DATA"/eval/*.txt.gz --output "$WORK/teacher.part"
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 

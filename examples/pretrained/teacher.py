@@ -15,7 +15,7 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import is_missing
+from fairseq_lxsr.preparation.clean import comparable
 
 WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 HAN, KATAKANA, HIRAGANA = "一-鿿々", "ァ-ヶー", "ぁ-ん"
@@ -60,13 +61,20 @@ def frequent_words(files: Sequence[Path], language: str) -> list[str]:
     return [written[word] for word, count in counts.most_common(MOST_WORDS) if count > 1 and len(word) < LONGEST]
 
 
-def drawn_pairs(files: Sequence[Path], number: int) -> list[tuple[str, str]]:
-    """Draw sentences and their English translations, as many of each file where they have as many."""
+def drawn_pairs(files: Sequence[Path], number: int, excluded: Container[str]) -> list[tuple[str, str]]:
+    """Draw sentences and their English translations, as many of each file where they have as many.
+
+    A pair with a side that is `excluded`, of text for evaluation, is left out.
+    """
     rng, drawn = random.Random(0), dict[tuple[str, str], None]()
     for file in files:
         lines = itertools.islice(read_parallel(file, file.with_suffix(f".{ENGLISH}")), LINES)
         pairs = [(text.strip(), english.strip()) for text, english in lines]
-        pairs = [pair for pair in pairs if all(0 < len(side) < LONGEST_SENTENCE for side in pair)]
+        pairs = [
+            pair
+            for pair in pairs
+            if all(0 < len(side) < LONGEST_SENTENCE and comparable(side) not in excluded for side in pair)
+        ]
         drawn.update(dict.fromkeys(rng.sample(pairs, min(len(pairs), -(-number // len(files))))))
     return list(drawn)
 
@@ -97,9 +105,11 @@ def write_texts(folder: Path, name: str, texts: Sequence[str], vectors: np.ndarr
     print(f"{name}: {len(texts):,} texts")
 
 
-def write_sentences(teacher: Any, found: Mapping[str, Sequence[Path]], number: int, output: Path) -> None:
+def write_sentences(
+    teacher: Any, found: Mapping[str, Sequence[Path]], number: int, excluded: Container[str], output: Path
+) -> None:
     """Write sentences of every language, and English ones, with the teacher's embeddings of the English."""
-    drawn = {language: drawn_pairs(files, number) for language, files in found.items() if language != ENGLISH}
+    drawn = {language: drawn_pairs(files, number, excluded) for language, files in found.items() if language != ENGLISH}
     english = list(dict.fromkeys(side for pairs in drawn.values() for _, side in pairs))
     vectors, row = embeddings(teacher, english), {side: number for number, side in enumerate(english)}
     write_texts(output, f"{ENGLISH}_sentences", english, vectors)
@@ -122,6 +132,7 @@ def main() -> None:
     parser.add_argument("--languages", required=True, metavar="LANG,...", help="that the teacher reads")
     parser.add_argument("--words", type=Path, metavar="FOLDER", help="forms/ and phrases/ of forms.py")
     parser.add_argument("--sentences", type=int, default=12_000, metavar="N", help="of each language (default: 12000)")
+    parser.add_argument("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="text for evaluation")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     args = parser.parse_args()
     with exit_on_input_error("teacher.py"):
@@ -142,7 +153,8 @@ def main() -> None:
                 raise InputError(f"{args.words}/forms/{language}.txt: no such file; expected words of forms.py")
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))
-        write_sentences(teacher, found, args.sentences, args.output)
+        excluded = {comparable(line) for file in args.exclude for line in read_lines(file, is_sentence=False)}
+        write_sentences(teacher, found, args.sentences, excluded, args.output)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,18 @@ def test_a_row_for_each_text_and_english_vectors_for_sentences(teacher, tmp_path
         assert sorted(drawn) == sorted(expected)
 
 
+def test_text_for_evaluation_is_not_drawn(teacher, tmp_path):
+    (tmp_path / "test.en").write_text("A cat!\nhello\n")
+    words = ("--text", tmp_path / "text", "--languages", "fr", "--exclude", tmp_path / "test.en")
+    main_here(teacher, *words, "--output", tmp_path / "t")
+    drawn = {name: (tmp_path / "t" / f"{name}_sentences.txt").read_text().split("\n") for name in ("fr", "en", "sv")}
+    assert (sorted(drawn["fr"]), sorted(drawn["en"])) == (
+        ["", "bonjour le monde", "le chat"],
+        ["", "hello world", "the cat"],
+    )
+    assert drawn["sv"] == [""]
+
+
 def test_a_language_without_text_is_refused(teacher, tmp_path):
     refused(ask(teacher, tmp_path, "fr,ko", check=False), "*.en-ko.ko: no such file; expected text of it")
 
