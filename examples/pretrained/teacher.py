@@ -150,7 +150,7 @@ def main() -> None:
             files = {kind: args.words / kind / f"{language}.txt" for kind in KINDS} if args.words else {}
             lists |= {f"{language}_{kind}": list(read_lines(file)) for kind, file in files.items() if file.is_file()}
             if not any(name.startswith(language) for name in lists):
-                raise InputError(f"{args.words}/forms/{language}.txt: no such file; expected words of forms.py")
+                raise InputError(f"--words {args.words}: no forms/{language}.txt; expected the output of forms.py")
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))
         excluded = {comparable(line) for file in args.exclude for line in read_lines(file, is_sentence=False)}

@@ -21,9 +21,9 @@ FlatIds = tuple[np.ndarray, np.ndarray]  # ids of all texts, one text after the 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
     """Return whether the pieces of a text are those of its words, one after the other, for any text.
 
-    They are for BPE and unigram, where a word depends on nothing else, but that SentencePiece adds up unigram scores
-    along a text: there rounding may decide between splits of a word that are equally good, here the word alone does.
-    A model of whole words joins unknown ones that follow each other, unless `pieces` are words without a mark.
+    They are for BPE. They are for unigram too, but for ties: SentencePiece adds up scores along the text, and its
+    rounding may decide between two equally good splits of a word; here the word alone decides. A model of whole words
+    joins unknown ones that follow each other, unless `pieces` are words without a mark.
     """
     file = read_sentencepiece(model)
     if file.kind == WORD:

@@ -76,7 +76,7 @@ class DistillationTerm(Term):
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
         if cfg.teacher_embeddings is None:
             if cfg.distill_loss != DistillationOptions().distill_loss:
-                raise InputError(f"--distill-loss {cfg.distill_loss} without --teacher-embeddings has no effect")
+                raise InputError(f"--distill-loss {cfg.distill_loss} without --teacher-embeddings: give both")
             return None
         folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
         opened = (read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders)

@@ -46,7 +46,7 @@ class TeacherTextTerm(Term):
         if cfg.teacher_text is not None and cfg.teacher_text_weight:
             return cls(cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards))
         if cfg.teacher_text is None and cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight:
-            raise InputError(f"--teacher-text-weight {cfg.teacher_text_weight} without --teacher-text has no effect")
+            raise InputError(f"--teacher-text-weight {cfg.teacher_text_weight} without --teacher-text: give both")
         return None
 
     def parts(self, split: Split) -> Sequence[Part]:
