@@ -300,7 +300,7 @@ def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the computation
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights
-STORED_TYPES = (*WEIGHT_TYPES, "int8")  # types of weights on disk
+STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")  # types of weights on disk
 CONTEXT_NEGATIVES = ("language", "corpus")  # where training without parallel text draws sentences to put in
 POOLING_NAMES = ("mean", "mean_max")  # functions of modules/pooling.py
 ON_LONG = ("cut", "split-mean", "error")

@@ -78,8 +78,14 @@ def checkpoint_state(data: Path, named: str | Path | None = None) -> dict[str, A
         "model": {f"encoder.{name}": value for name, value in model.state_dict().items()},
         "cfg": {
             "model": sizes | {"_name": "lxsr_tiny"},
-            "task": {"_name": "xling_sent", "data": str(named or data), "lang_pairs": "en-fr", "objective": "ugt"},
-            "criterion": {"_name": "xling_sent_loss", "align_weight": 2.0},
+            "task": {
+                "_name": "xling_sent",
+                "data": str(named or data),
+                "lang_pairs": "en-fr",
+                "objective": "ugt",
+                "align_weight": 2.0,
+            },
+            "criterion": {"_name": "xling_sent_loss"},
             "common": {"seed": 1},
         },
         "optimizer_history": [{"num_updates": 7}],

@@ -36,8 +36,9 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
 }
 ST_MODULE = "0_SentenceModule"  # our folder in one of sentence-transformers, see export/st_module.py
 DENSE = "torch.strided"  # layout of a tensor
-ARRAY_TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I8": "i1"}  # of safetensors and numpy
-SCALE = ".scale"  # ends the name of the scales of a weight in 8 bits
+ARRAY_TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I8": "i1", "U8": "u1", "BOOL": "?"}
+CODES = (np.int8, np.uint8)  # of weights in 8 and in 4 bits
+SCALE = ".scale"  # ends the name of the scales of a weight in 8 or 4 bits
 ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
 
@@ -100,16 +101,13 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
 
 
-def read_weights(folder: Path, config: Mapping[str, Any], library: str = "pt") -> dict[str, Any]:
-    """Read the weights by name, as tensors (`pt`) or arrays (`np`), and check that they belong to these text files."""
+def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Read the weights by name, and check that they belong to these text files."""
     path, files = folder / WEIGHTS_FILE, config["files"]
     try:
-        with safe_open(path, library) as stored:
+        with safe_open(path, "np") as stored:
             made_with = stored.metadata() or {}
-            names = [] if library == "np" else list(stored.keys())
-            weights = {name: stored.get_tensor(name) for name in names}
-        if library == "np":
-            weights = {name: _array(**about) for name, about in deserialize(path.read_bytes())}
+        weights = {name: _array(**about) for name, about in deserialize(path.read_bytes())}
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise InputError(f"{path}: not a file of weights ({first_line(error)}); {ADVICE}") from None
     for name in TEXT_FILES:
@@ -124,23 +122,40 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     A scale for each row loses less than one for each dimension where the rows are embeddings of pieces, whose lengths
     differ: 1 - cosine is 0.00012 against 0.00019 at width 256.
     """
-    scales = (np.abs(rows).max(axis=1, initial=0) / 127).astype(np.float32)
+    codes, scales = _codes(rows, 127)
+    return codes.astype(np.int8), scales
+
+
+def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round rows [N, D] of an even D to 4 bits, as uint8 [N, D/2], and the scale of each row, float32 [N].
+
+    Codes -7 to 7 are stored as 1 to 15: of the first D/2 columns in the low bits, of the others in the high ones.
+    """
+    codes, scales = _codes(rows, 7)
+    first, last = np.hsplit((codes + 8).astype(np.uint8), 2)
+    return first | last << 4, scales
+
+
+def _codes(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    scales = (np.abs(rows).max(axis=1, initial=0) / most).astype(np.float32)
     codes = np.rint(rows / np.where(scales > 0, scales, 1)[:, None])
-    return codes.clip(-127, 127).astype(np.int8), scales  # the scale of a tiny row may be rounded down
+    return codes.clip(-most, most), scales  # the scale of a tiny row may be rounded down
 
 
-def _scaled(stored: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """Multiply the rows of weights in 8 bits, arrays or tensors, by their scales."""
+def _scaled(stored: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarray]:
+    """Multiply the rows of weights in 8 or 4 bits by their scales."""
     weights = dict(stored)
     for name, codes in stored.items():
-        if _type_of(codes) != "int8" or name + SCALE not in stored:
+        if codes.dtype not in CODES or name + SCALE not in stored:
             continue
         scales = weights.pop(name + SCALE)
-        if codes.ndim != 2 or scales.shape != codes.shape[:1] or _type_of(scales) != "float32":
+        if codes.ndim != 2 or scales.shape != codes.shape[:1] or scales.dtype != np.float32:
             raise InputError(
-                f"{where}: {name} in 8 bits, {list(codes.shape)}, has scales {_type_of(scales)} {list(scales.shape)}; "
+                f"{where}: {name}, {codes.dtype} {list(codes.shape)}, has scales {scales.dtype} {list(scales.shape)}; "
                 f"expected float32, one for each row; {ADVICE}"
             )
+        if codes.dtype == np.uint8:  # two codes a byte
+            codes = np.hstack([codes & 15, codes >> 4]) - np.float32(8)
         weights[name] = codes * scales[:, None]
     return weights
 
@@ -152,11 +167,6 @@ def _array(shape: list[int], dtype: str, data: bytes) -> np.ndarray:
     if dtype not in ARRAY_TYPES:
         raise ValueError(f"numbers of type {dtype}")
     return np.frombuffer(data, ARRAY_TYPES[dtype]).reshape(shape)
-
-
-def _type_of(value: Any) -> str:
-    """Return the name of the type of the numbers in a tensor or array."""
-    return str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
 
 
 def write_folder(
@@ -192,7 +202,7 @@ def check_weights(weights: Mapping[str, Any], expected: Mapping[str, list[int]],
         what = "has no" if name in expected else "has an unknown"
         raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {ADVICE}")
     for name, value in weights.items():
-        kind = _type_of(value)
+        kind = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
         if kind not in WEIGHT_TYPES or str(getattr(value, "layout", DENSE)) != DENSE:
             raise InputError(f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {ADVICE}")
         sizes = list(value.shape)

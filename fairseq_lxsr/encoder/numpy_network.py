@@ -27,7 +27,7 @@ class Bag:
 
     def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray]):
         self.config = config
-        self.weights = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
+        self.weights = {name: np.require(value, np.float32, ["C", "W"]) for name, value in weights.items()}
 
     def embed(self, pieces: FlatPieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
@@ -76,7 +76,7 @@ def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
 
 def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
     """Read the table and the tokenizer of a model folder, with the checks of `torch_network.read_model`."""
-    size, weights = size_of(config), read_weights(folder, config, "np")
+    size, weights = size_of(config), read_weights(folder, config)
     assert isinstance(size, TransformerConfig)
     tokenizer = read_tokenizer(folder, config)
     expected = {TABLE: [size.vocab_size, size.embed_dim]}

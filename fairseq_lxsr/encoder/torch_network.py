@@ -23,10 +23,11 @@ from fairseq_lxsr.encoder.folder import (
     read_tokenizer,
     read_weights,
     size_of,
+    to_int4,
     to_int8,
     write_folder,
 )
-from fairseq_lxsr.encoder.numpy_network import Bag
+from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import ForksWait, ThreadLock
 from fairseq_lxsr.modules import SentenceNetwork, TransformerSentenceEncoder, all_networks
@@ -39,7 +40,8 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
     """Read network and tokenizer of a model folder, or random weights (seed 1); its files must fit together."""
-    weights = read_weights(folder, config)
+    arrays = read_weights(folder, config)
+    weights = {name: torch.from_numpy(np.require(array, requirements="W")) for name, array in arrays.items()}
     size, tokenizer = size_of(config), read_tokenizer(folder, config)
     kind = all_networks()[config["architecture"]]
     return build_network(kind, size, weights, folder / WEIGHTS_FILE, untrained), tokenizer
@@ -82,13 +84,17 @@ def save_folder(
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
-    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector as float32."""
-    if dtype != "int8":
+    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector as float32.
+
+    In `int4` only the embeddings of pieces, of an even width, have 4 bits: layers lose more by rounding.
+    """
+    if dtype not in ("int8", "int4"):
         return {name: rounded(name, value, dtype)}
     value = rounded(name, value, "float32").cpu()
     if value.dim() != 2:
         return {name: value}
-    codes, scales = map(torch.from_numpy, to_int8(value.numpy()))
+    halved = dtype == "int4" and name == TABLE and value.shape[1] % 2 == 0
+    codes, scales = map(torch.from_numpy, (to_int4 if halved else to_int8)(value.numpy()))
     return {name: codes, name + SCALE: scales}
 
 

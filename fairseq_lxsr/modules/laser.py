@@ -102,7 +102,7 @@ class LaserSentenceEncoder(SentenceNetwork):
         torch.Size([2, 8])
     """
 
-    name, Config, marker = "laser", LaserConfig, "layers.0.ahead.weight_hh_l0"
+    name, Config = "laser", LaserConfig
     options: ClassVar[Mapping[str, str]] = {
         "hidden_size": "encoder_hidden_size",
         "num_layers": "encoder_layers",

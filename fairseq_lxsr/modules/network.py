@@ -35,14 +35,12 @@ class SentenceNetwork(nn.Module):
         Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`, `output_dim` (E, the
             width of an embedding) and `max_positions` (None for any length); every field declares its range.
         options: maps a field of `Config` to the option of fairseq-train that states it in a checkpoint.
-        marker: a weight that no other network has; it identifies the network of a checkpoint of version 0.1.
         dtypes: precisions that it computes in, from `options.DTYPES`.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type]
     options: ClassVar[Mapping[str, str]] = {}
-    marker: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...]] = COMPUTE_DTYPES
     config: Any
     embed_tokens: nn.Embedding

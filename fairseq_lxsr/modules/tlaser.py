@@ -14,7 +14,7 @@ from fairseq_lxsr.modules.dropout import Dropout
 from fairseq_lxsr.modules.laser import with_eos
 from fairseq_lxsr.modules.network import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS, PROBABILITY, SOME_LAYERS, WIDTH, EncoderSize
-from fairseq_lxsr.modules.transformer import attention_kernel, scaled_embedding
+from fairseq_lxsr.modules.transformer import LayerParts, attention_kernel, scaled_embedding
 from fairseq_lxsr.options import limited
 
 
@@ -89,21 +89,10 @@ class Attention(nn.Module):
         return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, D / H]
 
 
-class PreNormLayer(nn.Module):
-    """Self-attention and a ReLU feed-forward block, LayerNorm before each, residual sums around them."""
+class PreNormLayer(LayerParts):
+    """LayerNorm before each part, ReLU between the feed-forward ones, residual sums around them."""
 
-    def __init__(self, config: TLaserConfig):
-        super().__init__()
-        self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim)
-        self.self_attn = Attention(config)
-        self.final_layer_norm = nn.LayerNorm(config.embed_dim)
-        self.fc1 = nn.Linear(config.embed_dim, config.ffn_embed_dim)
-        self.fc2 = nn.Linear(config.ffn_embed_dim, config.embed_dim)
-        self.dropout = Dropout(config.dropout)
-        self.activation_dropout = Dropout(config.activation_dropout)
-        for linear in (self.fc1, self.fc2):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+    attention = Attention
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
         """Compute new states [B, Q, D] of the first Q positions; x: [B, T, D], attends: see `Attention`."""
@@ -128,7 +117,7 @@ class TLaserSentenceEncoder(SentenceNetwork):
         torch.Size([2, 8])
     """
 
-    name, Config, marker = "tlaser", TLaserConfig, "tag"
+    name, Config = "tlaser", TLaserConfig
     options: ClassVar[Mapping[str, str]] = {
         "ffn_embed_dim": "encoder_ffn_embed_dim",
         "num_heads": "encoder_attention_heads",

@@ -1,7 +1,7 @@
 """The sentence encoder: embeddings, N transformer layers, pooling; no language tag, no BOS and no EOS."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -71,11 +71,13 @@ class SelfAttention(nn.Module):
 
 
 class LayerParts(nn.Module):
-    """Self-attention, a swish feed-forward block and two LayerNorms; sub-classes combine them."""
+    """Self-attention, a feed-forward block and two LayerNorms; sub-classes combine them."""
 
-    def __init__(self, config: TransformerConfig):
+    attention: ClassVar[type[nn.Module]] = SelfAttention
+
+    def __init__(self, config: Any):
         super().__init__()
-        self.self_attn = SelfAttention(config)
+        self.self_attn = self.attention(config)
         self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim, config.layer_norm_eps)
         self.fc1 = nn.Linear(config.embed_dim, config.ffn_embed_dim)
         self.fc2 = nn.Linear(config.ffn_embed_dim, config.embed_dim)

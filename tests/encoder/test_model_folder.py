@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
 import small_model
@@ -17,8 +18,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import MODEL_FILES
-from fairseq_lxsr.encoder.torch_network import save_folder
+from fairseq_lxsr.encoder.folder import MODEL_FILES, read_config, to_int4
+from fairseq_lxsr.encoder.numpy_network import read_bag
+from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
@@ -78,8 +80,10 @@ def change_config(folder: Path, *place: str, value: Any) -> None:
 EMBEDDINGS = "embed_tokens.weight"
 
 
-def quantise(weights: dict[str, torch.Tensor], scales: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
-    codes = weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, dtype=torch.int8)
+def quantise(
+    weights: dict[str, torch.Tensor], scales: Callable[[torch.Tensor], torch.Tensor] | None, **how: Any
+) -> None:
+    codes = weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, **{"dtype": torch.int8} | how)
     if scales:
         weights[f"{EMBEDDINGS}.scale"] = scales(codes)
 
@@ -101,6 +105,16 @@ WEIGHTS = {
     "int8 scales": (lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.int8)), ONE_A_ROW),
     "NaN scales": (lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))), "NaN or infinity"),
     "no scales": (lambda w: quantise(w, None), "of type int8; expected one of float32"),
+    "no scales of 4 bits": (lambda w: quantise(w, None, dtype=torch.uint8), "of type uint8; expected one of float32"),
+    "4 bits of twice the width": (
+        lambda w: quantise(w, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
+        "; the options ask for [",
+    ),
+    "columns of 4 bits": (
+        lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8),
+        ONE_A_ROW,
+    ),
+    "8-bit floats": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}), "numbers of type F8_E5M2"),
     "scales alone": (lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}), f"has an unknown {EMBEDDINGS}.scale"),
 }
 
@@ -113,7 +127,7 @@ def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
         SentenceEncoder.from_pretrained(folder)
     assert message in str(caught.value)
     assert str(folder / "model.safetensors") in str(caught.value)
-    assert EMBEDDINGS in str(caught.value) or name in ("more", "none")
+    assert EMBEDDINGS in str(caught.value) or name in ("more", "none", "8-bit floats")
 
 
 def test_weights_in_half_precision_are_read(folder):
@@ -121,11 +135,61 @@ def test_weights_in_half_precision_are_read(folder):
     assert SentenceEncoder.from_pretrained(folder).encode(["one dog"]).any()
 
 
-def test_weights_in_8_bits_are_read(plain, tmp_path):
-    encoders = map(SentenceEncoder.from_pretrained, (small_model.save_as(plain, tmp_path / "small", "int8"), plain))
+@pytest.mark.parametrize(("dtype", "least"), [("int8", 0.9999), ("int4", 0.98)])
+def test_weights_in_few_bits_are_read(plain, tmp_path, dtype, least):
+    encoders = map(SentenceEncoder.from_pretrained, (small_model.save_as(plain, tmp_path / "small", dtype), plain))
     found, expected = (encoder.encode(["one dog"], normalize=True) for encoder in encoders)
-    assert float((found * expected).sum()) > 0.99
+    assert float((found * expected).sum()) > least
     assert (found != expected).any()
+
+
+def test_only_embeddings_of_pieces_have_4_bits(plain, tmp_path):
+    with safe_open(small_model.save_as(plain, tmp_path / "small", "int4") / "model.safetensors", "np") as stored:
+        types = {name: str(stored.get_tensor(name).dtype) for name in stored.keys()}  # noqa: SIM118
+        entries, half = stored.get_tensor(EMBEDDINGS).shape
+    assert [name for name, kind in types.items() if kind == "uint8"] == [EMBEDDINGS]
+    assert types[f"{EMBEDDINGS}.scale"] == "float32"
+    size = SentenceEncoder.from_pretrained(plain).size
+    assert (entries, half * 2) == (size.vocab_size, size.embed_dim)
+
+
+def test_an_odd_number_of_dimensions_stays_in_8_bits(tmp_path):
+    plain = small_model.write_folder(tmp_path / "plain", num_layers=0, gated=True, embed_dim=5, num_heads=1)
+    small = small_model.save_as(plain, tmp_path / "small", "int4")
+    found, expected = (SentenceEncoder.from_pretrained(folder).encode(["one dog"]) for folder in (small, plain))
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+ROWS = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+for number, row in enumerate((0, 1, -3, 2 * np.eye(16)[0], -1e-30 * np.eye(16)[1], np.arange(16), 1e-45)):
+    ROWS[number] = row
+ROWS[7:9] *= np.array([[1e-38], [1e38]], dtype=np.float32)
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)))
+def test_4_bits_are_those_that_are_computed_number_by_number(row):
+    numbers, (found, scales) = ROWS[row].tolist(), to_int4(ROWS)
+    scale = float(scales[row])
+    assert scale == pytest.approx(max(map(abs, numbers)) / 7, rel=1e-6, abs=1e-45)
+    expected = [round(max(-7, min(7, number / scale))) + 8 if scale else 8 for number in numbers]
+    assert [*(found[row] & 15), *(found[row] >> 4)] == expected  # low halves first
+
+
+def test_4_bits_are_read_as_they_are_written(tmp_path):
+    """By both readers, and by one that takes byte by byte."""
+    plain = small_model.write_folder(tmp_path / "plain", num_layers=0, gated=True)
+    small = small_model.save_as(plain, tmp_path / "small", "int4")
+    with safe_open(small / "model.safetensors", "np") as stored:
+        packed, scales = stored.get_tensor(EMBEDDINGS), stored.get_tensor(f"{EMBEDDINGS}.scale")
+    expected = np.array(
+        [[*(byte % 16 - 8 for byte in row), *(byte // 16 - 8 for byte in row)] for row in packed.tolist()]
+    )
+    expected = expected * scales[:, None]
+    config = read_config(small)
+    np.testing.assert_array_equal(read_bag(small, config)[0].weights[EMBEDDINGS], expected.astype(np.float32))
+    np.testing.assert_array_equal(
+        read_model(small, config)[0].embed_tokens.weight.detach(), expected.astype(np.float32)
+    )
 
 
 def test_every_verb_refuses_them(folder, tmp_path):
