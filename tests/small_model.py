@@ -68,16 +68,18 @@ def save_as(folder: Path, output: Path, dtype: str) -> Path:
     return output
 
 
-def checkpoint_state(data: Path, named: str | Path | None = None) -> dict[str, Any]:
+def checkpoint_state(data: Path, named: str | Path | None = None, **sizes) -> dict[str, Any]:
     """What fairseq-train keeps of a transformer of the task xling_sent, with the data folder as it is named there."""
-    model = network(data)
-    sizes = {"max_positions": model.config.max_positions, "pooling": "mean", "gated": False, "order_coefficients": 0}
+    model = network(data, **sizes)
+    options = {
+        name: getattr(model.config, name) for name in ("max_positions", "pooling", "gated", "order_coefficients")
+    }
     ours = {"ffn_embed_dim": "ffn_embed_dim", "attention_heads": "num_heads", "layers": "num_layers"}
-    sizes |= {f"encoder_{name}": getattr(model.config, ours[name]) for name in ours}
+    options |= {f"encoder_{name}": getattr(model.config, ours[name]) for name in ours}
     return {
         "model": {f"encoder.{name}": value for name, value in model.state_dict().items()},
         "cfg": {
-            "model": sizes | {"_name": "lxsr_tiny"},
+            "model": options | {"_name": "lxsr_tiny"},
             "task": {
                 "_name": "xling_sent",
                 "data": str(named or data),

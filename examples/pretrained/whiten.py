@@ -1,0 +1,72 @@
+"""Changes embeddings after the training, so that no direction and no word piece counts too much.
+
+python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus --output FOLDER/checkpoint_last.pt
+
+Directions in which the embeddings of the text vary much are shortened: each is divided by its variance to the power of
+0.1. That is a fifth of the way to whitening (Su et al. 2021, "Whitening sentence representations"). The lengths of the
+vectors of pieces are raised to the power of 0.85. Of a model without layers both only change the vectors of pieces.
+"""
+
+import argparse
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.checkpoint import read_checkpoint
+from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.export.folder import export_checkpoint
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.write import atomic_write
+
+VECTORS = "encoder.embed_tokens.weight"
+WHITENED, LENGTHS = 0.2, 0.85  # 0: as they are, 1: white; exponent of lengths
+LINES = 3000  # of each side of a language pair
+LEAST = 1e-6  # variance, as a share of the largest
+
+
+def sentences(corpus: Path) -> Iterator[str]:
+    """Yield the first training sentences of each language pair."""
+    files = sorted(corpus.glob("*-*/train.*"))
+    if not files:
+        raise InputError(f"{corpus}: no SRC-TGT/train.LANG; expected the corpus/ of `lxsr prepare`")
+    for file in files:
+        if file.suffix[1:] in file.parent.name.split("-"):
+            yield from itertools.islice(read_lines(file), LINES)
+
+
+def changed(vectors: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
+    """Whiten the vectors of pieces [V, D], partly, by the covariance of embeddings [N, D], and even their lengths."""
+    variances, directions = np.linalg.eigh(np.cov(embeddings.T))
+    factors = variances.clip(LEAST * variances[-1]) ** (-WHITENED / 2)
+    vectors = vectors @ (directions * factors) @ directions.T
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors * np.where(lengths > 0, lengths, 1) ** (LENGTHS - 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
+    parser.add_argument("--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="checkpoint to write")
+    args = parser.parse_args()
+    with exit_on_input_error("whiten.py"), tempfile.TemporaryDirectory() as work:
+        encoder = SentenceEncoder.from_pretrained(export_checkpoint(args.checkpoint, Path(work) / "model"))
+        if not getattr(encoder.size, "is_bag", False):
+            raise InputError(f"{args.checkpoint}: a model with layers; expected one without")
+        embeddings = encoder.encode(list(sentences(args.corpus)), normalize=True)
+        checkpoint = read_checkpoint(args.checkpoint)
+        vectors = changed(checkpoint["model"][VECTORS].double().numpy(), embeddings)
+        checkpoint["model"][VECTORS] = torch.from_numpy(vectors).float()
+        shutil.copytree(args.checkpoint.parent / "text", args.output.parent / "text", dirs_exist_ok=True)
+        with atomic_write(args.output, "wb") as stream:
+            torch.save(checkpoint | {"last_optimizer_state": None}, stream)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""examples/pretrained/whiten.py changes the vectors of pieces as it says, and nothing else of a checkpoint."""
+
+import numpy as np
+import pytest
+import small_model
+import torch
+from conftest import ROOT, load_script, main_here, refused
+
+from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH
+from fairseq_lxsr.text.data_folder import keep_text
+from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
+
+VECTORS = "encoder.embed_tokens.weight"
+ROWS = np.random.default_rng(0).normal(size=(200, 4)) @ np.random.default_rng(1).normal(size=(4, 4))
+
+
+@pytest.fixture
+def script():
+    return load_script(ROOT / "examples" / "pretrained" / "whiten.py")
+
+
+def test_white_embeddings_vary_alike_in_every_direction(script):
+    script.WHITENED, script.LENGTHS = 1, 1
+    np.testing.assert_allclose(np.cov(script.changed(ROWS, ROWS).T), np.eye(4), atol=1e-9)
+
+
+def test_nothing_changes_where_nothing_is_asked(script):
+    script.WHITENED, script.LENGTHS = 0, 1
+    np.testing.assert_allclose(script.changed(ROWS, ROWS), ROWS)
+
+
+def test_directions_are_shortened_by_a_power_of_their_variance(script):
+    script.LENGTHS = 1
+    axes = np.diag([3.0, 2.0, 1.0])
+    embeddings = np.concatenate([axes, -axes])
+    variances = np.diag(np.cov(embeddings.T))
+    np.testing.assert_allclose(script.changed(axes, embeddings), axes / variances**0.1)
+
+
+def test_lengths_become_more_alike_and_nothing_stays_nothing(script):
+    script.WHITENED = 0
+    rows = np.array([[0, 0], [3, 4], [0, 0.1]])
+    np.testing.assert_allclose(script.changed(rows, ROWS[:, :2]), rows * [[1], [5**-0.15], [0.1**-0.15]], atol=1e-12)
+
+
+def test_directions_without_variance_are_no_infinity(script):
+    assert np.isfinite(script.changed(ROWS, np.ones((5, 4)) * np.arange(5)[:, None])).all()
+
+
+def made(tmp_path, **sizes):
+    """A checkpoint and a corpus."""
+    data = small_model.write_pieces(tmp_path / "data")
+    state = small_model.checkpoint_state(data, **sizes)
+    state["task_state"] = {
+        ARCHITECTURE: "transformer",
+        DICTIONARY_HASH: hash_symbols(read_dictionary(data / "dict.txt")),
+    }
+    (tmp_path / "run").mkdir()
+    torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
+    keep_text(data, tmp_path / "run")
+    (tmp_path / "corpus" / "en-fr").mkdir(parents=True)
+    for side, text in {"en": "one dog\na cat\n", "fr": "un chien\nun chat\n", "sources": "0\n"}.items():
+        (tmp_path / "corpus" / "en-fr" / f"train.{side}").write_text(text)
+    return state
+
+
+def test_a_checkpoint_differs_in_its_vectors_alone(script, tmp_path):
+    before = made(tmp_path, num_layers=0, gated=True)
+    output = tmp_path / "white" / "checkpoint_last.pt"
+    main_here(script, tmp_path / "run" / "checkpoint_last.pt", "--corpus", tmp_path / "corpus", "--output", output)
+    after = torch.load(output, weights_only=True)
+    assert not torch.equal(after["model"].pop(VECTORS), before["model"].pop(VECTORS))
+    assert all(torch.equal(after["model"][name], value) for name, value in before["model"].items())
+    assert before["cfg"].items() <= after["cfg"].items()
+    assert (tmp_path / "white" / "text" / "dict.txt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("layers", "corpus", "message"), [(1, "corpus", "a model with layers"), (0, "run", "no SRC-TGT/train.LANG")]
+)
+def test_layers_and_an_empty_corpus_are_refused(script, tmp_path, layers, corpus, message):
+    made(tmp_path, num_layers=layers, gated=True)
+    files = (tmp_path / "run" / "checkpoint_last.pt", "--output", tmp_path / "white" / "checkpoint_last.pt")
+    refused(main_here(script, *files, "--corpus", tmp_path / corpus, check=False), message)
+    assert not (tmp_path / "white").exists()
