@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks.machine import machine, versions
 from benchmarks.quality.sets import CLASSIFICATION, classification
 from benchmarks.script import alone, command_line, write_results
+from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import Text, embed, load
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
@@ -124,7 +125,7 @@ def clusters(encode: Encode, data: Path) -> float | None:
 
 def speed(name: str, data: Path) -> dict[str, float]:
     """Sentences a second of one core, in the first call and in later ones, and microseconds of one query."""
-    encode = encoder(name)
+    encode = encoder(name) if name == PEER else SentenceEncoder.from_pretrained(name).encode
     files = sorted((data / "eval").glob("tatoeba-v1.*-eng.eng.txt.gz"))
     lines = [line for file in files for line in texts(file)][:ROWS_OF_SPEED]
     if name == PEER:

@@ -23,7 +23,7 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
 MODEL=$WORK/lxsr-static
 
-VOCAB=100000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 UPDATES= BATCH=
+VOCAB=175000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 UPDATES= BATCH=
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 UPDATES=10 BATCH=64 TAUGHT=
 fi
@@ -85,9 +85,11 @@ phase 3 900 4096 0.012 0.05 2 --matryoshka "$SMALLER" "$@"
 last=$second
 phase 4 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
 mean mean 2 3 3 4 4 # the last two count twice
+python examples/pretrained/whiten.py "$last" --corpus "$WORK/corpus" --output "$WORK/checkpoints/white/checkpoint_last.pt"
+last=$WORK/checkpoints/white/checkpoint_last.pt
 
-step "4/6 Model folder of the mean of the phases, a byte a weight"
-lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int8
+step "4/6 Model folder of the mean of the phases, four bits a weight"
+lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int4
 
 step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"

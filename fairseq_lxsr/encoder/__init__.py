@@ -215,7 +215,7 @@ class SentenceEncoder(NamesOfST):
         if on_long == "split-mean":
             embeddings = self._encode_in_parts(FlatPieces(ids, starts, lengths), longest, *options)
         else:
-            embeddings = self._encode_pieces(FlatPieces(ids, starts, lengths.clip(max=longest)), *options)
+            embeddings = self._encode_pieces(FlatPieces(ids, starts, np.minimum(lengths, longest)), *options)
         unusable = ~np.isfinite(embeddings).all(axis=1)
         if unusable.any():
             row = int(unusable.argmax())

@@ -4,8 +4,9 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ class Bag:
         """
         threads = usable_threads() if len(pieces.ids) > THREADED * CACHED_PIECES else 1
         batches, local = batches_of_one_length(pieces.lengths), threading.local()
-        with ThreadPoolExecutor(threads) as pool:
-            run = pool.map if threads > 1 else map
+        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+            run = pool.map if pool else map
             # few at once, because their embeddings wait until they are asked for
             while group := list(islice(batches, THREADED * threads)):
                 yield from zip(group, run(partial(self._embed_batch, pieces, local), group), strict=True)
@@ -59,6 +60,8 @@ class Bag:
 
     def _position_weights(self, length: int) -> np.ndarray:
         """Weights of the pieces in the mean and in the cosine coefficients [k + 1, T], see `pooling.order_weights`."""
+        if not self.config.order_coefficients:  # the same, sooner
+            return np.full((1, length), math.sqrt(self.config.embed_dim) / length, np.float32)
         angle = np.pi * (np.arange(length) + 0.5) / length
         factors = np.arange(self.config.order_coefficients + 1)[:, None]
         return (np.cos(factors * angle) * (math.sqrt(self.config.embed_dim) / length)).astype(np.float32)
@@ -67,9 +70,10 @@ class Bag:
 def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
     """Yield numbers of sentences of one length, `CACHED_PIECES` pieces together; those without pieces are left out."""
     order = np.argsort(lengths, kind="stable")
-    for length in np.unique(lengths[lengths > 0]).tolist():
-        first, last = (np.searchsorted(lengths, length, side, sorter=order) for side in ("left", "right"))
-        step = max(1, CACHED_PIECES // length)
+    ordered = lengths[order]
+    firsts = np.flatnonzero(ordered != np.concatenate([[0], ordered[:-1]])).tolist()
+    for first, last in pairwise([*firsts, len(order)]):
+        step = max(1, CACHED_PIECES // int(ordered[first]))
         for start in range(first, last, step):
             yield order[start : min(start + step, last)]
 

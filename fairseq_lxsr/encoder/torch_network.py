@@ -40,8 +40,7 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
     """Read network and tokenizer of a model folder, or random weights (seed 1); its files must fit together."""
-    arrays = read_weights(folder, config)
-    weights = {name: torch.from_numpy(np.require(array, requirements="W")) for name, array in arrays.items()}
+    weights = {name: torch.tensor(value) for name, value in read_weights(folder, config).items()}
     size, tokenizer = size_of(config), read_tokenizer(folder, config)
     kind = all_networks()[config["architecture"]]
     return build_network(kind, size, weights, folder / WEIGHTS_FILE, untrained), tokenizer

@@ -38,6 +38,7 @@ _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")  # pairs of letters beyond La
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 2  # of the reading of text, for new data
 LOOKED_THROUGH = 64  # texts that are looked through together
+FEW = 64  # texts, for which SentencePiece would take longer to start its threads than to encode
 # with characters that version 2 of the reading of text reads otherwise: the blank cell, İ, and the dot above too
 _ODD_BLOCKS = (*DEFAULT_IGNORABLE, *STYLED_BLOCKS, (0x2800, 0x2800), (0x130, 0x130), (0x307, 0x307))
 
@@ -207,11 +208,6 @@ class Tokenizer:
         """Dictionary id of the unknown symbol."""
         return self.symbols.index(UNK)
 
-    @cached_property
-    def _is_known_word(self) -> np.ndarray:
-        """Whether each symbol is known and a word or part of one, bool [V]."""
-        return np.array([symbol not in SPECIAL and is_word(symbol) for symbol in self.symbols])
-
     def all_pieces(self) -> list[str]:
         """Return every piece of the SentencePiece model, as the dictionary spells it."""
         return [self._processor.IdToPiece(index).removeprefix(self._mark) for index in range(len(self))]
@@ -275,12 +271,15 @@ class Tokenizer:
             return ids, lengths
         owner = np.repeat(np.arange(len(lengths)), lengths)
         lost = np.bincount(owner[is_unknown], minlength=len(lengths)) > 0
-        lost[owner[self._is_known_word[ids]]] = False
+        found, which = np.unique(ids[lost[owner]], return_inverse=True)
+        known = [is_word(symbol) and symbol not in SPECIAL for symbol in map(self.symbols.__getitem__, found.tolist())]
+        lost[owner[lost[owner]][np.array(known)[which]]] = False
         return ids[~lost[owner]], np.where(lost, 0, lengths)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
         """Do what `encode_flat` does, by SentencePiece alone."""
-        encoded = self._processor.EncodeAsIds(normalise_all(texts, self.options))
+        encode, texts = self._processor.EncodeAsIds, normalise_all(texts, self.options)
+        encoded = [*map(encode, texts)] if len(texts) < FEW else encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return self._ids[flat], lengths

@@ -80,9 +80,8 @@ class WordPieces:
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return concatenated ids of all texts, int64 [P], and the number of ids of each text [N]."""
-        blocks = [
-            self._encode_block(texts[start : start + LOOKUP_TEXTS]) for start in range(0, len(texts), LOOKUP_TEXTS)
-        ]
+        starts = range(0, len(texts), LOOKUP_TEXTS)
+        blocks = [self._encode_block(texts[start : start + LOOKUP_TEXTS]) for start in starts]
         if not blocks:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         ids, lengths = zip(*blocks, strict=True)
@@ -108,7 +107,8 @@ class WordPieces:
         lengths = ends[numbers + 1] - ends[numbers]
         before = np.concatenate([[0], lengths.cumsum()])  # ids before each word
         places = np.repeat(ends[numbers] - before[:-1], lengths) + np.arange(before[-1])
-        return ids[places], np.diff(before[counts.cumsum()], prepend=0)
+        ends = before[counts.cumsum()]  # of each text
+        return ids[places], ends - np.concatenate([[0], ends[:-1]])
 
     def _look_up(self, data: bytes) -> np.ndarray:
         """Return the number of each word of a text [W]; words met for the first time get one."""
