@@ -327,8 +327,7 @@ TIES = ("first", "last")  # epoch kept of several that are equally good
 
 BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap
 
-# options of fairseq-train in earlier versions, and the only value that training has now: commands, recipes and
-# checkpoints may still name it, any other value is refused
+# former options of fairseq-train, and the one value of each that commands, recipes and checkpoints may still name
 REMOVED: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,

@@ -8,6 +8,7 @@ import sentencepiece
 import torch
 import toy
 
+from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE
 from fairseq_lxsr.encoder.folder import read_config
 from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.modules import all_networks
@@ -90,5 +91,6 @@ def checkpoint_state(data: Path, named: str | Path | None = None, **sizes) -> di
             "criterion": {"_name": "xling_sent_loss"},
             "common": {"seed": 1},
         },
+        "task_state": {ARCHITECTURE: "transformer"},
         "optimizer_history": [{"num_updates": 7}],
     }

@@ -15,6 +15,7 @@ import torch
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.text.data_folder import TEXT_FOLDER
 
 
 def averaged(paths: list[Path]) -> dict:
@@ -37,8 +38,9 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("average.py"):
         checkpoint = averaged(args.checkpoints)
-        text = args.checkpoints[-1].parent / "text"
-        shutil.copytree(text, args.output.parent / "text", dirs_exist_ok=True)
+        text = args.checkpoints[-1].parent / TEXT_FOLDER
+        if text.is_dir() and args.output.parent.resolve() != args.checkpoints[-1].parent.resolve():
+            shutil.copytree(text, args.output.parent / TEXT_FOLDER, dirs_exist_ok=True)
         with atomic_write(args.output, "wb") as stream:
             torch.save(checkpoint, stream)
 

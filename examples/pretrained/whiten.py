@@ -4,7 +4,7 @@ python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus --ou
 
 Directions in which the embeddings of the text vary much are shortened: each is divided by its variance to the power of
 0.1. That is a fifth of the way to whitening (Su et al. 2021, "Whitening sentence representations"). The lengths of the
-vectors of pieces are raised to the power of 0.85. Of a model without layers both only change the vectors of pieces.
+vectors of pieces are raised to the power of 0.85. Only the vectors of pieces change.
 """
 
 import argparse
@@ -19,15 +19,18 @@ import torch
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
+from fairseq_lxsr.encoder.folder import TEACHER
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.text.data_folder import TEXT_FOLDER
 
 VECTORS = "encoder.embed_tokens.weight"
-WHITENED, LENGTHS = 0.2, 0.85  # 0: as they are, 1: white; exponent of lengths
+WHITENED = 0.2  # 0: directions stay, 1: all vary alike
+LENGTHS = 0.85  # power of the lengths of the vectors of pieces
 LINES = 3000  # of each side of a language pair
-LEAST = 1e-6  # variance, as a share of the largest
+LEAST = 1e-6  # of the largest variance: smaller ones count as this
 
 
 def sentences(corpus: Path) -> Iterator[str]:
@@ -42,6 +45,8 @@ def sentences(corpus: Path) -> Iterator[str]:
 
 def changed(vectors: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
     """Whiten the vectors of pieces [V, D], partly, by the covariance of embeddings [N, D], and even their lengths."""
+    if len(np.unique(embeddings, axis=0)) < 2:
+        raise InputError("--corpus: no two sentences with different embeddings; expected the text of the training")
     variances, directions = np.linalg.eigh(np.cov(embeddings.T))
     factors = variances.clip(LEAST * variances[-1]) ** (-WHITENED / 2)
     vectors = vectors @ (directions * factors) @ directions.T
@@ -57,13 +62,17 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("whiten.py"), tempfile.TemporaryDirectory() as work:
         encoder = SentenceEncoder.from_pretrained(export_checkpoint(args.checkpoint, Path(work) / "model"))
-        if not getattr(encoder.size, "is_bag", False):
-            raise InputError(f"{args.checkpoint}: a model with layers; expected one without")
+        if not getattr(encoder.size, "is_bag", False) or encoder.size.order_coefficients:
+            raise InputError(f"{args.checkpoint}: a model with layers or coefficients of order; expected one without")
         embeddings = encoder.encode(list(sentences(args.corpus)), normalize=True)
         checkpoint = read_checkpoint(args.checkpoint)
         vectors = changed(checkpoint["model"][VECTORS].double().numpy(), embeddings)
         checkpoint["model"][VECTORS] = torch.from_numpy(vectors).float()
-        shutil.copytree(args.checkpoint.parent / "text", args.output.parent / "text", dirs_exist_ok=True)
+        checkpoint["task_state"].pop(TEACHER, None)  # whose embeddings are no longer near these
+        checkpoint["extra_state"].pop("ema", None)
+        text = args.checkpoint.parent / TEXT_FOLDER
+        if text.is_dir() and args.output.parent.resolve() != args.checkpoint.parent.resolve():
+            shutil.copytree(text, args.output.parent / TEXT_FOLDER, dirs_exist_ok=True)
         with atomic_write(args.output, "wb") as stream:
             torch.save(checkpoint | {"last_optimizer_state": None}, stream)
 

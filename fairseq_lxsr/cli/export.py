@@ -27,7 +27,7 @@ class FolderExport:
     )
     output: str = option(OUTPUT_HELP, **_FOLDER)
     dtype: str = option(
-        "weights on disk; float16 takes half, int8 a quarter, int4 an eighth, by rounding", "float32", STORED_TYPES
+        "weights on disk; float16 takes half, int8 a quarter, int4 an eighth for pieces", "float32", STORED_TYPES
     )
     ema: bool = option("take the moving average of the weights, of fairseq-train --store-ema", False)
     data: str | None = option(

@@ -106,7 +106,7 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
     try:
         with safe_open(path, "np") as stored:
             made_with = stored.metadata() or {}
-        weights = {name: _array(**about) for name, about in deserialize(path.read_bytes())}
+        weights = {name: _array(name, **about) for name, about in deserialize(path.read_bytes())}
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise InputError(f"{path}: not a file of weights ({first_line(error)}); {ADVICE}") from None
     for name in TEXT_FILES:
@@ -158,12 +158,12 @@ def _scaled(stored: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarr
     return weights
 
 
-def _array(shape: list[int], dtype: str, data: bytes) -> np.ndarray:
+def _array(name: str, shape: list[int], dtype: str, data: bytes) -> np.ndarray:
     """Make an array of what safetensors stores; a bfloat16 is the upper half of a float32."""
     if dtype == "BF16":
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
     if dtype not in ARRAY_TYPES:
-        raise ValueError(f"numbers of type {dtype}")
+        raise ValueError(f"{name} has numbers of type {dtype}")
     return np.frombuffer(data, ARRAY_TYPES[dtype]).reshape(shape)
 
 

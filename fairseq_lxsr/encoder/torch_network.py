@@ -85,7 +85,7 @@ def save_folder(
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
     """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector as float32.
 
-    In `int4` only the embeddings of pieces, of an even width, have 4 bits: layers lose more by rounding.
+    In `int4` only the embeddings of pieces, of an even width, have 4 bits; the other matrices have 8.
     """
     if dtype not in ("int8", "int4"):
         return {name: rounded(name, value, dtype)}

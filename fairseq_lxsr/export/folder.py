@@ -19,7 +19,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     TOKEN_EMBEDDINGS,
     read_checkpoint,
 )
-from fairseq_lxsr.encoder.folder import TEACHER, check_training
+from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE, TEACHER, check_training
 from fairseq_lxsr.encoder.torch_network import build_network, save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
@@ -27,6 +27,8 @@ from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, k
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 
+# checkpoints of version 0.1 do not name their network: a weight that no other one has does, or the task
+MARKERS, TASKS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}, ("xling_sent", "sent_context")
 # options that say where and how long a run was, or that config.json stores elsewhere
 OF_ONE_RUN = (
     *("_name", "data", "teacher_embeddings", "lang_pairs", "objective", "seed", "save_dir", "restore_file"),
@@ -87,7 +89,8 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
     before = state["task_state"].get(FROM_LANG_PAIRS)
     if before and isinstance(before, str):
         wanted = ",".join(dict.fromkeys((*before.split(","), *(wanted.split(",") if wanted else pairs))))
-    options = {name: value for name, value in task.items() if name not in OF_ONE_RUN}
+    # options of the loss: the criterion held them until version 0.1, the task holds them since
+    options = {name: value for name, value in (cfg["criterion"] | task).items() if name not in OF_ONE_RUN}
     teacher = state["task_state"].get(TEACHER)
     if task.get("teacher_embeddings") is None:
         options = {name: value for name, value in options.items() if not name.startswith("distill")}
@@ -112,7 +115,7 @@ def encoder_of(
         if name.startswith(ENCODER_PREFIX)
     }
     cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
-    network = network_class(state, checkpoint)
+    network = network_class(state, weights, checkpoint)
     sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
     if len(sizes) != 2:
         advice = "expected two, choose another file"
@@ -147,9 +150,12 @@ def expected_embeddings(table: Tensor, symbols: Sequence[str], splits: Any, chec
     return torch.from_numpy(rows).to(table.dtype)
 
 
-def network_class(state: dict[str, Any], checkpoint: str | Path) -> type[SentenceNetwork]:
-    """Return the kind of network that the task's state names."""
+def network_class(state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path) -> type[SentenceNetwork]:
+    """Return the kind of network from the task's state, or for checkpoints of version 0.1 from the weights."""
     networks, name = all_networks(), state["task_state"].get(ARCHITECTURE)
+    if name is None:
+        default = DEFAULT_ARCHITECTURE if state["cfg"]["task"].get("_name") in TASKS else None
+        name = next((known for marker, known in MARKERS.items() if marker in weights), default)
     if not isinstance(name, str) or name not in networks:
         arch = name or state["cfg"]["model"].get("_name") or state["cfg"]["model"].get("arch")
         raise InputError(f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of {', '.join(sorted(networks))}")

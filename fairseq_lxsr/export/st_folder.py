@@ -106,7 +106,9 @@ def write_for_st(
         _quiet()
         model = (as_module if own else as_bert)(encoder)
         if normalize:
-            model.append(_normalize())
+            from sentence_transformers.sentence_transformer.modules import Normalize
+
+            model.append(Normalize())
         model.save(str(work))
     # says who exported it; sentence-transformers drops that where it saves over them, as after training
     modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
@@ -132,12 +134,6 @@ def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
     bag = Bag(replace(size, order_coefficients=0), {TABLE: encoder.weights[TABLE]})
     config = encoder.config | {"encoder": encoder.config["encoder"] | {"order_coefficients": 0}}
     return SentenceEncoder(bag, encoder.tokenizer, config, folder=encoder.folder)
-
-
-def _normalize() -> Any:
-    from sentence_transformers.sentence_transformer.modules import Normalize
-
-    return Normalize()
 
 
 def _compare(encoder: SentenceEncoder, folder: Path, sentences: Sequence[str], normalize: bool) -> float:

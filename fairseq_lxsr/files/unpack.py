@@ -98,11 +98,7 @@ def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[tuple[str
     for member in packed.infolist():
         kind = stat.S_IFMT(member.external_attr >> 16)  # Unix file type: links and devices are not text
         if not member.is_dir() and kind in (0, stat.S_IFREG):
-            yield member.filename, partial(_open_metered, packed, member, budget)
-
-
-def _open_metered(packed: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget) -> Metered:
-    return Metered(packed.open(member), budget)
+            yield member.filename, partial(lambda one: Metered(packed.open(one), budget), member)
 
 
 def _files_of_tar(tar: tarfile.TarFile) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -94,6 +94,12 @@ class PreNormLayer(LayerParts):
 
     attention = Attention
 
+    def __init__(self, config: TLaserConfig):
+        super().__init__(config)
+        # moments in checkpoints have this order
+        for name in ("self_attn", "final_layer_norm", "fc1", "fc2"):
+            self._modules[name] = self._modules.pop(name)
+
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
         """Compute new states [B, Q, D] of the first Q positions; x: [B, T, D], attends: see `Attention`."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)

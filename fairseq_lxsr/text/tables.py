@@ -110,14 +110,11 @@ class Table:
 
     def cells(self) -> Iterator[Cells]:
         """Yield the cells of all rows, whatever they hold."""
-        unreadable = self._count_unreadable if self.skip_unreadable else None
+        unreadable = (lambda error: self.left_out.update(["unreadable"])) if self.skip_unreadable else None
         lines = read_lines(self.path, self.is_sentence, unreadable)
         if CSV_NAME.search(str(self.path)):
             return _csv_rows(self.path, lines)
         return ((number, line, line.split("\t")) for number, line in enumerate(lines, start=1))
-
-    def _count_unreadable(self, error: InputError) -> None:
-        self.left_out["unreadable"] += 1
 
     def _header(self, rows: list[Cells]) -> list[str]:
         """Return the names of the columns; none where the first row holds a pair."""

@@ -38,7 +38,7 @@ _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")  # pairs of letters beyond La
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 2  # of the reading of text, for new data
 LOOKED_THROUGH = 64  # texts that are looked through together
-FEW = 64  # texts, for which SentencePiece would take longer to start its threads than to encode
+FEW = 1000  # characters: to start the threads of SentencePiece would take longer than to encode so few
 # with characters that version 2 of the reading of text reads otherwise: the blank cell, İ, and the dot above too
 _ODD_BLOCKS = (*DEFAULT_IGNORABLE, *STYLED_BLOCKS, (0x2800, 0x2800), (0x130, 0x130), (0x307, 0x307))
 
@@ -279,7 +279,7 @@ class Tokenizer:
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
         """Do what `encode_flat` does, by SentencePiece alone."""
         encode, texts = self._processor.EncodeAsIds, normalise_all(texts, self.options)
-        encoded = [*map(encode, texts)] if len(texts) < FEW else encode(texts)
+        encoded = [*map(encode, texts)] if sum(map(len, texts)) < FEW else encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return self._ids[flat], lengths

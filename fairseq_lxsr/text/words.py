@@ -107,8 +107,8 @@ class WordPieces:
         lengths = ends[numbers + 1] - ends[numbers]
         before = np.concatenate([[0], lengths.cumsum()])  # ids before each word
         places = np.repeat(ends[numbers] - before[:-1], lengths) + np.arange(before[-1])
-        ends = before[counts.cumsum()]  # of each text
-        return ids[places], ends - np.concatenate([[0], ends[:-1]])
+        text_ends = before[counts.cumsum()]
+        return ids[places], text_ends - np.concatenate([[0], text_ends[:-1]])
 
     def _look_up(self, data: bytes) -> np.ndarray:
         """Return the number of each word of a text [W]; words met for the first time get one."""

@@ -61,6 +61,9 @@ class TorchAdam(FairseqOptimizer):
             )
         now = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
         super().load_state_dict(state_dict, now | (optimizer_overrides or {}))
+        for weights, state in self.optimizer.state.items():  # the fused step would read beyond smaller moments
+            if any(getattr(value, "shape", ()) not in ((), weights.shape) for value in state.values()):
+                raise InputError("--optimizer torch_adam: the checkpoint's is of other weights; give --reset-optimizer")
 
     @property
     def supports_flat_params(self) -> bool:

@@ -201,7 +201,7 @@ def test_any_value_in_any_place_of_a_checkpoint_is_exported_or_refused(tmp_path)
         else:
             message = ""
         assert len(message) < 600 + 4 * len(str(tmp_path)), (number, message)
-    assert refusals > 150
+    assert 150 < refusals < number
 
 
 @pytest.mark.parametrize("name", ["lxsr", "laser", "tlaser", "context"])

@@ -114,7 +114,7 @@ WEIGHTS = {
         lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8),
         ONE_A_ROW,
     ),
-    "8-bit floats": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}), "numbers of type F8_E5M2"),
+    "8-bit floats": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}), "has numbers of type F8_E5M2"),
     "scales alone": (lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}), f"has an unknown {EMBEDDINGS}.scale"),
 }
 
@@ -127,7 +127,7 @@ def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
         SentenceEncoder.from_pretrained(folder)
     assert message in str(caught.value)
     assert str(folder / "model.safetensors") in str(caught.value)
-    assert EMBEDDINGS in str(caught.value) or name in ("more", "none", "8-bit floats")
+    assert EMBEDDINGS in str(caught.value) or name in ("more", "none")
 
 
 def test_weights_in_half_precision_are_read(folder):
@@ -155,9 +155,8 @@ def test_only_embeddings_of_pieces_have_4_bits(plain, tmp_path):
 
 def test_an_odd_number_of_dimensions_stays_in_8_bits(tmp_path):
     plain = small_model.write_folder(tmp_path / "plain", num_layers=0, gated=True, embed_dim=5, num_heads=1)
-    small = small_model.save_as(plain, tmp_path / "small", "int4")
-    found, expected = (SentenceEncoder.from_pretrained(folder).encode(["one dog"]) for folder in (small, plain))
-    np.testing.assert_allclose(found, expected, atol=0.02)
+    small = [small_model.save_as(plain, tmp_path / dtype, dtype) / "model.safetensors" for dtype in ("int8", "int4")]
+    assert small[0].read_bytes() == small[1].read_bytes()
 
 
 ROWS = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)

@@ -75,11 +75,32 @@ def test_a_checkpoint_differs_in_its_vectors_alone(script, tmp_path):
     assert (tmp_path / "white" / "text" / "dict.txt").is_file()
 
 
+def test_a_checkpoint_of_another_name_in_the_same_folder(script, tmp_path):
+    """And one that claims the space of a teacher, and has an average."""
+    state = made(tmp_path, num_layers=0, gated=True)
+    state["task_state"]["teacher"], state["extra_state"] = "0123456789ab", {"ema": dict(state["model"])}
+    run = tmp_path / "run"
+    torch.save(state, run / "checkpoint_last.pt")
+    main_here(script, run / "checkpoint_last.pt", "--corpus", tmp_path / "corpus", "--output", run / "white.pt")
+    after = torch.load(run / "white.pt", weights_only=True)
+    assert "teacher" not in after["task_state"]
+    assert "ema" not in after["extra_state"]
+
+
 @pytest.mark.parametrize(
-    ("layers", "corpus", "message"), [(1, "corpus", "a model with layers"), (0, "run", "no SRC-TGT/train.LANG")]
+    ("sizes", "corpus", "message"),
+    [
+        ({"num_layers": 1}, "corpus", "a model with layers"),
+        ({"num_layers": 0, "order_coefficients": 2}, "corpus", "coefficients of order"),
+        ({"num_layers": 0}, "run", "no SRC-TGT/train.LANG"),
+        ({"num_layers": 0}, "one", "no two sentences"),
+    ],
 )
-def test_layers_and_an_empty_corpus_are_refused(script, tmp_path, layers, corpus, message):
-    made(tmp_path, num_layers=layers, gated=True)
+def test_what_cannot_be_whitened_is_refused(script, tmp_path, sizes, corpus, message):
+    made(tmp_path, gated=True, **sizes)
+    (tmp_path / "one" / "en-fr").mkdir(parents=True)
+    for side in ("en", "fr"):
+        (tmp_path / "one" / "en-fr" / f"train.{side}").write_text("one dog\n" * 3)
     files = (tmp_path / "run" / "checkpoint_last.pt", "--output", tmp_path / "white" / "checkpoint_last.pt")
     refused(main_here(script, *files, "--corpus", tmp_path / corpus, check=False), message)
     assert not (tmp_path / "white").exists()

@@ -93,3 +93,16 @@ def test_training_stops_and_goes_on(tmp_path, toy_work):
         refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer=name, **more), message)
     done = train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1")
     refused(done, "--weight-decay -1.0; expected")
+
+
+def test_moments_of_other_weights_are_refused():
+    """The fused step of torch would read beyond their memory."""
+    made = {}
+    for size in (2, 300):
+        weights = torch.nn.Parameter(torch.ones(size))
+        made[size] = optimizer("torch_adam", [weights])
+        weights.sum().backward()
+        made[size].step()
+    with pytest.raises(InputError, match="of other weights; give --reset-optimizer"):
+        made[300].load_state_dict(made[2].state_dict())
+    made[300].load_state_dict(made[300].state_dict())
