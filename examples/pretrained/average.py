@@ -3,7 +3,8 @@
 python examples/pretrained/average.py CHECKPOINT... --output FOLDER/checkpoint_last.pt
 
 Such means often find more than each of theirs: Wortsman et al. 2022, "Model soups". Options and text/ are those of the
-last checkpoint, so that `lxsr export folder` takes the result as it takes a checkpoint.
+last checkpoint, so that `lxsr export folder` takes the result as it takes a checkpoint. Trainings from different random
+weights need --rotate, which turns and scales the embeddings of each onto those of the last.
 """
 
 import argparse
@@ -17,14 +18,29 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.text.data_folder import TEXT_FOLDER
 
+VECTORS, MAP = "encoder.embed_tokens.weight", "teacher_map.weight"  # [V, D], and to the teacher's [T, D]
 
-def averaged(paths: list[Path]) -> dict:
+
+def rotate(weights: dict[str, torch.Tensor], onto: dict[str, torch.Tensor]) -> None:
+    """Turn and scale vectors onto others, by the orthogonal map with the least squared differences."""
+    left, _, right = torch.linalg.svd(weights[VECTORS].T @ onto[VECTORS])
+    turn, scale = left @ right, onto[VECTORS].norm() / weights[VECTORS].norm()
+    weights[VECTORS] = weights[VECTORS] @ turn * scale
+    if MAP in weights:
+        weights[MAP] = weights[MAP] @ turn
+
+
+def averaged(paths: list[Path], rotated: bool) -> dict:
     """Read the last checkpoint, with the mean of the weights of all; without what training would go on with."""
     *others, last = (read_checkpoint(path) for path in paths)
+    onto = {name: weights.clone() for name, weights in last["model"].items()}
     for path, other in zip(paths, others, strict=False):
-        for name, weights in last["model"].items():
+        for name, weights in onto.items():
             if name not in other["model"] or other["model"][name].shape != weights.shape:
                 raise InputError(f"{path}: {name} is missing or of another shape than in {paths[-1]}")
+        if rotated:
+            rotate(other["model"], onto)
+        for name, weights in last["model"].items():
             weights += other["model"][name]
     for weights in last["model"].values():
         weights /= len(paths)
@@ -34,10 +50,11 @@ def averaged(paths: list[Path]) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
+    parser.add_argument("--rotate", action="store_true", help="for models without layers, of different random weights")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="checkpoint to write")
     args = parser.parse_args()
     with exit_on_input_error("average.py"):
-        checkpoint = averaged(args.checkpoints)
+        checkpoint = averaged(args.checkpoints, args.rotate)
         text = args.checkpoints[-1].parent / TEXT_FOLDER
         if text.is_dir() and args.output.parent.resolve() != args.checkpoints[-1].parent.resolve():
             shutil.copytree(text, args.output.parent / TEXT_FOLDER, dirs_exist_ok=True)

@@ -114,7 +114,10 @@ WEIGHTS = {
         lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8),
         ONE_A_ROW,
     ),
-    "8-bit floats": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}), "has numbers of type F8_E5M2"),
+    "8-bit floats": (
+        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}),
+        "has numbers of type F8_E5M2",
+    ),
     "scales alone": (lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}), f"has an unknown {EMBEDDINGS}.scale"),
 }
 
