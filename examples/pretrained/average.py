@@ -1,10 +1,10 @@
-"""The mean of the weights of checkpoints that were trained one from the other; a name given twice counts twice.
+"""The mean of the weights of checkpoints of one training, or with --rotate of several; a name given twice counts twice.
 
 python examples/pretrained/average.py CHECKPOINT... --output FOLDER/checkpoint_last.pt
 
-Such means often find more than each of theirs: Wortsman et al. 2022, "Model soups". Options and text/ are those of the
-last checkpoint, so that `lxsr export folder` takes the result as it takes a checkpoint. Trainings from different random
-weights need --rotate, which turns and scales the embeddings of each onto those of the last.
+Such means often find more than each of the models: Wortsman et al. 2022, "Model soups". Options and text/ are those of
+the last checkpoint, so that `lxsr export folder` takes the result as it takes a checkpoint. Trainings from different
+random weights need --rotate, which turns and scales the embeddings of each onto those of the last.
 """
 
 import argparse

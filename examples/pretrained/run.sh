@@ -88,7 +88,7 @@ mean mean 2 3 3 4 4 # the last two count twice
 python examples/pretrained/whiten.py "$last" --corpus "$WORK/corpus" --output "$WORK/checkpoints/white/checkpoint_last.pt"
 last=$WORK/checkpoints/white/checkpoint_last.pt
 
-step "4/6 Model folder of the mean of the phases, four bits a weight"
+step "4/6 Model folder of the whitened mean of the phases, four bits a weight"
 lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int4
 
 step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
