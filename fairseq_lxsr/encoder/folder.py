@@ -153,8 +153,8 @@ def _scaled(stored: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarr
                 f"expected float32, one for each row; {ADVICE}"
             )
         if codes.dtype == np.uint8:  # two codes a byte
-            codes = np.hstack([codes & 15, codes >> 4]) - np.float32(8)
-        weights[name] = codes * scales[:, None]
+            codes = np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
+        weights[name] = np.multiply(codes, scales[:, None], dtype=np.float32)
     return weights
 
 

@@ -144,7 +144,7 @@ def read_dictionary(path: str | Path) -> list[str]:
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
-        if len(fields) != 2 or not re.fullmatch(r"-?\d{1,18}", fields[1]):
+        if len(fields) != 2 or len(fields[1]) > 18 or not fields[1].removeprefix("-").isdecimal():
             raise InputError(f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary")
         symbols.append(fields[0])
     if len(set(symbols)) != len(symbols):
@@ -196,8 +196,9 @@ class Tokenizer:
         if symbols is not None:
             if not is_marked(symbols) and read_sentencepiece(self.serialized_model()).kind == WORD:
                 self._mark = WORD_START
-            self._ids = self._dictionary_ids(symbols, model)
-            if splits_words_independently(self.serialized_model(), self.all_pieces()):
+            pieces = self.all_pieces()
+            self._ids = self._dictionary_ids(symbols, pieces, model)
+            if splits_words_independently(self.serialized_model(), pieces):
                 self._words = WordPieces(self._encode_texts)
 
     def __len__(self) -> int:
@@ -225,10 +226,9 @@ class Tokenizer:
         """Apply the Unicode normalization of the SentencePiece model, which also marks the beginnings of words."""
         return self._processor.Normalize(list(texts))
 
-    def _dictionary_ids(self, symbols: Sequence[str], model: str | Path) -> np.ndarray:
+    def _dictionary_ids(self, symbols: Sequence[str], pieces: Sequence[str], model: str | Path) -> np.ndarray:
         position = {symbol: index for index, symbol in enumerate(symbols)}
         unknown = position[UNK]
-        pieces = self.all_pieces()
         ids = np.array([unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces])
         if (ids == unknown).mean() > 0.5:
             raise InputError(
