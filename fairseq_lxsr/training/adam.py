@@ -63,7 +63,7 @@ class TorchAdam(FairseqOptimizer):
         super().load_state_dict(state_dict, now | (optimizer_overrides or {}))
         for weights, state in self.optimizer.state.items():  # the fused step would read beyond smaller moments
             if any(getattr(value, "shape", ()) not in ((), weights.shape) for value in state.values()):
-                raise InputError("--optimizer torch_adam: the checkpoint's is of other weights; give --reset-optimizer")
+                raise InputError("--optimizer torch_adam: its state has not the weights' sizes; give --reset-optimizer")
 
     @property
     def supports_flat_params(self) -> bool:

@@ -13,7 +13,7 @@ from conftest import COMPATIBILITY, lxsr_here, refused
 from other_values import changed_checkpoints
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH, read_checkpoint
+from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.text.data_folder import TEXT_FOLDER, keep_text
@@ -27,10 +27,7 @@ def run(tmp_path, monkeypatch):
     """A folder with data and a checkpoint that names it as `data`, as after training in this folder."""
     data = small_model.write_pieces(tmp_path / "run" / "data")
     state = small_model.checkpoint_state(data, named="data")
-    state["task_state"] = {
-        ARCHITECTURE: "transformer",
-        DICTIONARY_HASH: hash_symbols(read_dictionary(data / "dict.txt")),
-    }
+    state["task_state"][DICTIONARY_HASH] = hash_symbols(read_dictionary(data / "dict.txt"))
     (tmp_path / "run" / "save").mkdir()
     torch.save(state, tmp_path / "run" / "save" / "checkpoint_best.pt")
     (tmp_path / "elsewhere").mkdir()

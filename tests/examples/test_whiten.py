@@ -6,7 +6,7 @@ import small_model
 import torch
 from conftest import ROOT, load_script, main_here, refused
 
-from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE, DICTIONARY_HASH
+from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH
 from fairseq_lxsr.text.data_folder import keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
@@ -51,10 +51,7 @@ def made(tmp_path, **sizes):
     """A checkpoint and a corpus."""
     data = small_model.write_pieces(tmp_path / "data")
     state = small_model.checkpoint_state(data, **sizes)
-    state["task_state"] = {
-        ARCHITECTURE: "transformer",
-        DICTIONARY_HASH: hash_symbols(read_dictionary(data / "dict.txt")),
-    }
+    state["task_state"][DICTIONARY_HASH] = hash_symbols(read_dictionary(data / "dict.txt"))
     (tmp_path / "run").mkdir()
     torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
     keep_text(data, tmp_path / "run")
