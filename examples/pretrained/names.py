@@ -29,6 +29,7 @@ LOCALE_FILES = (
     *("cldr-localenames-full/main/{}/territories.json", "cldr-localenames-full/main/{}/languages.json"),
     *("cldr-numbers-full/main/{}/currencies.json", "cldr-dates-full/main/{}/timeZoneNames.json"),
 )
+TERM = re.compile("^localeDisplayNames/|currencies/.*/displayName$|/exemplarCity$")
 EMOJI_FILE = "cldr-annotations-full/annotations/{}/annotations.json"
 ENGLISH = "en"
 SCRIPTS = {  # what a whole name is written with
@@ -68,10 +69,7 @@ def terms(folder: Path, code: str) -> dict[str, str]:
     for name in LOCALE_FILES:
         content = read_json(folder / name.format(code))
         found |= {path.replace(f"/main/{code}/", "", 1): text for path, text in strings(content)}
-    found = {
-        path: text for path, text in found.items() if re.search("displayName(s/|$)|exemplarCity|Names/", path, re.I)
-    }
-    found = {path: text for path, text in found.items() if not re.search("zone/.*/(long|short)|Format|metazone", path)}
+    found = {path: text for path, text in found.items() if TERM.search(path)}
     for character, names in read_json(folder / EMOJI_FILE.format(code))["annotations"]["annotations"].items():
         found[f"{character}/name"] = " ".join(names["tts"])
         found[f"{character}/keywords"] = " ".join(names["default"])

@@ -92,7 +92,7 @@ def main() -> None:
         how = SubwordOptions(
             vocab_size=args.vocab_size,
             model_type=args.model_type,
-            character_coverage=0.9997,
+            character_coverage=0.9999,
             max_sentences=MOST_LINES * len(languages),
             simplify_chinese=True,
         )

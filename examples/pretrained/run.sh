@@ -23,23 +23,23 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
 MODEL=$WORK/lxsr-static
 
-VOCAB=175000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 UPDATES= BATCH=
+VOCAB=175000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" UPDATES= BATCH=
 if [ -n "${SMOKE:-}" ]; then
-    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 UPDATES=10 BATCH=64 TAUGHT=
+    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 UPDATES=10 BATCH=64 TAUGHT=
 fi
 
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/6 Text: collect, clean and split it, learn word pieces, binarise"
-# every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same. Pieces stay:
-# remove $WORK/subwords where WORDS has changed
+# every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same. Pieces,
+# the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK where WORDS has changed
 python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --output "$WORK/text"
 # as YAML reads them, which takes \ud83d\ude00 for two letters
 quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=False) for name in sys.argv[1:]), sep=", ")' "$@"; }
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
 work: $(quoted "$WORK")
 cleaning: {filters: {identical: }, exclude: [$(quoted "$DATA"/eval/*.txt.gz)]}
-subwords: {vocab_size: $VOCAB, model_type: unigram, character_coverage: 0.9997, simplify_chinese: true}
+subwords: {vocab_size: $VOCAB, model_type: unigram, character_coverage: 0.9999, simplify_chinese: true}
 valid_size: $HELD_OUT
 test_size: $HELD_OUT
 END
@@ -59,37 +59,31 @@ if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training, in phases: 2 goes on from 1, 3 and 4 from 2"
-last=
-phase() { # NAME UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
-    local name=$1 updates=${UPDATES:-$2} batch=${BATCH:-$3} teacher=()
-    [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$6")
+step "3/6 Training, twice, in phases: 2 goes on from 1, 3 and 4 from 2"
+phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
+    local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
+    [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
+    [ "$2" = nothing ] || from=(--finetune-from-model "$run/$2/checkpoint_last.pt")
     lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --order-coefficients 0 --hard-negatives none \
         --encoder-embed-dim "$WIDTH" --batch-size "$batch" --max-update "$updates" --total-num-update "$updates" \
-        --warmup-updates "$((updates / 10))" --lr "$4" --align-temperature "$5" ${teacher[@]+"${teacher[@]}"} \
-        --sampling-temperature 2 --source-temperature 5 --disable-validation --rare-subword-dropout 0 \
-        --save-interval-updates 500 --keep-interval-updates 1 ${last:+--finetune-from-model "$last"} \
-        --save-dir "$WORK/checkpoints/$1" "${@:7}"
-    last=$WORK/checkpoints/$name/checkpoint_last.pt
+        --warmup-updates "$((updates / 10))" --lr "$5" --align-temperature "$6" ${teacher[@]+"${teacher[@]}"} \
+        --sampling-temperature 2 --source-temperature 5 --disable-validation --rare-subword-dropout 0 --seed "$seed" \
+        --save-interval-updates 500 --keep-interval-updates 1 ${from[@]+"${from[@]}"} --save-dir "$run/$1" "${@:8}"
 }
-mean() { # NAME PHASE ...: the mean of their weights
-    local phase checkpoints=()
-    for phase in "${@:2}"; do checkpoints+=("$WORK/checkpoints/$phase/checkpoint_last.pt"); done
-    last=$WORK/checkpoints/$1/checkpoint_last.pt
-    python examples/pretrained/average.py "${checkpoints[@]}" --output "$last"
-}
-phase 1 4000 2048 0.02 0.1 1 "$@"
-phase 2 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
-second=$last
-phase 3 900 4096 0.012 0.05 2 --matryoshka "$SMALLER" "$@"
-last=$second
-phase 4 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
-mean mean 2 3 3 4 4 # the last two count twice
-python examples/pretrained/whiten.py "$last" --corpus "$WORK/corpus" --output "$WORK/checkpoints/white/checkpoint_last.pt"
-last=$WORK/checkpoints/white/checkpoint_last.pt
+phases=()
+for seed in $SEEDS; do
+    phase 1 nothing 4000 2048 0.02 0.1 1 "$@"
+    phase 2 1 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
+    phase 3 2 900 4096 0.012 0.05 2 --matryoshka "$SMALLER" "$@"
+    phase 4 2 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
+    for name in 2 3 3 4 4; do phases+=("$WORK/checkpoints/$seed/$name/checkpoint_last.pt"); done # two count twice
+done
+mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/checkpoint_last.pt
+python examples/pretrained/average.py "${phases[@]}" --rotate --output "$mean"
+python examples/pretrained/whiten.py "$mean" --corpus "$WORK/corpus" --output "$white"
 
 step "4/6 Model folder of the whitened mean of the phases, four bits a weight"
-lxsr export folder --checkpoint "$last" --output "$MODEL" --dtype int4
+lxsr export folder --checkpoint "$white" --output "$MODEL" --dtype int4
 
 step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"

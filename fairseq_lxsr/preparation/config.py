@@ -81,7 +81,7 @@ class SubwordOptions:
         "lower-case all text, here and later when encoding (default: yes; --no-lowercase keeps capitals)", True
     )
     character_coverage: float = option(  # the range that SentencePiece accepts
-        "share of characters that get a piece; 0.9995 for scripts of thousands of characters", 1.0, between(0.98, 1)
+        "share of characters that get a piece; the rarest of all languages together stay unknown", 1.0, between(0.98, 1)
     )
     max_sentences: int = option(
         "lines that SentencePiece learns from, on average because each is drawn by itself; equally many of each "

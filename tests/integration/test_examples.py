@@ -123,7 +123,7 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
     variables = {"DATA": data, "WORK": tmp_path / "work", "SOURCES": tmp_path / "sources.json", "SMOKE": 1}
     output = run_example(tmp_path, "pretrained", **variables, PAIRS="en-fr,en-de", PUD="en-fr", TATOEBA="fr:fra")
     assert f"{tmp_path}/work/text/law.en-fr: 100 pairs" in output
-    assert "en-fr: source law, " in (tmp_path / "work" / "checkpoints" / "1" / "train.log").read_text()
+    assert "en-fr: source law, " in (tmp_path / "work" / "checkpoints" / "1" / "1" / "train.log").read_text()
     model = tmp_path / "work" / "lxsr-static"
     card = (model / "README.md").read_text()
     for fragment in ("A note.", "| one: x, https://example.org | CC BY 4.0 | somebody | en-de 600, en-fr 600 |"):
