@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.errors import InputError, exit_on_input_error, shown
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 
@@ -42,6 +42,7 @@ PEOPLE = {
     **{"ar": ["wd_arabic_80", "wd_arabic_20"], "he": ["wd_hebrew"], "ja": ["wd_japanese_80", "wd_japanese_20"]},
     **{"ko": ["wd_korean"], "ru": ["wd_russian_80", "wd_russian_20"], "zh": ["wd_chinese_80", "wd_chinese_20"]},
 }
+PERSON = re.compile(r"([^\t]+)\t([^\t]+)(?:\t(\d{1,9}))?")
 MOST = 30_000  # names of cities or people, so that they leave room for other words: the largest or most frequent
 Pairs = Iterator[tuple[str, str]]
 
@@ -94,9 +95,16 @@ def city_pairs(cities: Mapping[str, Any], language: str) -> Pairs:
 
 def people_pairs(folder: Path, language: str) -> Pairs:
     """Pair the names of people, frequent ones first; the files of single names set letters apart."""
-    rows = [line.split("\t") for name in PEOPLE.get(language, []) for line in read_lines(folder / name)]
-    for english, other, *count in sorted(rows, key=lambda row: -int(row[2]) if len(row) > 2 else 0):
-        yield english, other.replace(" ", "") if count else other
+    rows = []
+    for path in (folder / name for name in PEOPLE.get(language, [])):
+        for number, line in enumerate(read_lines(path), start=1):
+            if not (row := PERSON.fullmatch(line)):
+                raise InputError(
+                    f"{path}, line {number}: {shown(line)}; expected NAME, tab, NAME, and perhaps tab, count"
+                )
+            rows.append((int(row[3] or 0), row[1], row[2].replace(" ", "") if row[3] else row[2]))
+    rows.sort(key=lambda row: -row[0])
+    yield from ((english, other) for _, english, other in rows)
 
 
 def main() -> None:
@@ -114,7 +122,12 @@ def main() -> None:
         for language in LANGUAGES:
             sources = {"cldr": cldr_pairs(args.cldr, language), "geonames": city_pairs(cities, language)}
             for source, pairs in (sources | {"wikidata": people_pairs(args.people, language)}).items():
-                lowered = dict.fromkeys((english.lower(), other.lower()) for english, other in pairs)
+                try:
+                    lowered = dict.fromkeys((english.lower(), other.lower()) for english, other in pairs)
+                except (LookupError, TypeError, AttributeError) as error:
+                    raise InputError(
+                        f"{source}, {language}: {error!r:.100}; expected the files that --help names"
+                    ) from None
                 found = [pair for pair in lowered if pair[0] != pair[1] and all(pair)][:MOST]
                 random.Random(0).shuffle(found)
                 for code, names in zip((ENGLISH, language), zip(*found, strict=True), strict=bool(found)):

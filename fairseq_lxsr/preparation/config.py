@@ -81,7 +81,7 @@ class SubwordOptions:
         "lower-case all text, here and later when encoding (default: yes; --no-lowercase keeps capitals)", True
     )
     character_coverage: float = option(  # the range that SentencePiece accepts
-        "share of characters that get a piece; the rarest of all languages together stay unknown", 1.0, between(0.98, 1)
+        "share of the characters of all languages that get a piece; the rarest are unknown", 1.0, between(0.98, 1)
     )
     max_sentences: int = option(
         "lines that SentencePiece learns from, on average because each is drawn by itself; equally many of each "

@@ -122,3 +122,10 @@ def test_a_source_that_is_missing(script, sources):
     (sources / "cities.json").write_text("{")
     refused(make(script, sources, check=False), "cities.json", "expected JSON")
     assert not (sources / "words").exists()
+
+
+def test_a_source_of_another_form(script, sources):
+    (sources / "people" / "wd_russian_20").write_text("often\n")
+    refused(make(script, sources, check=False), "wd_russian_20, line 1", "'often'", "expected NAME, tab, NAME")
+    write_json(sources / "cities.json", {"1": {"name": "Small"}})
+    refused(make(script, sources, check=False), "geonames, ar: KeyError('population')", "--help")
