@@ -5,8 +5,8 @@ python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR --v
 
 Pieces are learnt from equally many lines, where available, of: each language of --corpus, which `lxsr prepare --until
 clean` made; each DIR/phrases/LANG.txt of `forms.py`, or else DIR/forms/LANG.txt, but no single words of languages
-without blanks; and pieces of the teacher's vocabulary in each script, in a row, drawn by their probabilities, somewhat
-flattened. `lxsr prepare` then takes OUTPUT as it is.
+without blanks; the questions and sentences of `monolingual.py`; and pieces of the teacher's vocabulary in each script,
+in a row, drawn by their probabilities, somewhat flattened. `lxsr prepare` then takes OUTPUT as it is.
 """
 
 import argparse
@@ -60,6 +60,8 @@ def write_beside(words: Path, model: Path, folder: Path) -> None:
         lists[f"{path.stem}-phrases"] = path
     if not lists:
         raise InputError(f"{words}: no forms/LANG.txt or phrases/LANG.txt; expected those of forms.py")
+    for kind in ("questions", "monolingual"):
+        lists |= {f"{path.stem}-{kind}": path for path in (words / kind).glob("*.txt")}
     lines: dict[str, Iterable[str]] = {name: read_lines(lists[name]) for name in sorted(lists)}
     lines |= {f"{script}-vocabulary": vocabulary_lines(model, script, rng) for script in SCRIPTS}
     for name, some in lines.items():
@@ -70,7 +72,7 @@ def write_beside(words: Path, model: Path, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare --until clean")
-    parser.add_argument("--words", type=Path, required=True, metavar="FOLDER", help="forms/ and phrases/ of forms.py")
+    parser.add_argument("--words", type=Path, required=True, metavar="FOLDER", help="of forms.py and monolingual.py")
     parser.add_argument("--vocab-size", type=int, required=True, metavar="N", help="as for lxsr prepare")
     parser.add_argument("--model-type", default="unigram", choices=MODEL_TYPES, help="as for lxsr prepare")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
@@ -92,7 +94,7 @@ def main() -> None:
         how = SubwordOptions(
             vocab_size=args.vocab_size,
             model_type=args.model_type,
-            character_coverage=0.9999,
+            character_coverage=0.99995,
             max_sentences=MOST_LINES * len(languages),
             simplify_chinese=True,
         )

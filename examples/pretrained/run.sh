@@ -3,7 +3,7 @@
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
 #                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/,
-#                        forms/ and phrases/
+#                        forms/, phrases/, questions/ and monolingual/
 #   SMOKE=1 DATA=DIR ... the same commands, few pieces and updates, no teacher: does it run at all?
 # After an interruption the same command goes on where it stopped.
 set -euo pipefail
@@ -39,7 +39,7 @@ quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=Fa
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
 work: $(quoted "$WORK")
 cleaning: {filters: {identical: }, exclude: [$(quoted "$DATA"/eval/*.txt.gz)]}
-subwords: {vocab_size: $VOCAB, model_type: unigram, character_coverage: 0.9999, simplify_chinese: true}
+subwords: {vocab_size: $VOCAB, model_type: unigram, character_coverage: 0.99995, simplify_chinese: true}
 valid_size: $HELD_OUT
 test_size: $HELD_OUT
 END
@@ -59,7 +59,7 @@ if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training, twice, in phases: 2 goes on from 1, 3 and 4 from 2"
+step "3/6 Training, twice, in three phases: each goes on from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
@@ -74,9 +74,8 @@ phases=()
 for seed in $SEEDS; do
     phase 1 nothing 4000 2048 0.02 0.1 1 "$@"
     phase 2 1 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
-    phase 3 2 900 4096 0.012 0.05 2 --matryoshka "$SMALLER" "$@"
-    phase 4 2 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
-    for name in 2 3 3 4 4; do phases+=("$WORK/checkpoints/$seed/$name/checkpoint_last.pt"); done # two count twice
+    phase 3 2 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
+    for name in 2 3 3; do phases+=("$WORK/checkpoints/$seed/$name/checkpoint_last.pt"); done # 3 counts twice
 done
 mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/checkpoint_last.pt
 python examples/pretrained/average.py "${phases[@]}" --rotate --output "$mean"

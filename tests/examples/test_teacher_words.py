@@ -20,6 +20,8 @@ PAIRS = {
     "sv": [("hej", "hello")],
 }
 
+LISTS = {"forms": "chats", "phrases": "chats noirs", "questions": "Qui est là ?", "monolingual": "Il dort."}
+
 
 def vector(text: str) -> np.ndarray:
     return np.random.default_rng(zlib.crc32(text.encode())).normal(size=512).astype(np.float16)
@@ -40,7 +42,7 @@ def teacher(tmp_path, monkeypatch):
         for name, side in zip((language, "en"), zip(*pairs, strict=True), strict=True):
             (tmp_path / "text").mkdir(exist_ok=True)
             (tmp_path / "text" / f"everyday.en-{language}.{name}").write_text("".join(f"{line}\n" for line in side))
-    for kind, text in {"forms": "chats", "phrases": "chats noirs"}.items():
+    for kind, text in LISTS.items():
         (tmp_path / "words" / kind).mkdir(parents=True)
         (tmp_path / "words" / kind / "fr.txt").write_text(f"{text}\n")
     (tmp_path / "resources").mkdir()
@@ -62,11 +64,12 @@ def test_a_row_for_each_text_and_english_vectors_for_sentences(teacher, tmp_path
     ask(teacher, tmp_path)
     texts = {path.stem: path.read_text().splitlines() for path in (tmp_path / "t").glob("*.txt")}
     vectors = {name: np.load(tmp_path / "t" / f"{name}.npy") for name in texts}
-    assert texts.keys() == {"pieces", "fr", "fr_forms", "fr_phrases", "fr_sentences", "sv_sentences", "en_sentences"}
+    lists = {f"fr_{kind}": [text] for kind, text in LISTS.items()}
+    assert texts.keys() == {"pieces", "fr", "fr_sentences", "sv_sentences", "en_sentences", *lists}
     assert sorted(texts["fr"]) == ["chat", "le"]  # those that occur twice
-    assert (texts["fr_forms"], texts["fr_phrases"]) == (["chats"], ["chats noirs"])
+    assert {name: texts[name] for name in lists} == lists
     assert len(texts["pieces"]) > 1000
-    for name in ("fr", "fr_forms", "fr_phrases", "en_sentences"):
+    for name in ("fr", "en_sentences", *lists):
         np.testing.assert_array_equal(vectors[name], [vector(text) for text in texts[name]])
     for language, pairs in PAIRS.items():
         drawn = zip(texts[f"{language}_sentences"], vectors[f"{language}_sentences"].tolist(), strict=True)
@@ -226,6 +229,7 @@ def test_pieces_of_lists_beside_those_of_the_text(teacher, tmp_path):
         (tmp_path / "corpus" / "en-fr" / f"train.{name}").write_text(f"{side}\n" * 50)
     (tmp_path / "words" / "phrases" / "th.txt").write_text("แมวสุนัขบ้าน\nบ้านแมว\nสุนัขแมว\n" * 99, encoding="utf-8")
     (tmp_path / "words" / "forms" / "ja.txt").write_text("猫\n" * 99, encoding="utf-8")
+    (tmp_path / "words" / "monolingual" / "zh.txt").write_text("狗狗\n" * 99, encoding="utf-8")
     files = ("--corpus", tmp_path / "corpus", "--words", tmp_path / "words", "--output", tmp_path / "subwords")
     main_here(script, *files, "--vocab-size", 110)
     assert sorted(path.name for path in (tmp_path / "subwords").iterdir()) == sorted(
@@ -233,4 +237,5 @@ def test_pieces_of_lists_beside_those_of_the_text(teacher, tmp_path):
     )
     pieces = {line.rsplit(" ", 1)[0] for line in (tmp_path / "subwords" / "dict.txt").read_text().splitlines()}
     assert {"แมว", "บ้าน"} < pieces
+    assert any("狗" in piece for piece in pieces)
     assert "猫" not in pieces  # a single word of a language without blanks
