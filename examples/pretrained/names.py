@@ -36,7 +36,7 @@ TERM = re.compile(
     r"/(?:language|script|territory|subdivision|annotation) [^/]*$|/currency [^/]*/displayName $"
     r"|/unitLength type=long/unit [^/]*/displayName $"
 )
-INHERITED, KEYWORDS = "↑↑↑", " | "  # what stands for the name in another language; what is between keywords
+INHERITED, KEYWORDS = "↑↑↑", " | "  # in place of a name: that of the parent locale; between keywords
 REGION = "/subdivision "
 GEONAMES_FILE = "{}/LC_MESSAGES/geonames.mo"
 PEOPLE = {
