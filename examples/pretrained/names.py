@@ -19,6 +19,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error, shown
+from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import read_catalogue
@@ -45,7 +46,6 @@ PEOPLE = {
 }
 PERSON = re.compile(r"([^\t]+)\t([^\t]+)(?:\t(\d{1,9}))?")
 MOST_PEOPLE = 30_000  # so that they leave room for other words: the most frequent names
-INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\ufeff]")
 ADDED = re.compile("[,،、(]")  # before the region or country that a place is in
 NUMBERED = re.compile("[¹²³]$")  # CLDR tells regions of the same name apart, and not always rightly
 Pairs = Iterator[tuple[str, str]]
@@ -125,7 +125,7 @@ def people_pairs(folder: Path, language: str) -> Pairs:
 def cleaned(pairs: Pairs, language: str) -> list[tuple[str, str]]:
     """Return pairs in lower case and random order: two different names, the other with a letter of its language."""
     letter = re.compile(f"[{''.join(alphabets()[code] for code in ALPHABETS.get(language, [language]))}]")
-    tidy = ([" ".join(INVISIBLE.sub("", name).lower().split()) for name in pair] for pair in pairs)
+    tidy = ([" ".join(visible(name).lower().split()) for name in pair] for pair in pairs)
     found = sorted({(english, other) for english, other in tidy if english != other and letter.search(other)})
     random.Random(0).shuffle(found)
     return found
