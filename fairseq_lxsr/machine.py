@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, install_command
@@ -19,6 +20,18 @@ def is_missing(module: str) -> bool:
         return importlib.util.find_spec(module) is None
     except ModuleNotFoundError:  # the parent package is missing
         return True
+
+
+def lazily(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports its modules when a name that they define is first used."""
+
+    def find(name: str) -> Any:
+        for module, names in modules.items():
+            if name in names:
+                return getattr(importlib.import_module(f"{package}.{module}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find
 
 
 def check_device(device: Any, what: str = "device") -> None:

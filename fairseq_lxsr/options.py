@@ -267,11 +267,18 @@ def read_yaml(path: Path) -> Any:
     require("yaml", "train", f"{path}:")
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+            names = [key.value for key, _ in node.value]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"{twice[0]} is there twice")
+            return super().construct_mapping(node, deep)
+
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a YAML file")
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader)  # safe
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split()):.300})") from None
 
 

@@ -23,7 +23,7 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
 MODEL=$WORK/lxsr-static
 
-VOCAB=175000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" UPDATES= BATCH=
+VOCAB=175000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2 3 4" UPDATES= BATCH=
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 UPDATES=10 BATCH=64 TAUGHT=
 fi
@@ -59,7 +59,7 @@ if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training, twice, in three phases: each goes on from the one before"
+step "3/6 Training, four times, in three phases: each goes on from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")

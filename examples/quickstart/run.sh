@@ -77,6 +77,6 @@ What to try next
   lxsr compare $WORK/untrained.jsonl $WORK/trained.jsonl
   DATA=prefix SRC=en TGT=de make demo     your own text: prefix.en and prefix.de, aligned line by line
   UPDATES=6000 make demo                  train longer
-  RECIPE=paper make demo                  two layers and the losses of the paper
+  RECIPE=paper_small make demo            two layers and the losses of the paper
   examples/paracrawl                      the settings of the paper
 END

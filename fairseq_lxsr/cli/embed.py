@@ -46,6 +46,7 @@ def add_parser(verbs) -> None:
         "--input",
         required=True,
         nargs="+",
+        action="extend",
         type=FILE_NAME,
         metavar="FILE",
         help="UTF-8 text, one sentence a line, .gz, .bz2, .xz or .zst too, several one after the other; - for standard "
@@ -67,9 +68,7 @@ def add_parser(verbs) -> None:
         help="of the file: int8, a byte a dimension, calibrated on the first 20,000 lines; binary, signs alone, eight "
         "to a byte (default: float32)",
     )
-    parser.add_argument(
-        "--dtype", choices=COMPUTE_DTYPES, default="float32", help="of the computation (default: float32)"
-    )
+    parser.add_argument("--dtype", choices=COMPUTE_DTYPES, default="float32", help="of computation (default: float32)")
     parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
     parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions")
     parser.add_argument(
@@ -81,9 +80,7 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--shard", type=part_of_parts, metavar="I/N", help="only the I-th of N equal parts of the lines, 1/N to N/N"
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on after an interruption; the same bytes as without one"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on after an interruption; the bytes are the same")
     add_ray_options(parser, "--output is then a folder of files and shards.json")
     parser.set_defaults(run=run_embed)
 
@@ -186,7 +183,7 @@ def embedder(
     args: argparse.Namespace, total: int | None, encoder: "Encoder", first: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
     """Return a function from windows of lines, the first of number `first`, to embeddings, as the options say."""
-    from fairseq_lxsr.encoder import to_unit_length
+    from fairseq_lxsr.vectors.rows import unit_rows
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
         start = first + counts["lines"]
@@ -195,7 +192,7 @@ def embedder(
         except SentenceError as error:
             row, sentence, why = error.args
             raise InputError(f"{place(args.input, start + row)}: {sentence!r:.60}: {why}") from None
-        return to_unit_length(embeddings) if args.normalize else embeddings
+        return unit_rows(embeddings) if args.normalize else embeddings
 
     return encode
 

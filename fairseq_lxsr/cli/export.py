@@ -54,11 +54,8 @@ class FolderExport:
         print(f"{folder}: exported from {self.checkpoint}")
 
 
-@dataclass(frozen=True)
-class CardExport:
-    """a new model card (README.md) in a model folder, with scores"""
-
-    model: str = option(OUR_MODEL, **_FOLDER)
+@dataclass(frozen=True, kw_only=True)
+class _Card:
     scores: tuple[str, ...] = option(
         "what `lxsr eval --output` wrote of this model", (), FILE_NAME, nargs="+", metavar="FILE.jsonl"
     )
@@ -66,20 +63,32 @@ class CardExport:
         "sources of its text, as examples/pretrained/sources.json", None, FILE_NAME, metavar="FILE.json"
     )
 
+    def about(self, output: str | Path) -> tuple[Any, Any]:
+        """Read the scores and sources of a card, which must not be the output."""
+        from fairseq_lxsr.evaluation.score import read_scores
+        from fairseq_lxsr.export.card import TextSources
+
+        refuse_overlap([output], [*self.scores, self.sources])
+        scores = [score for path in self.scores for score in read_scores(path)]
+        return scores, TextSources.read(self.sources) if self.sources else None
+
+
+@dataclass(frozen=True)
+class CardExport(_Card):
+    """a new model card (README.md) in a model folder, with scores"""
+
+    model: str = option(OUR_MODEL, **_FOLDER)
+
     def run(self) -> None:
         from fairseq_lxsr.encoder import SentenceEncoder
         from fairseq_lxsr.encoder.find import find_model
         from fairseq_lxsr.encoder.folder import CARD_FILE
-        from fairseq_lxsr.evaluation.score import read_scores
-        from fairseq_lxsr.export.card import TextSources, write_card
+        from fairseq_lxsr.export.card import write_card
 
         folder = find_model(self.model)
-        card = folder / CARD_FILE
-        refuse_overlap([card], [*self.scores, self.sources])
-        scores = [score for path in self.scores for score in read_scores(path)]
-        sources = TextSources.read(self.sources) if self.sources else None
-        write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores, sources)
-        print(f"{card}: written")
+        about = self.about(folder / CARD_FILE)
+        write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), *about)
+        print(f"{folder / CARD_FILE}: written")
 
 
 @dataclass(frozen=True)
@@ -165,27 +174,16 @@ class OnnxExport(_Converted):
 
 
 @dataclass(frozen=True)
-class HubExport(SentenceTransformersExport):
+class HubExport(SentenceTransformersExport, _Card):
     """a folder for a hub of models, to upload with its own tool: for sentence-transformers, with a card"""
 
     onnx: bool = option("write onnx/model.onnx too, of a model without layers", False)
-    scores: tuple[str, ...] = option(
-        "what `lxsr eval --output` wrote of this model", (), FILE_NAME, nargs="+", metavar="FILE.jsonl"
-    )
-    sources: str | None = option(
-        "sources of its text, as examples/pretrained/sources.json", None, FILE_NAME, metavar="FILE.json"
-    )
 
     def run(self) -> None:
-        from fairseq_lxsr.evaluation.score import read_scores
         from fairseq_lxsr.export import export_hub
-        from fairseq_lxsr.export.card import TextSources
 
-        refuse_overlap([self.output], [*self.scores, self.sources])
-        scores = [score for path in self.scores for score in read_scores(path)]
-        sources = TextSources.read(self.sources) if self.sources else None
-        encoder = self.encoder()
-        export_hub(encoder, self.output, scores, sources, self.normalize, self.drop_order, self.onnx)
+        about, encoder = self.about(self.output), self.encoder()
+        export_hub(encoder, self.output, *about, self.normalize, self.drop_order, self.onnx)
         print(f"{self.output}: for a hub of models; upload it with the tool of the hub")
         self.print_needs(encoder)
 

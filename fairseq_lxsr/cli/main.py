@@ -146,9 +146,7 @@ def make_parser(*some: str) -> Parser:
     """Make the parser of some verbs with all their options, or of all verbs without options."""
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
-    parser.add_argument(
-        QUIET_OPTION, action="store_true", help="results and errors only, no progress and notes; of any verb"
-    )
+    parser.add_argument(QUIET_OPTION, action="store_true", help="only results and errors, no progress; of any verb")
     parser.add_argument(
         "--print-completion", action=Completion, choices=SHELLS, help="print what completes lxsr in this shell"
     )

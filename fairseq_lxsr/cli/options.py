@@ -49,6 +49,8 @@ def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
             how["default"] = item.default
             if item.default not in (None, False, ()) and "default" not in how["help"]:
                 how["help"] += f" (default: {item.default})"
+        if item.metadata["how"].get("nargs") == "+":
+            how |= {"action": "extend", "default": []}  # given twice, it has all of them
         parser.add_argument(f"--{item.name.replace('_', '-')}", **how | item.metadata.get("how", {}))
 
 

@@ -32,13 +32,9 @@ def add_parser(verbs) -> None:
         help="own text, as for `lxsr prepare --data`: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv and others; demo: "
         "20,000 English-French sentences of everyday life; catalogues: the program messages of this machine",
     )
-    parser.add_argument(
-        "--lang-pair", default="en-fr", metavar="SRC-TGT", help="languages of the text (default: en-fr)"
-    )
+    parser.add_argument("--lang-pair", default="en-fr", metavar="SRC-TGT", help="its languages (default: en-fr)")
     parser.add_argument("--work", type=file_path, metavar="FOLDER", help="for all that is made (default: work/SRC-TGT)")
-    parser.add_argument(
-        "--recipe", metavar="NAME", help="one of `lxsr recipes` (default: best; with --from as `lxsr train`)"
-    )
+    parser.add_argument("--recipe", metavar="NAME", help="of `lxsr recipes` (default: best; --from: as `lxsr train`)")
     parser.add_argument(
         "--from",
         dest="start",

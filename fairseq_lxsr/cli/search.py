@@ -242,9 +242,7 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
     if model:
         restore_folder(model)
     if not model or not Path(model).exists():
-        raise InputError(
-            f"{folder}: its model is no longer at {model or 'the place it does not name'}; name it, --model"
-        )
+        raise InputError(f"{folder}: its model is no longer at {model or 'the place it does not name'}; name --model")
     return model
 
 
@@ -272,4 +270,5 @@ def write_json(
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
         for query, hits, number in zip(queries, found, numbers, strict=True):
             rows = [{"score": hit.score, "line": hit.line + 1, "text": hit.text} for hit in hits]
+            query = query.encode(errors="replace").decode()  # an argument that was not UTF-8
             stream.write(json.dumps({"query": query, "number": number + 1, "hits": rows}, ensure_ascii=False) + "\n")

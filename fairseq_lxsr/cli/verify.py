@@ -65,8 +65,8 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
         yield file, _dataset(file)
     elif file.suffix == ".progress":
         yield file.with_suffix(".partial"), _unfinished(file)
-    elif file.suffix == ".jsonl":
-        yield file, _scores(file)
+    elif file.suffix == ".jsonl" and (damage := _scores(file)) is not None:
+        yield file, damage
     elif described.is_file():
         yield from _listed(described)
     elif file.suffix == ".json" and not (file.name not in MAKERS and file.with_suffix("").is_file()):
@@ -104,8 +104,12 @@ def _unfinished(progress: Path) -> str:
     return "" if whole else f"it or {progress.name} is damaged; delete both, and embed the text again"
 
 
-def _scores(file: Path) -> str:
-    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+def _scores(file: Path) -> str | None:
+    """Return what is wrong with a file of scores; None for other lines of JSON."""
+    content = file.read_bytes()
+    if b'"signature"' not in content:
+        return None
+    for number, line in enumerate(content.splitlines(), start=1):
         try:
             parse_json(line.decode())
         except ValueError as error:
@@ -132,11 +136,11 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
     elif isinstance(about.get("shards"), list):
         for shard in about["shards"]:
             name = str(shard.get("name", "")) if isinstance(shard, dict) else ""
-            there = bool(name) and any(description.parent.glob(f"{name}*"))
+            there = bool(name) and any(file.name.startswith(name) for file in description.parent.iterdir())
             yield description.parent / name, "" if there else f"missing; {MAKERS['shards.json']}"
     elif {"sha256", "count"} <= about.keys():
         yield beside, _hashed(beside, about["sha256"], advice)
-    elif {"settings", "counts", "text"} <= about.keys():
+    elif {"settings", "counts", "text"} <= about.keys() and dict is type(about["settings"]) is type(about["counts"]):
         yield from _work(beside, about)
     elif description.name in MAKERS and description.name != "config.json":
         yield description, f"damaged, it lists nothing; {advice}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_lxsr.clients import DEFAULT
 from fairseq_lxsr.embeddings import Text, load
-from fairseq_lxsr.encoder import to_unit_length
+from fairseq_lxsr.vectors.rows import unit_rows
 
 
 class BertalignEncoder:
@@ -26,7 +26,7 @@ class BertalignEncoder:
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
         """Embed sentences, float32 [N, D], of length one, as Bertalign takes products for cosines; no option counts."""
-        return to_unit_length(np.asarray(self.encoder.embed(Text(list(sentences))), dtype=np.float32))
+        return unit_rows(np.asarray(self.encoder.embed(Text(list(sentences))), dtype=np.float32))
 
 
 def bertalign_with(model: str = DEFAULT) -> ModuleType:

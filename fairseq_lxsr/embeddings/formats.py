@@ -47,7 +47,11 @@ class Layout:
         """Rows as they lie in a file; of `int8`, the embeddings are codes already."""
         if self.dtype == "binary":
             return np.packbits(embeddings > 0, axis=1).tobytes()
-        return np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype]).tobytes()
+        with np.errstate(over="ignore"):
+            rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
+        if self.dtype == "float16" and np.isinf(rows).any():
+            raise InputError("embeddings with numbers over 65,504; expected --output-dtype float32 for them")
+        return rows.tobytes()
 
 
 def columns(dtype: str, width: int) -> int:
@@ -172,11 +176,8 @@ class Safetensors(Format):
     described = True  # the weights of a model have this suffix too
 
     def header(self, layout: Layout, rows: int) -> bytes:
-        tensor = {
-            "dtype": KINDS[layout.dtype],
-            "shape": [rows, layout.columns],
-            "data_offsets": [0, rows * layout.row_size],
-        }
+        shape, offsets = [rows, layout.columns], [0, rows * layout.row_size]
+        tensor = {"dtype": KINDS[layout.dtype], "shape": shape, "data_offsets": offsets}
         text = json.dumps({NAME: tensor}, separators=(",", ":"))
         return (SAFETENSORS_HEADER - 8).to_bytes(8, "little") + text.ljust(SAFETENSORS_HEADER - 8).encode()
 
@@ -225,9 +226,7 @@ class Parquet(Format):
         try:
             stored = _rows(parquet.read_table(path, columns=[NAME])[NAME].combine_chunks())
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
-            raise InputError(
-                f"{path}: has no column {NAME!r} of lists of one length ({first_line(error):.150})"
-            ) from None
+            raise InputError(f"{path}: no column {NAME!r} of lists of one length ({first_line(error):.150})") from None
         return check_stored(path, stored, about)
 
 

@@ -188,8 +188,8 @@ class EmbeddingsFile:
     def _rounded(self, embeddings: np.ndarray) -> np.ndarray:
         """Round embeddings to int8 where the layout says so; the first window calibrates."""
         dtype = self.layout.dtype
-        if dtype in ("int8", "binary") and not np.isfinite(embeddings).all():
-            raise InputError(f"embeddings with NaN or infinity; expected finite numbers for --output-dtype {dtype}")
+        if not np.isfinite(embeddings).all():
+            raise InputError("embeddings with NaN or infinity; expected finite numbers, take another model")
         if dtype != "int8":
             return embeddings
         if CALIBRATION not in self.settings:

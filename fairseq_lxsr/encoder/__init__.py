@@ -21,6 +21,7 @@ from fairseq_lxsr.machine import check_device, require
 from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.options import COMPUTE_DTYPES, ON_LONG
 from fairseq_lxsr.text.tokenizer import Tokenizer
+from fairseq_lxsr.vectors.rows import unit_rows
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder.torch_network import NetworkCopies
@@ -222,7 +223,7 @@ class SentenceEncoder(NamesOfST):
             why = f"its embedding in {dtype} has NaN or infinity in it; take float32, or another model"
             raise SentenceError(row, sentences[row], why)
         embeddings = embeddings[:, :truncate_dim]
-        return to_unit_length(embeddings) if normalize else embeddings
+        return unit_rows(embeddings) if normalize else embeddings
 
     def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Split sentences into the pieces that `encode` reads of them; the end of a long one is cut.
@@ -291,9 +292,3 @@ def _copies_of(model: Any, device: str | None) -> "NetworkCopies":
     from fairseq_lxsr.encoder.torch_network import NetworkCopies, network_of  # torch takes seconds to load
 
     return NetworkCopies(network_of(model) if isinstance(model, Bag) else model, device)
-
-
-def to_unit_length(embeddings: np.ndarray) -> np.ndarray:
-    """Scale the rows of [N, D] to length one; zero rows stay zero."""
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return embeddings / np.where(norms > 0, norms, 1)

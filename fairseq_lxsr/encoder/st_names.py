@@ -15,7 +15,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.text.tokenizer import Tokenizer
-from fairseq_lxsr.vectors.rows import FloatArray
+from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
 OWN_NAMES = {"sentences": "texts", "inputs": "texts", "normalize_embeddings": "normalize"}
 OWN_NAMES["show_progress_bar"] = "show_progress"
@@ -88,6 +88,8 @@ def own_options(given: dict[str, Any], options: dict[str, Any], has_texts: bool)
         if name in ("precision", "output_dtype") and value not in (None, *PRECISIONS):
             advice = "; for bytes see lxsr embed --output-dtype int8" if "int8" in str(value) else ""
             raise InputError(f"{name} {shown(value)}; expected one of {', '.join(PRECISIONS)}{advice}")
+    if given.get("precision") and given.get("output_dtype"):
+        raise InputError("output_dtype beside precision; expected one of the two")
     found: dict[str, Any] = {}
     for name, own in OWN_NAMES.items():
         if name not in given:
@@ -201,8 +203,9 @@ class NamesOfST:
 
 
 def _unit_rows(embeddings: Any, name: str) -> FloatArray:
-    rows = np.atleast_2d(np.asarray(embeddings, dtype=np.float32))
+    rows = np.atleast_2d(np.asarray(embeddings))
     if rows.ndim != 2:
         raise InputError(f"{name} embeddings of shape {rows.shape}; expected [N, D] or [D]")
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
+    if rows.dtype.itemsize == 1:
+        raise InputError(f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not codes")
+    return unit_rows(rows, name=f"{name} embeddings")

@@ -22,9 +22,7 @@ def open_start(model: str | Path) -> SentenceEncoder:
     """
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")
     if not getattr(encoder.size, "is_bag", False):
-        raise InputError(
-            f"{model}: a model with layers; expected one without (recipe best), whose rows add up to embeddings"
-        )
+        raise InputError(f"{model}: a model with layers; expected one without (recipe best), whose rows add up")
     return encoder
 
 

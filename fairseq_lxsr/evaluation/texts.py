@@ -21,9 +21,7 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
     check_directions(source, "row {} of the source embeddings".format)
     check_directions(target, "row {} of the target embeddings".format)
     if source.shape[1] != target.shape[1]:
-        raise InputError(
-            f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected the same model on both sides"
-        )
+        raise InputError(f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected one model")
 
 
 def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> list[list[str]]:

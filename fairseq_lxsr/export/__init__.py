@@ -1,7 +1,8 @@
 """Writes models in the formats of other tools; a form is imported, with the libraries it needs, when first used."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fairseq_lxsr.machine import lazily
 
 if TYPE_CHECKING:
     from fairseq_lxsr.export.hub import export_hub
@@ -12,15 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MtebEncoder", "export_hub", "export_onnx", "export_sentence_transformers", "export_web"]
 _MODULES = {
-    "MtebEncoder": "mteb_encoder",
-    "export_hub": "hub",
-    "export_onnx": "onnx",
-    "export_sentence_transformers": "st_folder",
-    "export_web": "web_page",
+    "hub": ("export_hub",),
+    "mteb_encoder": ("MtebEncoder",),
+    "onnx": ("export_onnx",),
+    "st_folder": ("export_sentence_transformers",),
+    "web_page": ("export_web",),
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, _MODULES)

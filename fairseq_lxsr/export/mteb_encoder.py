@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.find import find_model
+from fairseq_lxsr.vectors.rows import unit_rows
 
 
 class MtebEncoder:
@@ -57,4 +58,4 @@ class MtebEncoder:
 
 def _unit(embeddings: Any) -> np.ndarray:
     """Scale one vector or many, as array or tensor, to length one; zero vectors stay zero."""
-    return to_unit_length(np.atleast_2d(np.asarray(embeddings, dtype=np.float32)))
+    return unit_rows(np.atleast_2d(np.asarray(embeddings, dtype=np.float32)))

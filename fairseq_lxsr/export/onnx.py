@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import CONFIG_FILE
 from fairseq_lxsr.encoder.static_folder import TOKENIZER_FILE
 from fairseq_lxsr.errors import InputError
@@ -23,6 +23,7 @@ from fairseq_lxsr.export.onnx_static import let_mask_be_left_out, write_bag
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
+from fairseq_lxsr.vectors.rows import unit_rows
 
 MODEL_FILE = "onnx/model.onnx"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -147,7 +148,7 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
 
 def _check(found: np.ndarray, expected: np.ndarray, int8: bool) -> float:
     if int8:
-        agreement = (to_unit_length(found) * to_unit_length(expected)).sum(axis=1)
+        agreement = (unit_rows(found) * unit_rows(expected)).sum(axis=1)
         agreement[~(found.any(axis=1) | expected.any(axis=1))] = 1  # of sentences that are empty in both
         worst, what, form = int(agreement.argmin()), "cosine", "to int8"
     else:

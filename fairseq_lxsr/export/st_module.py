@@ -53,9 +53,7 @@ class SentenceModule(Module):
         """Load the module from a folder of sentence-transformers or its hub; called by `SentenceTransformer`."""
         known = {name: options[name] for name in HUB_OPTIONS if name in options}
         if (backend := options.get("backend", "torch")) != "torch":
-            raise InputError(
-                f"backend {shown(backend)}; expected torch: `lxsr export onnx` writes a folder for ONNX Runtime"
-            )
+            raise InputError(f"backend {shown(backend)}; expected torch: `lxsr export onnx` is for ONNX Runtime")
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **known)
         return cls(SentenceEncoder.from_pretrained(folder or subfolder, "cpu"))
 

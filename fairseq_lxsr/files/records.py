@@ -152,9 +152,7 @@ class Record:
             if not all(map(is_count, counts.values())):
                 raise TypeError(f"counts {counts!r:.60} are not whole numbers of at least 0")
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path}: not the progress of an earlier run ({error!r}); delete it to start again"
-            ) from None
+            raise InputError(f"{path}: not the progress of an earlier run ({error!r}); delete it") from None
         return cls(settings, counts, text)
 
     @property

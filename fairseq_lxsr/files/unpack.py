@@ -89,9 +89,7 @@ def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]
         # corrupt bytes give an error without errno, or ask for a place that no file has
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise InputError(
-            f"{archive}: not a whole archive ({shown(str(error))}); remove it and fetch it again"
-        ) from None
+        raise InputError(f"{archive}: not a whole archive ({shown(str(error))}); fetch it again") from None
 
 
 def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[tuple[str, Callable[[], Any]]]:

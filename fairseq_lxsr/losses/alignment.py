@@ -91,7 +91,7 @@ def alignment_loss(
         scalar, in nats.
 
     Raises:
-        ValueError: for an unknown similarity.
+        ValueError: for an unknown similarity, and for shapes that differ.
     """
     if similarity not in ALIGN_SIMILARITIES:
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
@@ -125,6 +125,8 @@ def alignment_loss(
 
 def _cosine_loss(cosines: Tensor, scale: float, own: list[Tensor]) -> Tensor:
     """Compute the loss over cosines [B, B] of the batch, with one exponential of each for rows and columns."""
+    if cosines.shape[0] != cosines.shape[1]:
+        raise ValueError(f"cosines {tuple(cosines.shape)}; expected as many rows of u as of v")
     partitions = _LogPartitions.apply(cosines, scale)
     if own:
         partitions = [torch.logaddexp(*pair) for pair in zip(partitions, own, strict=True)]

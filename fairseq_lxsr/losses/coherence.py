@@ -53,4 +53,6 @@ def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
     Returns:
         scalar, summed over the rows.
     """
+    if scores.shape != labels.shape:
+        raise ValueError(f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)}; expected one shape")
     return (scores - labels.to(scores.dtype)).square().sum()

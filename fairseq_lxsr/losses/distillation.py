@@ -33,12 +33,14 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
         scalar.
 
     Raises:
-        ValueError: for an unknown form.
+        ValueError: for an unknown form, and for shapes that differ.
     """
     if form not in DISTILL_LOSSES:
         raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")
+    if len(student) != len(teacher) or (form != "similarity" and student.shape != teacher.shape):
+        raise ValueError(f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)}; expected one shape")
     if form == "mse":
-        unit = teacher.square().sum(dim=1).mean().clamp_min(1e-12)
+        unit = (teacher.square().sum() / max(1, len(teacher))).clamp_min(1e-12)
         return (student - teacher).square().sum() / unit
     student, teacher = F.normalize(student, dim=1), F.normalize(teacher, dim=1)
     if form == "cosine":

@@ -76,7 +76,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits: Tensor, ids: Tensor, mass: Tensor, everywhere: float):
         wide = torch.promote_types(logits.dtype, torch.float32)
-        partition = torch.cat([chunk.to(wide).logsumexp(dim=1) for _, chunk in _chunks(logits)])  # [R]
+        partition = torch.cat([mass.new_empty(0), *(part.to(wide).logsumexp(1) for _, part in _chunks(logits))])  # [R]
         expected_logit = (mass * logits.gather(1, ids)).sum(dim=1)
         total = mass.sum(dim=1)
         if everywhere:

@@ -47,6 +47,8 @@ def matryoshka_alignment_loss(
     """
     total = []
     for width in widths:
+        if not 1 <= width <= u.shape[1]:
+            raise ValueError(f"width {width}; expected 1 to {u.shape[1]}")
         if candidates is not None:
             options["candidates"] = candidates._replace(u=candidates.u[:, :width], v=candidates.v[:, :width])
         if negatives is not None:

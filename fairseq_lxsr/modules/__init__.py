@@ -1,7 +1,8 @@
 """Neural network parts: torch only, no fairseq; torch is imported when a name is first used, `sizes` needs none."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fairseq_lxsr.machine import lazily
 
 if TYPE_CHECKING:
     from fairseq_lxsr.modules.laser import LaserConfig, LaserSentenceEncoder
@@ -33,10 +34,4 @@ _MODULES = {  # that define the names
     "tlaser": ("TLaserConfig", "TLaserSentenceEncoder"),
     "transformer": ("ReconstructionHead", "TransformerSentenceEncoder"),
 }
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, _MODULES)

@@ -102,8 +102,8 @@ def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> b
 
 def mostly_not_letters(pair: TextPair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
     """Return whether the share of letters in a side is below `share`, blanks not counted."""
-    sides = map(visible, pair)
-    return not all(_letters(side) >= share * len(side.replace(" ", "")) > 0 for side in sides)
+    lengths = ((side, len(side.replace(" ", ""))) for side in map(visible, pair))
+    return not all(length and _letters(side) >= share * length for side, length in lengths)
 
 
 def _letters(text: str) -> int:

@@ -22,6 +22,7 @@ from fairseq_lxsr.text.languages import best_code, parse_tag
 
 MEMORIES = (".tmx", ".xlf", ".xliff", ".mqxliff", ".sdlxliff", ".xml")
 UNIT_BYTES, UNIT_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
+CDATA_LENGTH = 1 << 20  # of a section that is read as a whole
 MAX_NESTING = 100  # depth of nested elements; TMX needs less than ten
 MAX_TRANSLATIONS = 100  # pairs of one unit, which multiply
 XML = "{http://www.w3.org/XML/1998/namespace}"
@@ -265,10 +266,18 @@ class _Measured:
         if self.decoder is None:
             return block
         text = self.held + self.decoder.decode(block, final=not block)
-        # a reference may go on in the next block
-        cut = len(text) if not block else max(text.rfind("&", max(0, len(text) - 40)), 0) or len(text)
+        cut = _whole(text) if block else len(text)
         self.held = text[cut:]
         return _REFERENCE.sub(_readable, text[:cut]) or (self.read(size) if block else "")
+
+
+def _whole(text: str) -> int:
+    """Return where a block may end: before a reference, a tag or a CDATA section that may go on in the next one."""
+    end = len(text)
+    starts = text.rfind("&", max(0, end - 40)), text.rfind("<", max(0, end - 8))
+    cut = min((start for start in starts if start >= 0), default=end)
+    opened = text.find("<![CDATA[", text.rfind("]]>", 0, cut) + 1, cut)
+    return opened if opened >= 0 and end - opened < CDATA_LENGTH else cut
 
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:

@@ -124,14 +124,14 @@ def merge_pieces(words: list[tuple[list[str], int]], most: int, allowed: Callabl
             places["".join(pair)].add(number)
     waiting = [(-count, text) for text, count in counts.items() if count >= LEAST and allowed(text)]
     heapq.heapify(waiting)
-    found: list[str] = []
+    found: dict[str, None] = {}  # a text can become frequent again
     while waiting and len(found) < most:
         count, text = heapq.heappop(waiting)
         if -count != counts[text]:  # it has become rarer, or it is there twice
             if LEAST <= counts[text] < -count:
                 heapq.heappush(waiting, (-counts[text], text))
             continue
-        found.append(text)
+        found[text] = None
         more: set[str] = set()
         for number in sorted(places.pop(text)):
             pieces, times = words[number]
@@ -146,7 +146,7 @@ def merge_pieces(words: list[tuple[list[str], int]], most: int, allowed: Callabl
         for other in more:
             if counts[other] >= LEAST and allowed(other):
                 heapq.heappush(waiting, (-counts[other], other))
-    return found
+    return list(found)
 
 
 def _joined(pieces: Sequence[str], text: str) -> list[str]:

@@ -117,9 +117,7 @@ def _in_words(error: str, how: SubwordOptions) -> str:
     """Rephrase an error of SentencePiece for users."""
     most = re.search(r"<= (\d+)", error)
     if most:
-        return (
-            f"--vocab-size {how.vocab_size:,}: this text gives at most {int(most[1]):,} pieces; choose a smaller size"
-        )
+        return f"--vocab-size {how.vocab_size:,}: this text gives at most {int(most[1]):,} pieces; choose fewer"
     if "required_chars" in error:
         return (
             f"--vocab-size {how.vocab_size:,}: too small for the characters of this text; choose a larger size or a "

@@ -163,9 +163,7 @@ def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, 
         limits = [_number(options, "max-update")] if "max-update" in options else []
         limits += [_updates_of_epochs(options, data)] if "max-epoch" in options else []
         if not limits:
-            raise InputError(
-                "neither --max-update nor --max-epoch; expected one, where the learning rate falls to zero"
-            )
+            raise InputError("neither --max-update nor --max-epoch; expected one, as the learning rate falls to zero")
         total = min(limits)
     return {"total-num-update": [str(total)], "warmup-updates": [str(int(warmup * total))]}
 

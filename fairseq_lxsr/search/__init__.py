@@ -1,8 +1,8 @@
 """Resumable search and mining over text files, built from encoders and `vectors`."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fairseq_lxsr.machine import lazily
 from fairseq_lxsr.search.options import IndexOptions, Mining, PairScoring, SearchOptions
 
 if TYPE_CHECKING:
@@ -32,10 +32,4 @@ _MODULES = {  # that define the names, and import numpy, which parsers of the co
     "pairs": ("PairEncoder", "score_pairs", "score_pairs_among_themselves"),
     "sharded": ("ShardedIndex", "open_index"),
 }
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, _MODULES)

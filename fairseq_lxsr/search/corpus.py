@@ -22,6 +22,7 @@ from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.vectors import build_index, check_directions, read_index, search_index, write_index
+from fairseq_lxsr.vectors.index import default_lists
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
@@ -175,7 +176,9 @@ class CorpusIndex:
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
-        about = (self.config["model"], self.config["kind"], None, self.config["model_folder"])
+        lists = getattr(self.vectors, "nlist", None)
+        lists = None if lists == default_lists(self.vectors.ntotal) else lists
+        about = (self.config["model"], self.config["kind"], lists, self.config["model_folder"])
         encode = self._own_encode()
         index = CorpusIndex.build(self.folder, chain(self._lines(), sentences), encode, *about)
         self.__dict__ = index.__dict__

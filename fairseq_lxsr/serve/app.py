@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -22,12 +22,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.encoder import SentenceEncoder, to_unit_length
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.search import CorpusIndex, SearchOptions
 from fairseq_lxsr.serve import MEBIBYTE, MODEL_TOKENS, ServeOptions
 from fairseq_lxsr.serve.queue import EncodingQueue
+from fairseq_lxsr.vectors.rows import unit_rows
 
 logger = logging.getLogger(__name__)
 MOST_HITS = 1000  # of a query
@@ -125,9 +126,7 @@ class Service:
             except InputError as error:
                 response = refusal(RequestError(400, str(error)))
             except TimeoutError:
-                response = refusal(
-                    RequestError(504, f"no answer within {self.options.timeout:g} s; try again, or less")
-                )
+                response = refusal(RequestError(504, f"no answer in {self.options.timeout:g} s; try again, or less"))
             except ClientDisconnect:
                 response = Response(status_code=499)  # nobody reads it; counted by the number that nginx uses
             except Exception:
@@ -192,7 +191,7 @@ class Service:
         if empty.any():
             row = int(empty.argmax())
             raise RequestError(400, f"input[{row}] {shown(texts[row])} has no text: its embedding is zero", "input")
-        rows = to_unit_length(found.embeddings[:, :width]).astype("<f4", copy=False)
+        rows = unit_rows(found.embeddings[:, :width]).astype("<f4", copy=False)
         values = [base64.b64encode(row.tobytes()).decode() for row in rows] if form == "base64" else list(rows)
         data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
         pieces = int(found.lengths.sum())
@@ -208,7 +207,8 @@ class Service:
             raise RequestError(400, f"k {shown(k)}; expected 1 to {MOST_HITS}", "k")
         queries = checked_texts(asked.get("query"), "query", self.options.max_inputs)
         assert self.index is not None
-        found = await self.queue.run(self.index.search, queries, self.encoder.encode, k)
+        encode = partial(self.encoder.encode, on_long=self.options.on_long)
+        found = await self.queue.run(self.index.search, queries, encode, k)
         results = [
             {"query": query, "hits": [{"score": hit.score, "line": hit.line + 1, "text": hit.sentence} for hit in hits]}
             for query, hits in zip(queries, found, strict=True)
@@ -282,9 +282,7 @@ def tiktoken_encoding(name: str) -> Any:
     """Load an encoding of tiktoken, which downloads it when it is first asked for."""
     advice = "send text (LangChain: check_embedding_ctx_length=False)"
     if is_missing("tiktoken"):
-        raise RequestError(
-            400, f"input is numbers, tokens of {name}, and the server has no tiktoken; {advice}", "input"
-        )
+        raise RequestError(400, f"input is tokens of {name}, and the server has no tiktoken; {advice}", "input")
     import tiktoken
 
     try:

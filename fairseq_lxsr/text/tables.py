@@ -85,10 +85,14 @@ class Table:
         """Yield all rows in their order."""
         self.left_out.clear()
         remaining = self.cells()
+        for row in remaining:
+            if not _blank(row[2]):
+                remaining = chain([row], remaining)
+                break
+            yield self._without(row[1], "blank")
         sample = list(islice(remaining, SAMPLE_ROWS))
         filled = [row for row in sample if not _blank(row[2])]
         if not filled:
-            yield from (self._without(text, "blank") for _, text, _ in chain(sample, remaining))
             return
         names = self._header(filled)
         first, second = self._chosen(filled, names)
@@ -138,14 +142,14 @@ class Table:
         """Return the places of source and target, from 0."""
         if self.columns:
             first, second = (self._place(column, names) for column in self.columns)
+            if first == second:
+                raise InputError(f"{self.path}: --columns {first + 1} for both sides; expected two columns")
             return first, second
         places = self._named(names) or self._by_language(names) or self._of_text(rows[bool(names) :] or rows)
         if not self._said and (names or places != (0, 1)):
             self._said = True
             header = f"line {rows[0][0]} is a header ({', '.join(names):.60}), " if names else ""
-            say(
-                f"{self.path}: {header}sentences in columns {places[0] + 1} and {places[1] + 1}; --columns takes others"
-            )
+            say(f"{self.path}: {header}sentences in columns {places[0] + 1} and {places[1] + 1}; or give --columns")
         return places
 
     def _place(self, column: int | str, names: list[str]) -> int:
@@ -253,6 +257,8 @@ def _csv_rows(path: str | Path, lines: Iterator[str]) -> Iterator[Cells]:
     """Split the rows of a CSV; a cell in quotes may hold line ends, which become blanks."""
     csv.field_size_limit(RECORD_BYTES)
     sample = list(islice(lines, SAMPLE_ROWS))
+    while all(map(is_blank, sample[-SAMPLE_ROWS:])) and (more := list(islice(lines, SAMPLE_ROWS))):
+        sample += more
     told = re.fullmatch(r"sep=(.)", sample[0]) if sample else None  # written by a spreadsheet
     delimiter = told[1] if told else _delimiter(sample)
     skipped = int(told is not None)

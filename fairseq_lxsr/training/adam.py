@@ -23,9 +23,7 @@ class TorchAdamConfig(FairseqDataclass):
 
     adam_betas: Any = option("decay rates of the two moments", (0.9, 0.999))
     weight_decay: float = option("share of the weights that is added to their gradient (L2)", 0.0)
-    decoupled_weight_decay: bool = option(
-        "take it off the weights at each update, times the learning rate (AdamW)", False
-    )
+    decoupled_weight_decay: bool = option("take it off the weights at each update, times --lr (AdamW)", False)
     amsgrad: bool = option("divide by the largest second moment so far, not by the last", False)
     lr: list[float] = field(default=II("optimization.lr"))
 

@@ -104,9 +104,7 @@ def merge_neighbours(parts: Iterable[tuple[FloatArray, IntArray]], k: int) -> tu
 
 def _check(queries, candidates, k: int, penalty, precision: str) -> None:
     if queries.shape[1] != candidates.shape[1]:
-        raise InputError(
-            f"queries are {queries.shape[1]} wide and candidates {candidates.shape[1]}; expected one model"
-        )
+        raise InputError(f"queries are {queries.shape[1]} wide, candidates {candidates.shape[1]}; expected one model")
     check_count("k", k, len(candidates), "candidates")
     if penalty is not None and (penalty.shape != (len(candidates),) or not np.isfinite(penalty).all()):
         raise InputError(f"penalty has shape {penalty.shape}; expected ({len(candidates)},) finite numbers")

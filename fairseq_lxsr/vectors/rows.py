@@ -25,7 +25,7 @@ LEAST_SQUARES = np.float32(2.0**-80)
 def normalise_rows(embeddings: ArrayLike) -> FloatArray:
     """Normalize rows to length one, float32 [N, D]; a zero row stays zero, NaN and infinity raise `InputError`."""
     embeddings = as_matrix(embeddings, "embeddings")
-    rows = unit_rows(embeddings, 0, len(embeddings), "embeddings")
+    rows = unit_rows(embeddings)
     return rows.copy() if np.may_share_memory(rows, embeddings) else rows
 
 
@@ -76,8 +76,8 @@ def check_directions(embeddings: FloatArray, where: Callable[[int], str], zeros:
             raise InputError(f"{what} {why}, so nothing is near to it; leave the sentence out or correct the encoder")
 
 
-def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> FloatArray:
-    """Return rows start to stop in float32 with length one, without a copy where they are normalized already."""
+def unit_rows(embeddings: Any, start: int = 0, stop: int | None = None, name: str = "embeddings") -> FloatArray:
+    """Return rows start to stop of [N, D] in float32 with length one, or zero; no copy where they are so already."""
     rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
     with np.errstate(over="ignore", invalid="ignore"):  # treated below
         squares = (rows * rows).sum(axis=1, keepdims=True)
@@ -86,9 +86,7 @@ def unit_rows(embeddings: NDArray[Any], start: int, stop: int, name: str) -> Flo
         rows, squares = _rescaled(rows, squares)
         if not np.isfinite(squares).all():
             row = start + int((~np.isfinite(squares)).argmax())
-            raise InputError(
-                f"row {row} of the {name} has NaN or infinity; expected finite numbers, encode the text again"
-            )
+            raise InputError(f"row {row} of the {name} has NaN or infinity; expected numbers, encode the text again")
     norms = np.sqrt(squares)
     one = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
     return rows if one.all() else rows / np.where(one, 1, norms)

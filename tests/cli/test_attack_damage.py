@@ -56,3 +56,20 @@ def test_portuguese_text_is_no_checkpoint(tmp_path):
         (tmp_path / name).write_bytes(content)
         (found,) = verified(tmp_path / name)
         assert found[1].startswith("cut off or damaged")
+
+
+def test_verify_leaves_other_programs_json_alone(tmp_path):
+    """Lines of a corpus, and JSON with the names of fields that ours has."""
+    others = {
+        "corpus.jsonl": '{"source": "a", "target": "b"}\n\nnone\n',
+        "pairs.jsonl": '["a", "b"]\n',
+        "a.json": '{"settings": 1, "counts": [], "text": 1}',
+        "b.json": '{"settings": {}, "counts": [], "text": 1}',
+    }
+    for name, content in others.items():
+        (tmp_path / name).write_text(content)
+    refused(lxsr_here("verify", tmp_path, check=False), "nothing that has a checksum")
+    (tmp_path / "shards.json").write_text('{"shards": [{"name": "/abs/x"}]}')
+    done = lxsr_here("verify", tmp_path, check=False)
+    refused(done, "1 of 1 files damaged or missing")
+    assert "/abs/x: missing" in done.stdout

@@ -4,6 +4,7 @@ import argparse
 import re
 
 import pytest
+import toy
 from conftest import COMPATIBILITY, lxsr_here, refused
 from parsers import options
 
@@ -129,3 +130,17 @@ def test_a_wrong_command_line_ends_with_one_line(tmp_path, command, said):
     refused(done, said, "; see lxsr ")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_list_that_is_given_twice_has_all(tmp_path):
+    """For example `--exclude A --exclude B`; with B alone the text would be trained on A."""
+    lists = [(program, action) for program, action in options() if action.option_strings and action.nargs == "+"]
+    assert len(lists) >= 5
+    assert all(isinstance(action, argparse._ExtendAction) for _, action in lists)
+    pairs = toy.sentences(100)
+    (tmp_path / "own.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs))
+    for name, number in (("a", 3), ("b", 7)):
+        (tmp_path / name).write_text(f"{pairs[number][0]}\n")
+    command = ("prepare", "--data", "own.tsv", "--lang-pairs", "en-fr", "--work", "work", "--until", "clean")
+    done = lxsr_here(*command, "--exclude", "a", "--exclude", "b", folder=tmp_path)
+    assert "2 excluded" in done.stdout + done.stderr

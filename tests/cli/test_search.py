@@ -1,5 +1,6 @@
 """`lxsr index`, `lxsr search` and `lxsr mine` on the command line."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -40,6 +41,11 @@ def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
     plain = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-").stdout
     assert plain == "".join(line.partition("\t")[2] for line in done.stdout.splitlines(keepends=True))
     refused(search(folder, "--numbered", "a cat", check=False), "--numbered without --output")
+
+
+def test_a_query_that_is_not_utf_8(folder):
+    done = search(folder, "--k", 1, "--json", "caf\udce9", "a cat")
+    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["caf?", "a cat"]
 
 
 def test_options_without_effect_are_refused(folder):
@@ -87,7 +93,7 @@ def test_an_index_of_vectors_says_what_can_search_it(folder):
 def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):
     model = tmp_path / "model"
     index = SimpleNamespace(config={"model_folder": str(model)})
-    with pytest.raises(InputError, match=f"index: its model is no longer at {model}; name it, --model"):
+    with pytest.raises(InputError, match=f"index: its model is no longer at {model}; name --model"):
         index_model(index, "index")
     (tmp_path / ".model.host.12.x.old").mkdir()
     assert index_model(index, "index") == str(model)

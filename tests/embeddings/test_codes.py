@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -101,12 +102,14 @@ def test_the_same_bytes_after_an_interruption(tmp_path, monkeypatch, dtype):
         assert (np.abs(restored - expected) <= steps * 1.01).all()
 
 
-@pytest.mark.parametrize("dtype", ["int8", "binary"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_no_code_stands_for_is_refused(tmp_path, dtype, value):
+BAD = [*product(("float32", "float16", "int8", "binary"), (np.nan, np.inf)), ("float16", 65_520)]
+
+
+@pytest.mark.parametrize(("dtype", "value"), BAD)
+def test_numbers_that_cannot_be_stored_are_refused(tmp_path, dtype, value):
     bad = EMBEDDINGS.copy()
     bad[3, 2] = value
-    with pytest.raises(InputError, match=f"NaN or infinity; expected finite numbers for --output-dtype {dtype}"):
+    with pytest.raises(InputError, match=r"NaN or infinity; expected finite numbers|numbers over 65,504; expected"):
         embed_lines(
             LINES, lambda window, _: encode(window, embeddings=bad), tmp_path / "x.npy", Layout("npy", dtype, WIDTH), {}
         )

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import MODEL_FILES, read_config, to_int4
+from fairseq_lxsr.encoder.folder import MODEL_FILES, SHARES, read_config, to_int4
 from fairseq_lxsr.encoder.numpy_network import read_bag
 from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.errors import InputError
@@ -170,9 +170,17 @@ ROWS[7:9] *= np.array([[1e-38], [1e38]], dtype=np.float32)
 
 @pytest.mark.parametrize("row", range(len(ROWS)))
 def test_4_bits_are_those_that_are_computed_number_by_number(row):
+    """At the scale of the least squared error of those that are tried."""
     numbers, (found, scales) = ROWS[row].tolist(), to_int4(ROWS)
-    scale = float(scales[row])
-    assert scale == pytest.approx(max(map(abs, numbers)) / 7, rel=1e-6, abs=1e-45)
+    scale, largest = float(scales[row]), max(map(abs, numbers)) / 7
+
+    def error(scale):
+        return sum((number - scale * round(max(-7, min(7, number / scale)))) ** 2 for number in numbers)
+
+    if largest > 1e-36:
+        tried = [share * largest for share in SHARES]
+        assert min(abs(scale / each - 1) for each in tried) < 1e-6
+        assert error(scale) <= min(map(error, tried)) + 1e-6 * sum(number**2 for number in numbers)
     expected = [round(max(-7, min(7, number / scale))) + 8 if scale else 8 for number in numbers]
     assert [*(found[row] & 15), *(found[row] >> 4)] == expected  # low halves first
 

@@ -175,3 +175,16 @@ def test_what_it_says_of_itself(encoder):
     assert "untrained" in repr(SentenceEncoder.from_pretrained(FOLDER, untrained=True))
     layers = SentenceEncoder.from_pretrained(COMPATIBILITY / "lxsr.model")
     assert f"{sum(value.size for value in layers.weights.values()):,} parameters" in repr(layers)
+
+
+def test_cosines_of_extreme_lengths_and_of_codes(encoder):
+    for length in (1e20, 1e-25):
+        for found in (encoder.similarity, encoder.similarity_pairwise):
+            np.testing.assert_allclose(found(np.full(8, length), np.full(8, 1.0)), 1, atol=1e-6)
+    for precision in ("binary", "ubinary"):
+        with pytest.raises(InputError, match=r"second embeddings are u?int8; expected floating-point numbers"):
+            encoder.similarity(encoder.encode(TEXTS), encoder.encode(TEXTS, precision=precision))
+    with pytest.raises(InputError, match="row 1 of the first embeddings has NaN or infinity"):
+        encoder.similarity([[1.0, 2.0], [np.nan, 1.0]], [[1.0, 2.0]])
+    with pytest.raises(InputError, match="output_dtype beside precision; expected one of the two"):
+        encoder.encode(TEXTS, precision="binary", output_dtype="binary")

@@ -155,3 +155,12 @@ def test_opposite_sentences_at_any_scale_are_finite():
     u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)  # no exponential of -2,000 is above 0
     assert loss.item() == pytest.approx(4 * math.log(2))
+
+
+@of_both_similarities
+def test_sides_of_other_lengths_are_refused(similarity):
+    with pytest.raises(ValueError, match=r"expected as many rows of u as of v|to match target batch_size"):
+        alignment_loss(torch.eye(3), torch.eye(4, 3), similarity=similarity, scale=20.0)
+    for width in (0, 4):
+        with pytest.raises(ValueError, match=f"width {width}; expected 1 to 3"):
+            losses.matryoshka_alignment_loss(torch.eye(3), torch.eye(3), (1, width), similarity=similarity)

@@ -24,3 +24,8 @@ def test_scores_far_from_the_label_stay_finite():
     loss.backward()
     assert loss.item() == pytest.approx(2000)
     assert scores.grad.isfinite().all()
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"scores \(3, 1\) and labels \(3,\)"):
+        coherence_regression_loss(torch.ones(3, 1), torch.ones(3))

@@ -52,5 +52,14 @@ def test_the_teacher_itself_costs_nothing_at_any_scale(form):
 def test_only_similarity_takes_other_widths_and_half_precision_is_widened():
     student, teacher = torch.randn(4, 3), torch.randn(4, 8)
     assert distillation_loss(student.half(), teacher, "similarity").dtype is torch.float32
-    with pytest.raises(RuntimeError):
-        distillation_loss(student, teacher, "mse")
+    shapes = [
+        ((4, 3), (4, 8), "mse"),
+        ((4, 1), (4, 5), "mse"),
+        ((4, 5), (1, 5), "cosine"),
+        ((4, 3), (3, 3), "similarity"),
+    ]
+    for ours, theirs, form in shapes:
+        with pytest.raises(ValueError, match="expected one shape"):
+            distillation_loss(torch.ones(ours), torch.ones(theirs), form)
+    for form in DISTILL_LOSSES:
+        assert distillation_loss(torch.ones(0, 3), torch.ones(0, 3), form) == 0

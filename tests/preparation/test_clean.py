@@ -105,6 +105,8 @@ def test_other_letters_stay_foreign_in_any_form():
 def test_soft_hyphens_are_neither_words_nor_signs():
     pair = ("A re­sponsi­bili­ty.", "U­n­e re­spon­sa­bi­li­té.")
     assert not clean.mostly_not_letters(pair, share=0.9)
+    assert not clean.mostly_not_letters(("1 2", "..."), share=0)
+    assert clean.mostly_not_letters(("", "a"), share=0)
     assert clean.count_words(pair[1]) == 2
 
 

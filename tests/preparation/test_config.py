@@ -141,3 +141,19 @@ def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
     (tmp_path / "c.yaml").write_text("\n".join(lines))
     with pytest.raises(InputError, match=r"the file is \[\['x', 'x'\], .*; expected a mapping"):
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pairs: {en-fr: a, en-fr: b}",
+        "pairs:\n  en-fr: {law: a, law: b}",
+        "seed: !!bool abc",
+        "seed: !!int ''",
+        "a: !!timestamp x",
+    ],
+)
+def test_keys_that_are_there_twice_and_values_of_other_tags(tmp_path, text):
+    (tmp_path / "c.yaml").write_text(f"work: here\n{text}\n")
+    with pytest.raises(InputError, match=r"c.yaml: not a YAML file \("):
+        read_yaml_config(tmp_path / "c.yaml", PrepareConfig)

@@ -155,3 +155,14 @@ def test_all_sentences_of_a_memory(tmp_path):
     (tmp_path / "x.tmx").write_text(tmx([("en", "yes"), ("fr", "oui"), ("de", "ja")]))
     assert list(read_segments(tmp_path / "x.tmx")) == ["yes", "oui", "ja"]
     assert list(read_memory(tmp_path / "x.tmx", "de", "en", Counter())) == [("ja", "yes")]
+
+
+@pytest.mark.parametrize("at", range(-12, 13))
+def test_a_block_ends_anywhere_in_a_cdata_section(tmp_path, at):
+    """Expat reads blocks of 64 KiB; what of a reference or section is in the next block is read with it."""
+    segment = "R&D &lt; <b> ]] > é &amp;c. <![CDATA[ x"
+    start = tmx([("en", "x"), ("fr", "y")]).removesuffix("</body></tmx>")
+    unit = tmx([("en", f"<![CDATA[{segment}]]>"), ("fr", "AT&amp;T")]).partition("<body>")[2]
+    for middle in range(0, len(unit), 25):
+        filler = " " * (2**16 - len(start) - middle + at)
+        assert read(tmp_path / "x.tmx", start + filler + unit)[0] == [("x", "y"), (segment, "AT&T")]

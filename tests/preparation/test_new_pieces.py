@@ -166,3 +166,13 @@ def test_what_training_cannot_go_on_from_is_refused(tmp_path, what):
     toy.write(tmp_path / "text", toy.sentences(300), ("en", "xx"))
     refused(prepare(tmp_path, check=False), tmp_path / "old", said[what])
     assert not (tmp_path / "new" / "subwords").exists()
+
+
+def test_a_piece_that_becomes_frequent_again_is_found_once():
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        words = [
+            (list("".join(rng.choice(list("ab"), rng.integers(2, 9)))), int(rng.integers(1, 9))) for _ in range(20)
+        ]
+        found = merge_pieces(words, 30, lambda text: True)
+        assert len(found) == len(set(found))

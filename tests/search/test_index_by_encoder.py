@@ -46,6 +46,15 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
         index.add("one")
 
 
+@pytest.mark.parametrize(("lists", "before", "after"), [(3, 3, 3), (None, 1, 2)])
+def test_lists_that_were_chosen_stay(encoder, tmp_path, lists, before, after):
+    sentences = [target for _, target in toy.sentences(78)]
+    index = CorpusIndex.build(tmp_path / "index", sentences[:77], encoder, kind="ivf", lists=lists)
+    assert index.vectors.nlist == before
+    index.add(sentences[77:])
+    assert index.vectors.nlist == after
+
+
 def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
     index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder.encode, encoder.fingerprint)
     assert index.search(FRENCH[0], 1)[0].text == FRENCH[0]  # it was built with it

@@ -188,6 +188,10 @@ def test_search(address, index, encoder):
         assert [(hit["line"], hit["text"]) for hit in result["hits"]] == [(h.line + 1, h.sentence) for h in expected]
         assert [hit["score"] for hit in result["hits"]] == pytest.approx([hit.score for hit in expected])
     assert len(ask(f"{address}/search", {"query": TEXTS[0], "k": 100})[1]["results"][0]["hits"]) == 3
+    long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
+    found = ask(f"{address}/search", {"query": long, "k": 1})[1]["results"][0]["hits"][0]
+    expected = encoder.encode([long], on_long="split-mean", normalize=True) @ encoder.encode(TEXTS, normalize=True).T
+    assert found["score"] == pytest.approx(expected.max(), abs=1e-3)
     wrong = [
         {"query": "a", "k": 0},
         {"query": "a", "k": 10**9},

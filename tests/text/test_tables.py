@@ -6,6 +6,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.text.tables import Table, parse_columns
 
 TWO = [("A red dog.", "Un chien rouge."), ("A cat, asleep.", "Un chat, endormi.")]
+TWO_DOGS = ("A dog.", "Un chien.")
 THREE = [*TWO, ("No.", "Non.")]
 
 
@@ -78,6 +79,8 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
     assert pairs == [("A dog.", "Un chien."), ("A cat.", ""), ("A bee.", "Une abeille.")]
     assert left_out == {"blank": 3, "short": 1}
     assert read(tmp_path, "x.tsv", ["", "  "]) == ([], {"blank": 2})
+    for name in ("x.tsv", "x.csv"):
+        assert read(tmp_path, name, [""] * 150 + ["A dog.\tUn chien.", ""]) == ([TWO_DOGS], {"blank": 150})
     long = "A dog.\tUn chien." + "." * 2**20
     rows = [TWO[0], TWO[1]]
     text = ["\t".join(rows[0]), long, "\t".join(rows[1]), long]
@@ -128,3 +131,9 @@ def test_what_is_no_table_of_pairs(tmp_path, name, rows, columns, message):
 def test_columns_that_are_none(text):
     with pytest.raises(InputError, match=r"columns .* expected two"):
         parse_columns(text)
+
+
+@pytest.mark.parametrize("columns", ["1,1", "1,01", "en,1", "EN,en"])
+def test_one_column_for_both_sides_is_refused(tmp_path, columns):
+    with pytest.raises(InputError, match=r"x\.tsv: --columns 1 for both sides; expected two columns"):
+        read(tmp_path, "x.tsv", ["en\tfr", *map("\t".join, TWO)], columns)

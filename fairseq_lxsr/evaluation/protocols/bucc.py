@@ -236,9 +236,7 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
 class Bucc(BuccMining, Protocol):
     """Mining on the files of BUCC, in any of the forms."""
 
-    data: str = option(
-        "for example bucc2018/{pair}/{pair}: .training.fr and so on", allowed=FILE_NAME, metavar="TEMPLATE"
-    )
+    data: str = option("such as bucc2018/{pair}/{pair}: .training.fr and so on", allowed=FILE_NAME, metavar="TEMPLATE")
     lang_pairs: str = option("for example fr-en,de-en", metavar="PAIRS")
     form: str = option(
         "learned: the threshold of --learn-part is applied to --part, as in the shared task; oracle: the threshold is "
@@ -249,9 +247,7 @@ class Bucc(BuccMining, Protocol):
     )
     part: str | None = option("that is measured (default: test; training where nothing is learned)", None, BUCC_PARTS)
     learn_part: str | None = option("of --form learned (default: training)", None, BUCC_PARTS)
-    pairs_output: str | None = option(
-        "write the mined pairs of a single language pair", None, FILE_NAME, metavar="FILE.tsv"
-    )
+    pairs_output: str | None = option("write the mined pairs of one language pair", None, FILE_NAME, metavar="FILE.tsv")
 
     def prepare(self) -> Plan:
         pairs = ["-".join(pair) for pair in parse_lang_pairs(self.lang_pairs)]

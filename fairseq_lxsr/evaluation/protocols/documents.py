@@ -104,9 +104,7 @@ class Titles(TransferProtocol):
     train_langs: tuple[str, ...] | None = option(
         "trained in (default: all of --langs; en for en to X)", None, type=comma_separated("languages"), metavar="LANGS"
     )
-    classifier: str = option(
-        "mlp, as LASER's code, or linear, as the lightweight paper (default: mlp)", "mlp", CLASSIFIERS
-    )
+    classifier: str = option("mlp as in LASER's code, linear as in Mao et al. (default: mlp)", "mlp", CLASSIFIERS)
 
     name = "titles"
     strip_copyright = False

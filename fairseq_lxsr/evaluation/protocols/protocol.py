@@ -173,12 +173,8 @@ class TransferProtocol(Protocol):
     epochs: int | None = option(
         "passes over the training set; the best on dev is kept (default: as the protocol has it)", None, at_least(1)
     )
-    seeds: int | None = option(
-        "classifiers whose scores are averaged (default: as the protocol has it)", None, at_least(1)
-    )
-    ties: str | None = option(
-        "epoch kept of those that are best on dev; LASER's code: last (default: first)", None, TIES
-    )
+    seeds: int | None = option("classifiers whose scores are averaged (default: the protocol's)", None, at_least(1))
+    ties: str | None = option("epoch kept of the best on dev; LASER's code: last (default: first)", None, TIES)
     on_long: str = option(
         "texts longer than a model folder reads: split-mean (the mean over their parts), cut, or error; the signature "
         "has how many there were (default: split-mean)",

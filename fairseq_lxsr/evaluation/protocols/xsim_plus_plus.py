@@ -63,9 +63,7 @@ def read_augmented(errors: str | Path, sentences: str | Path | None = None, lang
         ) from None
     for kind, origin in made.values():
         if not (isinstance(kind, str) and TYPE.fullmatch(kind) and isinstance(origin, str)):
-            raise InputError(
-                f"{errors}: errtype {shown(kind)}, src {shown(origin)}; expected a short name and a sentence"
-            )
+            raise InputError(f"{errors}: errtype {shown(kind)}, src {shown(origin)}; expected a name and a sentence")
     text = read_text(sentences, language) if sentences else Text(list(made), language, str(errors))
     found = Augmented(text, made)
     if not made or len(found.types) > MAX_TYPES:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,9 +135,7 @@ def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> Doc
     except ValueError as error:
         raise InputError(f"{path}: no array of numbers ({error}); prepare the documents again") from None
     if starts.ndim != 1 or starts.dtype.kind not in "iu" or not len(starts):
-        raise InputError(
-            f"{path}: {starts.dtype} of shape {starts.shape}; expected numbers of sentences [documents + 1]"
-        )
+        raise InputError(f"{path}: {starts.dtype} of shape {starts.shape}; expected numbers [documents + 1]")
     if starts[0] != 0 or starts[-1] != len(sentences) or (starts[1:] < starts[:-1]).any():
         raise InputError(
             f"{path}: from sentence {starts[0]:,} to {starts[-1]:,} of {len(sentences):,}; expected all of them in "
@@ -153,7 +152,7 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
         fields = line.split("\t")
         try:
             cosine, places = float(fields[1]), [(numbers[fields[at]], int(fields[at + 1])) for at in (2, 4)]
-            inside = all(0 <= sentence < len(corpora[number].sentences) for number, sentence in places)
+            inside = math.isfinite(cosine) and all(0 <= at < len(corpora[of].sentences) for of, at in places)
         except (IndexError, ValueError, KeyError):
             inside = False
         if not inside:

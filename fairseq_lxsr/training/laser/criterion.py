@@ -30,7 +30,7 @@ class XlingTranslationLossConfig(FairseqDataclass):
     )
     constraint_weight: float = option("weight beta of the constraint", 0.25, LOSS_WEIGHT)
     negative_weight: float = option(
-        "weight lambda, within the constraint, of being nearer than negatives", 0.5, LOSS_WEIGHT
+        "weight lambda, in the constraint, of being nearer than negatives", 0.5, LOSS_WEIGHT
     )
     constraint_margin: float = option("margin m by which negatives are to be farther", 0.5, MARGIN)
     negatives: int = option("random negatives N of each sentence, each way", 20, at_least(1))

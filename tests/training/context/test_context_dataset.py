@@ -3,7 +3,9 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.context.dataset import CoherentPairs, DocumentCorpus, InsertedSentences, ReplacedSentences
+from fairseq_lxsr.training.context.task import read_mined
 
 PAD, EOS = 1, 2
 OPTIONS = {"padding_idx": PAD, "eos_idx": EOS}
@@ -135,3 +137,11 @@ def test_batches():
     assert batch["label"].dtype == torch.float32
     assert batch["ntokens"] == sum(data.lengths[index] for index in batches[0])
     assert data.collater([]) == {}
+
+
+@pytest.mark.parametrize("label", ["nan", "inf", "-inf", "x", ""])
+def test_a_mined_pair_without_a_cosine_is_refused(tmp_path, label):
+    (tmp_path / "mined.tsv").write_text(f"1\t0.5\ten\t0\tfr\t0\n1\t{label}\ten\t0\tfr\t0\n")
+    corpora = [DocumentCorpus(language, ["a"], np.array([0, 1])) for language in ("en", "fr")]
+    with pytest.raises(InputError, match=r"mined.tsv, line 2: '1\\t"):
+        read_mined(tmp_path / "mined.tsv", corpora)

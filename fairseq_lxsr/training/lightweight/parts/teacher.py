@@ -90,9 +90,7 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"{path}: no array of numbers ({error}); expected embeddings as .npy") from None
     if rows.ndim != 2 or rows.dtype.kind != "f" or not rows.shape[1]:
-        raise InputError(
-            f"{path}: {rows.dtype} of shape {rows.shape}; expected floating-point numbers [sentences, width]"
-        )
+        raise InputError(f"{path}: {rows.dtype} of shape {rows.shape}; expected floats [sentences, width]")
     if count is not None and len(rows) != count:
         raise InputError(
             f"{path}: {len(rows):,} rows, the text has {count:,} sentences; embed the very text that was binarised"

@@ -35,9 +35,7 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
     """Read every NAME.txt of a folder with NAME.npy beside it, split as the text of the data folders was."""
     files = sorted(folder.glob("*.txt"))
     if not files:
-        raise InputError(
-            f"--teacher-text {folder}: has no .txt; expected NAME.txt, and NAME.npy with a row for each line"
-        )
+        raise InputError(f"--teacher-text {folder}: has no .txt; expected NAME.txt, and NAME.npy with a row a line")
     text = find_text(list(data))
     tokenizer = Tokenizer(text.sentencepiece_model, text.options, read_dictionary(text.dictionary))
     found = [_read(path, tokenizer) for path in files]
