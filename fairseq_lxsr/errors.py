@@ -144,9 +144,8 @@ class Terminated(KeyboardInterrupt):
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
     """Raise SIGTERM like Ctrl-C inside the block, so that partial files are removed; an ignored one stays ignored."""
-    heeded = (
-        signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
-    )
+    is_main = threading.current_thread() is threading.main_thread()
+    heeded = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if heeded:
         signal.signal(signal.SIGTERM, _raise_terminated)
     try:

@@ -105,9 +105,8 @@ def run_embed(args: argparse.Namespace) -> None:
     space = getattr(encoder, "space", encoder.fingerprint)
     settings |= {"space": space} if space != encoder.fingerprint else {}
     encode = embedder(args, total, encoder, first)
-    index = embed_lines(
-        lines, encode, args.output, layout, settings, resume=args.resume, total=some, show_progress=True
-    )
+    how = {"resume": args.resume, "total": some, "show_progress": True}
+    index = embed_lines(lines, encode, args.output, layout, settings, **how)
     met = "".join(f", {index[name]:,} {name}" for name in ("empty", "long") if index[name])
     print(
         f"{args.output}: {index['count']:,} embeddings of width {layout.width}{met}, model {index['model']}, "

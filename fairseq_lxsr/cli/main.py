@@ -53,9 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 with quiet_messages() if args.quiet else contextlib.nullcontext():
                     args.run(args)
         except KeyboardInterrupt as stop:
-            what, number = (
-                ("terminated", signal.SIGTERM) if isinstance(stop, Terminated) else ("interrupted", signal.SIGINT)
-            )
+            terminated = isinstance(stop, Terminated)
+            what, number = ("terminated", signal.SIGTERM) if terminated else ("interrupted", signal.SIGINT)
             say(f"lxsr: {what}; outputs have their names only when they are complete")
             sys.exit(SIGNALLED + number)
         except BrokenPipeError:

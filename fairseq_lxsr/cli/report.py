@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.errors import InputError, error_message
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedFiles, AlignedText
-from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.files.lines import is_blank, read_parallel
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import file_path
@@ -136,7 +136,7 @@ def closer_looks(args: argparse.Namespace, files: list[AlignedFiles]) -> Iterato
     for first, second, source, target in files:
         assert encoder is not None
         pairs = list(read_parallel(source, target))
-        rows = [row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:SHOWN_PAIRS]
+        rows = [row for row, pair in enumerate(pairs) if not any(map(is_blank, pair))][:SHOWN_PAIRS]
         texts = [
             Text([pairs[row][side] for row in rows], language, path, np.array(rows), len(pairs))
             for side, (language, path) in enumerate(((first, source), (second, target)))

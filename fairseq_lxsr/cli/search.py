@@ -101,9 +101,8 @@ def run_index(args: argparse.Namespace) -> None:
     read: Counter[str] = Counter()
     lines = Progress(counted(lines, read), desc="index", unit=" sentences", disable=None)
     encode = text_embedder(args, total, encoder)
-    index = CorpusIndex.build(
-        args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
-    )
+    how = (args.kind, args.lists, model_folder(args))
+    index = CorpusIndex.build(args.output, lines, encode, encoder.fingerprint, *how)
     print(
         f"{args.output}: {args.kind} index of {len(index):,} sentences{left_out(read, len(index))}, "
         f"model {encoder.fingerprint}"
@@ -140,9 +139,8 @@ def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
 def left_out(read: Counter[str], kept: int) -> str:
     """Say how many of the lines that were read are empty or have no known word, where some are."""
     unknown = read["lines"] - read["empty"] - kept
-    return (f", {read['empty']:,} empty" if read["empty"] else "") + (
-        f", {unknown:,} without a known word" if unknown else ""
-    )
+    empty = f", {read['empty']:,} empty" if read["empty"] else ""
+    return empty + (f", {unknown:,} without a known word" if unknown else "")
 
 
 def model_folder(args: argparse.Namespace) -> str:

@@ -43,16 +43,17 @@ def run_verify(args: argparse.Namespace) -> None:
             raise InputError(f"{path}: no such file or folder; check the name")
         files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
         shown = Progress(files, desc="verify", unit=" files", disable=None)
+        before = checked
         for file, why in (each for one in shown for each in verified(one)):
             checked += 1
             if why:
                 damaged += 1
                 print(f"{file}: {why}")
+        if checked == before:
+            raise InputError(f"{path}: nothing that has a checksum; expected what lxsr or training wrote")
     names = ", ".join(map(str, args.paths))
     if damaged:
         raise InputError(f"{names}: {damaged:,} of {checked:,} files damaged or missing; delete what stands above")
-    if not checked:
-        raise InputError(f"{names}: nothing that has a checksum; expected a file or folder that lxsr or training wrote")
     print(f"{names}: {checked:,} files are as they were written")
 
 

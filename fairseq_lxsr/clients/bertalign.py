@@ -7,8 +7,6 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
 from fairseq_lxsr.clients import DEFAULT
 from fairseq_lxsr.embeddings import Text, load
 from fairseq_lxsr.vectors.rows import unit_rows
@@ -26,7 +24,9 @@ class BertalignEncoder:
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
         """Embed sentences, float32 [N, D], of length one, as Bertalign takes products for cosines; no option counts."""
-        return unit_rows(np.asarray(self.encoder.embed(Text(list(sentences))), dtype=np.float32))
+        if isinstance(sentences, str):
+            return self.encode([sentences])[0]
+        return unit_rows(self.encoder.embed(Text(list(sentences))))
 
 
 def bertalign_with(model: str = DEFAULT) -> ModuleType:

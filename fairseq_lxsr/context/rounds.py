@@ -44,9 +44,8 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.languages import check_language_code
 
 # the presets of training/context/model.py, which only fairseq can import
-CONTEXT_ARCHITECTURES = tuple(
-    f"context_transformer_{name}" for name in ("base", "small", "static", "static_mean", "tiny")
-)
+SIZES = ("base", "small", "static", "static_mean", "tiny")
+CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{size}" for size in SIZES)
 
 
 @dataclass(frozen=True)

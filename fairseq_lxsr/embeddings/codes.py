@@ -63,8 +63,11 @@ class Calibration:
 
 
 def signs_of(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
-    """Return -1 and 1 [n, D] for the bits [n, D / 8, rounded up] of `numpy.packbits(embeddings > 0, axis=1)`."""
-    return np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1
+    """Return -1 and 1 [n, D] for the bits [n, D / 8, rounded up] of `numpy.packbits(embeddings > 0, axis=1)`.
+
+    A row without a bit stays zero: it is that of a sentence without a known word.
+    """
+    return (np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1) * bits.any(axis=1, keepdims=True)
 
 
 class StoredCodes:

@@ -52,9 +52,8 @@ def load(
         InputError: for a name of no encoder, a word after # that does not fit it, or a language that is named twice.
     """
     check_device(device, "--device")
-    encoders = {
-        name.language: _load_one(name, batch_size, device, show_progress, options) for name in parse_names(names)
-    }
+    how = (batch_size, device, show_progress, options)
+    encoders = {name.language: _load_one(name, *how) for name in parse_names(names)}
     if not encoders:
         raise InputError("no model is named; expected one, or one for each language")
     return encoders[""] if "" in encoders else ByLanguage(encoders)

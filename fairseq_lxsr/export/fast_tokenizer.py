@@ -194,9 +194,8 @@ def _composed(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, A
     half_width = _done_by(tokenizer, {"\uff76\uff9e": "\u30ac"})
     pairs = _done_by(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:
-        pairs = {
-            text: letter for text, letter in pairs.items() if known & {unicodedata.normalize("NFKC", text[0]), letter}
-        }
+        forms = {text: {unicodedata.normalize("NFKC", text[0]), letter} for text, letter in pairs.items()}
+        pairs = {text: letter for text, letter in pairs.items() if known & forms[text]}
     pairs = VOICING | pairs if half_width and pairs else pairs
     return [*steps, *(_replace({"String": text}, letter) for text, letter in pairs.items())]
 

@@ -64,9 +64,8 @@ class SentenceModule(Module):
             dictionary, pieces = (Path(temporary) / name for name in TEXT_FILES)
             for path in (dictionary, pieces):
                 path.write_bytes(self.texts[path.name])
-            save_folder(
-                output_path, self.network, dictionary, pieces, TextOptions(**config["text"]), config["training"]
-            )
+            text = TextOptions(**config["text"])
+            save_folder(output_path, self.network, dictionary, pieces, text, config["training"])
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **options: Any) -> dict[str, Tensor]:
         """Split sentences into pieces: `input_ids` [B, T], padded at the end; the end of longer ones is cut."""

@@ -87,9 +87,8 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
         why = "its pieces are made otherwise than by `lxsr prepare`, or have bytes"
         raise InputError(f"this SentencePiece model cannot be written for a page: {why}")
     rows = zip(file.pieces, tokenizer.piece_ids.tolist(), strict=True)
-    texts, scores, ids = zip(
-        *((piece.text, piece.score, row) for piece, row in rows if piece.type == NORMAL), strict=True
-    )
+    normal = ((piece.text, piece.score, row) for piece, row in rows if piece.type == NORMAL)
+    texts, scores, ids = zip(*normal, strict=True)
     return {
         "kind": ALGORITHMS[file.kind],
         "pieces": texts,

@@ -117,9 +117,8 @@ class Lines(Sequence[str]):
     def __getitem__(self, number):
         chosen = range(len(self))[number]
         with open(self._path, "rb") as stream:
-            return (
-                self._read(stream, chosen) if isinstance(chosen, int) else [self._read(stream, row) for row in chosen]
-            )
+            rows = [self._read(stream, row) for row in ([chosen] if isinstance(chosen, int) else chosen)]
+            return rows[0] if isinstance(chosen, int) else rows
 
     def _read(self, stream: BinaryIO, row: int) -> str:
         start, end = self._starts[row], self._starts[row + 1]

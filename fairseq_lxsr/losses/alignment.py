@@ -100,9 +100,8 @@ def alignment_loss(
     own: list[Tensor] = []  # similarities [B] to the additional candidates, for u, for v
     if negatives is not None:
         similar = ((queries * unit(negatives.embeddings)).sum(dim=1) * scale for queries in (u, v))
-        own = [
-            part.masked_fill(~of, float("-inf")) for part, of in zip(similar, negatives.of.unbind(dim=1), strict=True)
-        ]
+        both = zip(similar, negatives.of.unbind(dim=1), strict=True)
+        own = [part.masked_fill(~of, float("-inf")) for part, of in both]
     if similarity == "cosine" and candidates is None and same_text is None and scale <= SHARED_SCALE:
         return _cosine_loss(u @ v.T if cosines is None else cosines, scale, own)
     to_v = u @ (v if candidates is None else unit(candidates.v)).T  # [B, C]

@@ -182,9 +182,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
         parts = looked_up.split([tokens.numel() for tokens in batches])
-        return [
-            self._encode(tokens, part.unflatten(0, tokens.shape)) for tokens, part in zip(batches, parts, strict=True)
-        ]
+        both = zip(batches, parts, strict=True)
+        return [self._encode(tokens, part.unflatten(0, tokens.shape)) for tokens, part in both]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
         """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states are computed."""

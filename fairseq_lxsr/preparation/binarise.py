@@ -96,9 +96,8 @@ def binarise(
     parts = f", {shards} shards" if shards > 1 else ""
     print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{parts}")
     for pair, shares in report.get("chinese per cent", {}).items():
-        print(
-            f"{folder}: {pair}: Chinese characters: " + ", ".join(f"{value} % {kind}" for kind, value in shares.items())
-        )
+        listed = ", ".join(f"{value} % {kind}" for kind, value in shares.items())
+        print(f"{folder}: {pair}: Chinese characters: {listed}")
     return report
 
 

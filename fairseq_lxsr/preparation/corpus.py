@@ -195,9 +195,8 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
 def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tuple[str, list[TextPair]]]:
     """Read blocks of pairs, each with the name of its source; a single text has none."""
     for name, part in (source.parts or {"": source}).items():
-        pairs = Progress(
-            part.read(dropped), desc=" ".join(("-".join(languages), name)).strip(), unit=" pairs", disable=None
-        )
+        desc = " ".join(("-".join(languages), name)).strip()
+        pairs = Progress(part.read(dropped), desc=desc, unit=" pairs", disable=None)
         yield from ((name, block) for block in in_blocks(pairs))
 
 

@@ -188,9 +188,8 @@ def binarise_documents(
         for output in outputs:
             for name in SUBWORD_FILES:
                 shutil.copyfile(subwords / name, output / name)
-        sharded = [
-            _sharded(text, outputs if text.name.startswith(DOCUMENT_SPLITS[0]) else outputs[:1]) for text in texts
-        ]
+        is_train = [text.name.startswith(DOCUMENT_SPLITS[0]) for text in texts]
+        sharded = [_sharded(text, outputs if of else outputs[:1]) for text, of in zip(texts, is_train, strict=True)]
         return {"unknown per cent": binarise_texts(sharded, subwords, workers)}
 
     check_subwords(subwords)

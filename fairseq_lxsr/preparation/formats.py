@@ -107,17 +107,15 @@ def _find_in_archive(
     names = names_in_archive(archive)
     prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
     aligned = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
-    others = [
-        name for name in names if ending_of(name) in (*TABLES, *JSON_LINES, *MEMORIES) and ending_of(name) != ".xml"
-    ]
+    endings = {*TABLES, *JSON_LINES, *MEMORIES} - {".xml"}
+    others = [name for name in names if ending_of(name) in endings]
     if not aligned and not others:
         raise InputError(
             f"{archive}: no text of {source}-{target} in it; it has {', '.join(map(repr, names[:10]))}; expected "
             f"NAME.{source} and NAME.{target}, {', '.join((*TABLES, *JSON_LINES, *MEMORIES))}"
         )
-    return join(
-        [_find_text(f"{archive}/{name}", source, target, locale_folders, columns) for name in aligned or others]
-    )
+    how = (source, target, locale_folders, columns)
+    return join([_find_text(f"{archive}/{name}", *how) for name in aligned or others])
 
 
 def join(texts: Collection[Source]) -> Source:
@@ -215,9 +213,8 @@ def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> I
             continue
         read = json_object(path, number, line)
         inner = read.get("translation")
-        sides = {
-            key: text for key, text in (inner if isinstance(inner, dict) else read).items() if isinstance(text, str)
-        }
+        given = inner if isinstance(inner, dict) else read
+        sides = {key: text for key, text in given.items() if isinstance(text, str)}
         there.update(sides)
         keys = [_key_of(sides, language, place) for place, language in enumerate((source, target))]
         if keys[0] is None or keys[1] is None or keys[0] == keys[1]:

@@ -58,9 +58,8 @@ def drop_leaks(
         return changed
 
     inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_files.values())]
-    report = run_stage(
-        folder, {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}, inputs, build
-    )
+    options = {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}
+    report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)
     return report
 

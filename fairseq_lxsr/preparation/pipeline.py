@@ -83,9 +83,8 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     reports = {}
     for languages, source in sources.items():
         held_out = HeldOut(config.valid_size, config.test_size, config.seed, shared_side(config, languages))
-        reports[languages] = make_corpus(
-            folders[languages], languages, source, config.cleaning, held_out, config.workers
-        )
+        how = (config.cleaning, held_out, config.workers)
+        reports[languages] = make_corpus(folders[languages], languages, source, *how)
     if shared:
         for languages, folder in folders.items():
             others = {other: folders[other] for other in folders if other != languages}

@@ -159,9 +159,8 @@ def _parts(rows: np.ndarray, key_of, folder: Path) -> Iterator[tuple[np.ndarray,
 
 def sentence_key(text: str) -> int:
     """Hash a sentence to 64 bits; sentences that are equal by `comparable` have equal keys."""
-    return int.from_bytes(
-        hashlib.blake2b(comparable(text).encode("utf-8", "replace"), digest_size=8).digest(), "little"
-    )
+    content = comparable(text).encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def keys_of(files: Iterable[Iterable[str]]) -> frozenset[int]:

@@ -37,9 +37,8 @@ LINE_BYTES, RESERVED = 4192, "\u2585"
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
     """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary."""
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    text = TextOptions(
-        how.lowercase, how.split_han, TEXT_VERSION, simplified_characters() if how.simplify_chinese else ""
-    )
+    characters = simplified_characters() if how.simplify_chinese else ""
+    text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION, characters)
     options = asdict(how) | {"sentencepiece": sentencepiece.__version__, "read_as": text.read_as}
     later = ["from_model", "new_pieces"]  # as before there were these options
     later += [] if how.simplify_chinese else ["simplify_chinese", "read_as"]

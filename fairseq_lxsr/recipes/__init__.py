@@ -109,8 +109,7 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
             {name: words for name, words in given.items() if name not in removing},
         )
     )
-    length = {*LENGTH, *(f"no-{name}" for name in LENGTH)}
-    if recipe.updates and not length & given.keys():
+    if recipe.updates and not {"max-epoch", "no-max-epoch", "no-max-update"} & given.keys():
         options |= {name: words for name, words in _sized(options, recipe, data).items() if name not in options}
     if options.get("lr-scheduler") == ["polynomial_decay"]:
         schedule = _schedule(options, recipe.warmup or 0, data)
@@ -171,9 +170,7 @@ def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, 
 def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     """Count the updates of --max-epoch epochs, each over one shard in turn, on as many GPUs as fairseq-train takes."""
     if "batch-size" not in options:
-        raise InputError(
-            "--max-epoch without --batch-size; expected --max-update, where the learning rate falls to zero"
-        )
+        raise InputError("--max-epoch without --batch-size; expected --max-update, as the learning rate falls to zero")
     for name in ("max-tokens", "sampling-temperature", "source-temperature"):
         value = " ".join(options.get(name, []))
         if value and (name == "max-tokens" or value not in ("1", "1.0")):
@@ -204,10 +201,17 @@ def _sized(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Wo
     count = sum(sum(count_pairs(Path(shard), pairs).values()) for shard in data.split(os.pathsep))
     sizes, updates = zip(*sorted(recipe.updates.items()), strict=True)
     total = round(math.exp(np.interp(math.log(max(1, count)), np.log(sizes), np.log(updates))))
-    batch = _number(options, "batch-size", 1024) * _gpus(options) * _number(options, "update-freq", 1)
-    epochs = total / max(1, math.ceil(count / batch))
-    every = [str(max(1, int(epochs / TIMES)))]
-    return {"max-update": [str(total)], "validate-interval": every, "save-interval": every}
+    total = _number(options, "max-update", total)
+    at_once = " ".join(options.get("update-freq", ["1"])).rpartition(",")[2]  # of most epochs
+    batch = _number(options, "batch-size", 1024) * _gpus(options) * _number({"update-freq": [at_once]}, "update-freq")
+    epochs = total / max(1, math.ceil(count / len(data.split(os.pathsep)) / batch))
+    every = {"interval": max(1, int(epochs / TIMES))}
+    if epochs < TIMES or "validate-interval-updates" in options:
+        every["interval-updates"] = max(1, total // TIMES)
+    found = {"max-update": [str(total)]} | ({"keep-interval-updates": ["1"]} if len(every) > 1 else {})
+    for unit, number in every.items():  # saved whenever it is validated, or the best is lost
+        found[f"validate-{unit}"] = found[f"save-{unit}"] = options.get(f"validate-{unit}", [str(number)])
+    return found
 
 
 def _gpus(options: dict[str, Words]) -> int:

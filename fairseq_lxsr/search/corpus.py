@@ -247,11 +247,12 @@ class CorpusIndex:
 
         A query whose embedding is zero (it has no known word) finds nothing; where no other is, `InputError` is raised.
         """
-        if isinstance(encode, int):
+        if isinstance(encode, int | np.integer):
             encode, k = None, encode
         if isinstance(queries, str):
             return self.search([queries], encode, k, probes, reranker)[0]
-        if not len(queries):
+        text = queries if isinstance(queries, Text) else Text(list(queries))
+        if not len(text):
             return []
         if hasattr(encode, "fingerprint"):
             self.check_model(encode)
@@ -261,7 +262,6 @@ class CorpusIndex:
                 "are others; search without, or with the model of the index"
             )
         encode = self._own_encode() if encode is None else _embedder(encode)
-        text = queries if isinstance(queries, Text) else Text(list(queries))
         embeddings = encode(text)
         some = embeddings.any(axis=1)
         check_directions(embeddings, text.where, zeros=bool(some.any()))
@@ -328,7 +328,9 @@ def _written(about: os.stat_result) -> tuple[int, int]:
 
 def _embedder(encode: Any) -> EmbedText:
     """Return the function of an encoder of ours or of any other, or the function that was given."""
-    return encode if callable(encode) else getattr(encode, "embed", None) or encode.encode
+    if embed := getattr(encode, "embed", None):
+        return embed
+    return (lambda text: encode.encode(list(text))) if hasattr(encode, "encode") else encode
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.search import CorpusIndex, SearchOptions
 from fairseq_lxsr.serve import MEBIBYTE, MODEL_TOKENS, ServeOptions
 from fairseq_lxsr.serve.queue import EncodingQueue
+from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
 from fairseq_lxsr.vectors.rows import unit_rows
 
 logger = logging.getLogger(__name__)
@@ -256,7 +257,8 @@ class Service:
     def decode_pieces(self, ids: list[int]) -> str:
         """Turn ids of the dictionary into text."""
         symbols = dict(enumerate(self.encoder.tokenizer.symbols))
-        return "".join(symbols[index] for index in ids).replace("\u2581", " ")
+        special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}  # which no model knows
+        return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace("\u2581", " ")
 
 
 def checked_texts(given: Any, field: str, most: int) -> list[str]:

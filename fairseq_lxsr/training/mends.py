@@ -47,9 +47,8 @@ OF_DEAD = (
 )
 # what constructors of fairseq's schedules ask for
 SCHEDULE = r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|Pass-through schedule can .*)"
-WITH_TASK = ", or ".join(
-    f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items()
-)
+_TOGETHER = (f"{task}, {'* or '.join(archs)}* and {criterion}" for task, (archs, criterion) in OF_TASK.items())
+WITH_TASK = ", or ".join(_TOGETHER)
 # options of other tasks of fairseq, and of other programs
 MEANT = {"--source-lang": "--lang-pairs en-fr", "--target-lang": "--lang-pairs en-fr"}
 MEANT |= {"--epochs": "--max-epoch", "--learning-rate": "--lr", "--gpu": "nothing, a GPU is found"}

@@ -109,7 +109,7 @@ class PairTask(LxsrTask):
                 counts += count_pieces(corpus, len(counts))
         options, before = (self.cfg.subword_dropout, self.cfg.rare_subword_dropout), self._split_before()
         probability = split_probability(counts, *options, before)
-        less = probability < split_probability(counts, *options) - TOLERANCE
+        less = (probability < split_probability(counts, *options) - TOLERANCE)[: self.num_symbols]
         if less.any():
             logger.warning(
                 f"--rare-subword-dropout {options[1]:g}: {np.count_nonzero(less):,} symbols are split less often, "

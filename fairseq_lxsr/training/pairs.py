@@ -1,5 +1,6 @@
 """Sentence pairs of one or several language pairs as a fairseq dataset."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training import dataset as sampling
 from fairseq_lxsr.training.dataset import SIDES, EpochDataset
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
+
+logger = logging.getLogger(__name__)
 
 COUNTED_AT_ONCE = 1 << 16  # sentences that are read at once to count their pieces
 WHOLE = 1 << 30  # pieces: no sentence has more
@@ -161,6 +164,12 @@ class PairDataset(EpochDataset):
                     f"--drop-last: {len(indices):,} pairs of training text make no full batch of --batch-size "
                     f"{max_sentences}; expected a smaller --batch-size"
                 )
+        mean = len(indices) / max(1, sum(map(len, cut)))
+        if self.source_temperature != 1 and self.epoch == 1 and len(indices) > (max_sentences or 0) > 2 * mean:
+            logger.warning(
+                f"--source-temperature {self.source_temperature:g}: batches have {mean:.0f} pairs in the mean: no "
+                "pair is twice in one and a small source is drawn often; leave it out, or lower the temperature"
+            )
         return [batch for batches in cut for batch in batches]
 
     def num_tokens(self, index: int) -> int:

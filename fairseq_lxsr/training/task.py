@@ -200,6 +200,9 @@ class LxsrTask(FairseqTask):
         if metrics and metric not in metrics:
             name = spelling("checkpoint", "best_checkpoint_metric")
             raise InputError(f"{name} {metric}; expected one of {', '.join(metrics)}, as validation has them")
+        if options is not None and options.checkpoint.maximize_best_checkpoint_metric != metric.startswith("acc"):
+            how = "with" if metric.startswith("acc") else "without"
+            raise InputError(f"--best-checkpoint-metric {metric}; expected it {how} --maximize-best-checkpoint-metric")
 
     def starting_checkpoint(self) -> tuple[Path, bool] | None:
         """Find the checkpoint that fairseq starts from: --restore-file, --continue-once or --finetune-from-model.

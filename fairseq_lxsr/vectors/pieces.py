@@ -62,9 +62,8 @@ def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: 
         if len(rows):
             ours = _Compared(table, queries, np.arange(start, start + len(block)))
             theirs = _Compared(table, candidates, rows)
-            scores[start : start + TOGETHER][block >= 0] = _score_block(
-                ours, theirs, np.searchsorted(rows, block), block >= 0
-            )
+            places, found = np.searchsorted(rows, block), block >= 0
+            scores[start : start + TOGETHER][found] = _score_block(ours, theirs, places, found)
     return scores
 
 

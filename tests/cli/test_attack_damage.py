@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from attack_damage import BESIDE, Campaign, spoilt
-from conftest import lxsr_here, refused
+from conftest import COMPATIBILITY, lxsr_here, refused
 
 from fairseq_lxsr.cli.verify import verified
 
@@ -69,6 +69,8 @@ def test_verify_leaves_other_programs_json_alone(tmp_path):
     for name, content in others.items():
         (tmp_path / name).write_text(content)
     refused(lxsr_here("verify", tmp_path, check=False), "nothing that has a checksum")
+    model = COMPATIBILITY / "best.model"
+    refused(lxsr_here("verify", model, tmp_path / "a.json", check=False), "a.json: nothing that has a checksum")
     (tmp_path / "shards.json").write_text('{"shards": [{"name": "/abs/x"}]}')
     done = lxsr_here("verify", tmp_path, check=False)
     refused(done, "1 of 1 files damaged or missing")

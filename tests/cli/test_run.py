@@ -136,3 +136,10 @@ def test_options_of_fairseq_may_stand_before_the_data(words, data, others):
         args = parse([verb, *words])
         data_first(args)
         assert (args.data, args.others) == (data, others)
+
+
+@pytest.mark.parametrize("option", ["--no-save", "--save-dir=elsewhere", "--no-last-checkpoints"])
+def test_options_that_leave_nothing_to_export_are_refused(tmp_path, option):
+    done = lxsr_here("run", "demo", "--work", tmp_path / "work", option, check=False)
+    refused(done, f"{option} with lxsr run")
+    assert not (tmp_path / "work").exists()

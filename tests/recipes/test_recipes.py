@@ -174,9 +174,44 @@ def test_length_and_validation_by_the_number_of_pairs(monkeypatch, pairs, update
     command = train_command(read_recipe("best"), "data", ["--cpu"])
     for option, value in (("max-update", updates), ("validate-interval", every), ("save-interval", every)):
         assert value_of(command, f"--{option}") == str(value)
-    own = train_command(read_recipe("best"), "data", ["--cpu", "--max-update", "7"])
-    assert value_of(own, "--max-update") == "7"
-    assert "--save-interval" not in own
+    own = train_command(read_recipe("best"), "data", ["--cpu", "--max-update", str(10 * updates)])
+    assert value_of(own, "--max-update") == str(10 * updates)
+    assert value_of(own, "--save-interval") == str(max(10 * every, int(value_of(own, "--save-interval"))))
+
+
+@pytest.mark.parametrize(
+    ("own", "saved"),
+    [
+        ("--max-update 7", {"interval": "1", "interval-updates": "1"}),
+        ("--validate-interval 3", {"interval": "3"}),
+        ("--validate-interval-updates 50", {"interval": "20", "interval-updates": "50"}),
+        ("--validate-interval 3 --save-interval 4", {"interval": "4"}),
+        ("--update-freq 1,2", {"interval": "33"}),
+    ],
+)
+def test_what_is_validated_is_saved(monkeypatch, own, saved):
+    monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": 5_000})
+    command = train_command(read_recipe("best"), "data", ["--cpu", *own.split()])
+    found = {
+        unit: value_of(command, f"--save-{unit}")
+        for unit in ("interval", "interval-updates")
+        if f"--save-{unit}" in command
+    }
+    assert found == saved
+
+
+@pytest.mark.parametrize(("pairs", "shards"), [(12_000_000, 1), (10**8, 1), (10**5, 10)])
+def test_a_training_is_validated_ten_times(monkeypatch, pairs, shards):
+    """Of a text that is read less than ten times, after so many updates; an epoch reads one shard."""
+    monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": pairs})
+    command = train_command(read_recipe("best"), ":".join(["data"] * shards), ["--cpu"])
+    if shards > 1:
+        assert value_of(command, "--save-interval") == "10"  # 10,000 updates in 102 epochs of 98
+    else:
+        assert (
+            value_of(command, "--save-interval-updates") == value_of(command, "--validate-interval-updates") == "1000"
+        )
+        assert value_of(command, "--keep-interval-updates") == "1"
 
 
 def test_length_between_the_measured_sizes_grows(monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import toy
 from conftest import COMPATIBILITY, lxsr_here, refused
@@ -123,3 +124,19 @@ def test_hits_as_json(encoder, tmp_path):
     assert (tmp_path / "hits.jsonl").read_text() == shown
     assert json.loads(lxsr_here(*words, FRENCH[0]).stdout)["hits"][0]["text"] == FRENCH[0]
     refused(lxsr_here(*words, "--numbered", "--output", "-", FRENCH[0], check=False), "--numbered with --json")
+
+
+def test_an_encoder_that_is_callable(encoder, tmp_path):
+    """A SentenceTransformer is a module, whose `forward` takes no text."""
+
+    class Module:
+        def __call__(self, text):
+            raise TypeError("no text")
+
+        def encode(self, text):
+            assert type(text) is list
+            return encoder.encode(text)
+
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, Module(), "abc")
+    for queries, arguments in ((iter(FRENCH[:2]), (Module(), np.int64(1))), (FRENCH[:2], (np.int64(1),))):
+        assert [hits[0].text for hits in index.search(queries, *arguments)] == FRENCH[:2]

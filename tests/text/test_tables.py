@@ -137,3 +137,29 @@ def test_columns_that_are_none(text):
 def test_one_column_for_both_sides_is_refused(tmp_path, columns):
     with pytest.raises(InputError, match=r"x\.tsv: --columns 1 for both sides; expected two columns"):
         read(tmp_path, "x.tsv", ["en\tfr", *map("\t".join, TWO)], columns)
+
+
+HEADERS = {  # names of columns, and those with the sentences
+    "id\ten\tfr": (1, 2),
+    "en\ten_score\tfr\tfr_score": (0, 2),
+    "en_id\ten\tfr_id\tfr": (1, 3),
+    "en_url\tfr_url\ten\tfr": (2, 3),
+    "source_lang\ttarget_lang\tsource\ttarget": (2, 3),
+    "src_lang\ttgt_lang\tsrc_text\ttgt_text": (2, 3),
+    "en\tfr\ten_lang": (0, 1),
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("languages", [None, ("en", "fr")])
+def test_columns_of_other_things_are_named_after_a_language_too(tmp_path, header, languages):
+    first, second = HEADERS[header]
+    others = {"id": "{}", "score": "0.{}", "url": "http://a/{}", "lang": "en"}
+    names = header.split("\t")
+    rows = [
+        [next((cell.format(row) for kind, cell in others.items() if kind in name), "") for name in names]
+        for row in range(len(TWO))
+    ]
+    for cells, pair in zip(rows, TWO, strict=True):
+        cells[first], cells[second] = pair
+    assert read(tmp_path, "x.tsv", [header, *map("\t".join, rows)], None, languages)[0] == TWO

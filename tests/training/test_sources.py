@@ -7,6 +7,7 @@ import shutil
 import pytest
 import toy
 from conftest import lxsr_here, refused, train_here
+from pair_batches import corpus, dataset
 
 SMALL = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 200)
 
@@ -53,3 +54,12 @@ def test_a_temperature_without_sources_is_refused(prepared, tmp_path):
     (data / "train.en-fr.sources.json").unlink()
     done = trained(tmp_path / "work", tmp_path / "save", source_temperature="2")
     refused(done, "--source-temperature 2: ", f"{data} has no train.SRC-TGT.sources.json", "--data NAME=PREFIX")
+
+
+@pytest.mark.parametrize(("sizes", "warned"), [((4000, 4), True), ((3000, 1004), False)])
+def test_a_small_source_that_makes_batches_small_is_named(caplog, sizes, warned):
+    data = dataset(corpus("en-fr", 4004, sources=dict(zip("ab", sizes, strict=True))), source_temperature=5.0)
+    data.set_epoch(1)
+    batches = data.batch_by_size(data.ordered_indices(), max_sentences=512)
+    assert (len(data.ordered_indices()) / len(batches) < 256) == warned
+    assert ("--source-temperature 5: batches have" in caplog.text) == warned

@@ -145,6 +145,8 @@ OF_FAIRSEQ = [
     ((), {"warmup_updates": "0"}, "--warmup-updates 0 with --lr-scheduler inverse_sqrt"),
     ((), {"lr": "0.1,0.01"}, "--lr 0.1, 0.01 with --lr-scheduler inverse_sqrt; expected one, or fixed"),
     (("--best-checkpoint-metric", "acc"), {}, "--best-checkpoint-metric acc; expected one of loss, align, gen, sim"),
+    (("--best-checkpoint-metric", "accuracy"), {}, "accuracy; expected it with --maximize-best-checkpoint-metric"),
+    (("--maximize-best-checkpoint-metric",), {}, "loss; expected it without --maximize-best-checkpoint-metric"),
     (("--continue-once", "none.pt"), {}, "none.pt: no such checkpoint"),
     ((), {"matryoshka": "8,8"}, "--matryoshka '8,8'; expected a whole number of at least 1 and of at most 65,536, or"),
     ((), {"matryoshka": "8,99"}, "--matryoshka 8,99; expected widths of at most"),

@@ -169,9 +169,8 @@ class BuccMining:
         """Mine one part."""
         if not self.unify:
             return mine(embed(encoder, part.source), embed(encoder, part.target), *self.how, show_progress=True)
-        (source, source_rows, source_once), (target, target_rows, target_once) = map(
-            unified, (part.source, part.target)
-        )
+        source, source_rows, source_once = unified(part.source)
+        target, target_rows, target_once = unified(part.target)
         mined = mine(embed(encoder, source), embed(encoder, target), *self.how, show_progress=True)
         kept = source_once[mined.source] & target_once[mined.target]
         return MinedPairs(mined.scores[kept], source_rows[mined.source[kept]], target_rows[mined.target[kept]])

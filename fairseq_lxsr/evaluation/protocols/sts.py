@@ -5,6 +5,7 @@ times 100. Across languages, the two sentences are of one language each (Cer et 
 """
 
 import argparse
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ def _rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str
             raise InputError(f"{where}: {len(fields)} columns; expected at least {max(columns)}, see --columns")
         first, second, score = (fields[column - 1] for column in columns)
         number = _number(score)
-        if number is None and row:
+        if number is None and (row or not re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf)", score.strip().casefold())):
             raise InputError(f"{where}: score {score!r:.60}; expected a number in column {columns[2]}, see --columns")
         if number is not None:
             yield row, first, second, number
@@ -91,9 +92,8 @@ def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
         ]
         return 1 - np.square(units[0] - units[1]).sum(axis=1) / 2
 
-    return np.concatenate(
-        [of_block(slice(start, start + COSINE_BLOCK)) for start in range(0, len(first), COSINE_BLOCK)]
-    )
+    starts = range(0, len(first), COSINE_BLOCK)
+    return np.concatenate([of_block(slice(start, start + COSINE_BLOCK)) for start in starts])
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -89,9 +89,8 @@ class SentContextTask(LxsrTask):
             dataset = ReplacedSentences(corpora, both=self.cfg.both_samples, **options)
         if not len(dataset):
             raise InputError(f"{folders[0]}: no sentence of {split} has another beside it; look at the documents")
-        logger.info(
-            f"{split}: {len(dataset):,} samples of {sum(len(corpus.starts) - 1 for corpus in corpora):,} documents"
-        )
+        documents = sum(len(corpus.starts) - 1 for corpus in corpora)
+        logger.info(f"{split}: {len(dataset):,} samples of {documents:,} documents")
         self.datasets[split] = dataset
 
     def max_positions(self) -> int:

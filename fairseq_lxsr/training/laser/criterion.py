@@ -73,9 +73,8 @@ class XlingTranslationLoss(SummedCriterion):
             target_tokens=sample["target_tokens"] if constrained else None,
         )
         gold = sample["target"].flatten()[sample["target_positions"]]
-        smoothed, nll = (
-            part.sum() for part in losses.label_smoothed_cross_entropy(logits, gold, self.cfg.label_smoothing)
-        )
+        both = losses.label_smoothed_cross_entropy(logits, gold, self.cfg.label_smoothing)
+        smoothed, nll = (part.sum() for part in both)
         logged = {"nll_loss": nll, "ntokens": pieces, "nsentences": pairs, "sample_size": pieces}
         loss = smoothed
         if constrained:

@@ -47,7 +47,7 @@ def test_an_identical_sentence_is_no_error():
 
 def test_bad_input():
     for source, target, protocol, message in (
-        (np.ones((5, 3)), np.ones((5, 4)), "xsim", "3 and 4 wide; expected the same model"),
+        (np.ones((5, 3)), np.ones((5, 4)), "xsim", "3 and 4 wide; expected one model"),
         (np.zeros((5, 3)), np.ones((5, 3)), "tatoeba", "row 0 of the source embeddings is a zero vector"),
         (np.ones((5, 3)), np.ones((4, 3)), "tatoeba", "5 and 4 embeddings; expected aligned"),
         (np.ones((3, 3)), np.ones((3, 3)), "xsim", "3 sentence pairs; xsim expects at least 4"),

@@ -77,9 +77,8 @@ class DrawnTeacherTexts:
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
-        file, row = (
-            uniform(data.seed, data.epoch, pairs.index, draw) for draw in (Draw.TEACHER_FILE, Draw.TEACHER_TEXT)
-        )
+        draws = (Draw.TEACHER_FILE, Draw.TEACHER_TEXT)
+        file, row = (uniform(data.seed, data.epoch, pairs.index, draw) for draw in draws)
         files = (file * len(self.texts)).astype(np.int64)
         rows = (row * np.array([len(part.ends) for part in self.texts])[files]).astype(np.int64)
         drawn = [self.texts[i].pieces(j, data.max_positions) for i, j in zip(files, rows, strict=True)]
