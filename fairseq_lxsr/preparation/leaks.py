@@ -32,12 +32,9 @@ def drop_leaks(
     Everything in the corpus folder `cleaned` of this pair but its training text is copied; `others` are the corpus
     folders of the other pairs.
     """
-    held_files = {
-        language: [
-            other / f"{split}.{language}" for pair, other in others.items() if language in pair for split in SPLITS[1:]
-        ]
-        for language in languages
-    }
+    held = [(other, split, language) for other in others.values() for split in SPLITS[1:] for language in languages]
+    files = [(language, other / f"{split}.{language}") for other, split, language in held]
+    held_files = {name: [file for of, file in files if of == name and file.is_file()] for name in languages}
     texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
 
     def build(work: Path) -> dict:

@@ -70,8 +70,9 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     held out in one is removed from the other's training text.
     """
     named = {pair: text for pair, text in config.pairs.items() if not _is_corpus_made_elsewhere(config, pair)}
-    for pair in config.pairs.keys() - named.keys():
-        print(f"{corpus_folder(config, pair)}: made elsewhere, kept")
+    elsewhere = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs.keys() - named.keys()}
+    for folder in elsewhere.values():
+        print(f"{folder}: made elsewhere, kept, with what other pairs hold out")
     columns = parse_columns(config.columns) if config.columns else None
     pairs = {split_pair(pair): text for pair, text in named.items()}
     sources = {pair: find_source(text, *pair, locale_folders, columns) for pair, text in pairs.items()}
@@ -87,7 +88,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         reports[languages] = make_corpus(folders[languages], languages, source, *how)
     if shared:
         for languages, folder in folders.items():
-            others = {other: folders[other] for other in folders if other != languages}
+            others = {other: made for other, made in (folders | elsewhere).items() if other != languages}
             final = corpus_folder(config, "-".join(languages))
             reports[languages] = drop_leaks(final, languages, folder, others, config.workers)
     for languages, report in reports.items():

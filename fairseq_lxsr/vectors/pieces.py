@@ -62,8 +62,8 @@ def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: 
         if len(rows):
             ours = _Compared(table, queries, np.arange(start, start + len(block)))
             theirs = _Compared(table, candidates, rows)
-            places, found = np.searchsorted(rows, block), block >= 0
-            scores[start : start + TOGETHER][found] = _score_block(ours, theirs, places, found)
+            places, is_there = np.searchsorted(rows, block), block >= 0
+            scores[start : start + TOGETHER][is_there] = _score_block(ours, theirs, places, is_there)
     return scores
 
 

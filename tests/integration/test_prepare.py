@@ -177,3 +177,20 @@ def test_corpora_are_listed_and_shown():
     assert "each with en" in shown
     assert "licence    CC0" in shown
     refused(lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False), "'nope': no corpus to download")
+
+
+def test_what_a_corpus_made_elsewhere_holds_out_trains_no_other_pair(tmp_path):
+    pytest.importorskip("yaml")
+    pairs, corpus = toy.sentences(400), tmp_path / "work" / "corpus" / "en-fr"
+    corpus.mkdir(parents=True)
+    for split, start, stop in (("train", 0, 300), ("valid", 300, 350), ("test", 350, 400)):
+        toy.write(corpus / split, pairs[start:stop])
+    toy.write(tmp_path / "text", pairs, ("en", "de"))
+    config = f"pairs: {{en-fr: null, en-de: {tmp_path / 'text'}}}\nwork: {tmp_path / 'work'}\n"
+    (tmp_path / "c.yaml").write_text(config)
+    out = lxsr_here("prepare", tmp_path / "c.yaml", "--until", "clean").stdout
+    assert f"{corpus}: made elsewhere, kept" in out
+    trained = set((corpus.parent / "en-de" / "train.en").read_text().splitlines())
+    held_out = {pair[0].lower() for pair in pairs[300:]}
+    assert len(trained) > 200
+    assert not held_out & {line.lower() for line in trained}

@@ -130,6 +130,11 @@ def test_tokens_are_text(encoder, tokens, monkeypatch):
         found = vectors(ask(f"{address}/v1/embeddings", {"input": ids}))
         np.testing.assert_allclose(found, encoder.encode(TEXTS, normalize=True), atol=1e-6)
         np.testing.assert_allclose(vectors(ask(f"{address}/v1/embeddings", {"input": ids[0]})), found[:1], atol=1e-6)
+        if tokens == "model":
+            odd = ["a dog ꙮꙮ sees", "ꙮ"]
+            padded = encoder.tokenize(["a dog", *odd])["input_ids"].tolist()
+            found = vectors(ask(f"{address}/v1/embeddings", {"input": padded[:2]}))
+            np.testing.assert_allclose(found, encoder.encode(["a dog", odd[0]], normalize=True), atol=1e-6)
         for wrong in ([10**6], [-1], [10**30], [[2**40]]):
             status, content = ask(f"{address}/v1/embeddings", {"input": wrong})
             assert status == 400, content
