@@ -72,7 +72,7 @@ def of_recipe(name: str) -> argparse.Namespace:
 
 def built(options: argparse.Namespace):
     """Task, model without memory, and criterion of a run."""
-    groups = {"checkpoint": {"best_checkpoint_metric": "loss"}}
+    groups = {"checkpoint": {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False}}
     for group, name, registry in (
         ("task", options.task, TASK_DATACLASS_REGISTRY),
         ("model", options.arch, MODEL_DATACLASS_REGISTRY),

@@ -205,5 +205,5 @@ def test_other_backends_than_torch_are_refused_by_the_module(tmp_path):
 
     folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
     export_sentence_transformers(SentenceEncoder.from_pretrained(folder, "cpu"), tmp_path / "st")
-    with pytest.raises(InputError, match="backend 'onnx'; expected torch: `lxsr export onnx` writes a folder"):
+    with pytest.raises(InputError, match="backend 'onnx'; expected torch: `lxsr export onnx` is for ONNX Runtime"):
         SentenceTransformer(str(tmp_path / "st"), device="cpu", backend="onnx", trust_remote_code=True)
