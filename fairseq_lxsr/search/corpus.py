@@ -1,5 +1,6 @@
 """An index of a corpus on disk, which sentences of any language can search."""
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -145,7 +146,9 @@ class CorpusIndex:
         own_folder = getattr(encode, "folder", None)
         model_folder = model_folder or (str(Path(own_folder).resolve()) if own_folder else "")
         with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
-            lines, offsets, width = _write_blocks(work, enumerate(sentences, first), _embedder(encode))
+            read = itertools.count(first)  # not begun again where sentences end
+            numbered = ((number, sentence) for sentence, number in zip(sentences, read, strict=False))
+            lines, offsets, width = _write_blocks(work, numbered, _embedder(encode))
             count = len(lines)
             vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
             write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
@@ -157,6 +160,7 @@ class CorpusIndex:
                 "format_version": INDEX_FORMAT,
                 "kind": kind,
                 "sentences": count,
+                "lines": next(read),
                 "width": width,
                 "model": fingerprint,
                 "model_folder": model_folder,
@@ -184,13 +188,14 @@ class CorpusIndex:
         self.__dict__ = index.__dict__
 
     def _lines(self) -> Iterator[str]:
-        """Yield the corpus up to its last sentence; what was left out is empty."""
+        """Yield the corpus, of an older index up to its last sentence; what was left out is empty."""
         line = 0
         for start in range(0, len(self), ENCODE_ROWS):
             for number, sentence in self.sentences(np.arange(start, min(start + ENCODE_ROWS, len(self)))).values():
                 yield from repeat("", number - line)
                 yield sentence
                 line = number + 1
+        yield from repeat("", self.config.get("lines", line) - line)
 
     _encode: EmbedText | None = None  # of the model; loaded when it is first needed
 

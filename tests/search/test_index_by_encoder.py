@@ -34,7 +34,7 @@ def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
-    corpus = ["", FRENCH[0], " ", *FRENCH[1:20]]
+    corpus = ["", FRENCH[0], " ", *FRENCH[1:20], "", "\ua66e"]  # the last one has no known word
     CorpusIndex.build(tmp_path / "index", corpus, encoder, kind=kind)
     index = CorpusIndex.load(tmp_path / "index")
     index.add(["", *FRENCH[20:]])
