@@ -9,7 +9,7 @@ import tempfile
 from importlib.util import find_spec
 
 import pytest
-from conftest import ROOT, lxsr, wait_until
+from conftest import ROOT, wait_until
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 NOT_RUN = re.compile(r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S)  # another test has it
@@ -33,8 +33,6 @@ def check(block: str, folder) -> None:
             pytest.skip("sqlite3 of this Python loads no extension, and pysqlite3 is not installed")
         block = block.replace("import sqlite3\n", "import pysqlite3 as sqlite3\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    if "exported/static" in block:
-        lxsr("export", "sentence-transformers", "--model", "lxsr-static", "--output", folder / "exported" / "static")
     if "psycopg" in block and "DATABASE" not in os.environ:
         pgserver = pytest.importorskip("pgserver", reason="no pgserver, and DATABASE names no PostgreSQL with pgvector")
         place = tempfile.mkdtemp()

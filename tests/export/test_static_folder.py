@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import small_model
 import toy
+from conftest import ROOT, refused
 from conftest import lxsr_here as lxsr
-from conftest import refused
 from random_model import write_model
 from safetensors.numpy import load_file, save_file
 
@@ -164,3 +164,18 @@ def test_a_rule_of_its_own_is_exported(tmp_path):
     np.testing.assert_allclose(by_model2vec(tmp_path / "st", texts), encoder.encode(texts), atol=1e-5)
     opened = SentenceEncoder.from_pretrained(tmp_path / "st")
     np.testing.assert_allclose(opened.encode(texts), encoder.encode(texts), atol=1e-6)
+
+
+def test_the_trainer_of_sentence_transformers_as_the_page_has_it(tmp_path, monkeypatch):
+    """With a small model of random weights, whose two pairs come near each other."""
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("datasets")
+    (block,) = re.findall(
+        r"^```python\n(from datasets .*?)^```$", (ROOT / "docs" / "tools.md").read_text(), re.M | re.S
+    )
+    encoder = model_of(tmp_path / "random")
+    export_sentence_transformers(encoder, tmp_path / "exported" / "static")
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})
+    trained = SentenceEncoder.from_pretrained(tmp_path / "model")
+    assert np.abs(trained.encode(["It rains."]) - encoder.encode(["It rains."])).max() > 1e-3
