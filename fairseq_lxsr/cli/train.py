@@ -99,11 +99,11 @@ def run_train(args: argparse.Namespace) -> None:
     if recipe.updates and not own & chosen and {"--max-update", "--save-interval"} <= options.keys():
         wanted, shards = options.get("--lang-pairs", ""), map(Path, args.data.split(os.pathsep))
         pairs = sum(sum(count_pairs(shard, wanted).values()) for shard in shards)
-        say(
-            f"lxsr train: {pairs:,} pairs: {int(options['--max-update']):,} updates, "
-            f"{'' if '--disable-validation' in own else 'validated and '}saved every {options['--save-interval']} "
-            "epochs; --max-update N takes another length"
-        )
+        checked = "" if "--disable-validation" in own else "validated and "
+        updates, epochs = options.get("--save-interval-updates"), options["--save-interval"]
+        every = f"{updates} updates" if updates else f"{epochs} epochs"
+        how = f"{int(options['--max-update']):,} updates, {checked}saved every {every}"
+        say(f"lxsr train: {pairs:,} pairs: {how}; --max-update N takes another length")
     if args.only_print or not args.quiet:
         print(shlex.join(["fairseq-train", *command]), flush=True)
     if args.only_print:

@@ -108,9 +108,8 @@ def let_mask_be_left_out(path: Path, names: Sequence[str]) -> None:
     ones = helper.make_tensor("ones", TensorProto.INT64, [1], [1])
     given = branch("given_mask", helper.make_node("OptionalGetElement", [mask], ["given_mask"]))
     shape = helper.make_node("Shape", [ids], ["mask_shape"])
-    left_out = branch(
-        "full_mask", shape, helper.make_node("ConstantOfShape", ["mask_shape"], ["full_mask"], value=ones)
-    )
+    full = helper.make_node("ConstantOfShape", ["mask_shape"], ["full_mask"], value=ones)
+    left_out = branch("full_mask", shape, full)
     first = [
         helper.make_node("OptionalHasElement", [mask], ["has_mask"]),
         helper.make_node("If", ["has_mask"], ["read_mask"], then_branch=given, else_branch=left_out),

@@ -256,7 +256,7 @@ class Service:
 
     def decode_pieces(self, ids: list[int]) -> str:
         """Turn ids of the dictionary into text."""
-        symbols = dict(enumerate(self.encoder.tokenizer.symbols))
+        symbols = self.encoder.tokenizer.symbols if min(ids) >= 0 else []  # of which the last would be number -1
         special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}  # which no model knows
         return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace("\u2581", " ")
 
