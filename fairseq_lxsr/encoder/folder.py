@@ -38,7 +38,7 @@ ST_MODULE = "0_SentenceModule"  # our folder in one of sentence-transformers, se
 DENSE = "torch.strided"  # layout of a tensor
 ARRAY_TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I8": "i1", "U8": "u1", "BOOL": "?"}
 SCALE = ".scale"  # ends the name of the scales of a weight in 8 or 4 bits
-SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)  # of the largest scale; small ones cut few numbers and round many better
+SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)  # of the largest scale; a smaller one cuts few numbers, rounds others better
 ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
 

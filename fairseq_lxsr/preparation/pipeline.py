@@ -72,7 +72,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     named = {pair: text for pair, text in config.pairs.items() if not _is_corpus_made_elsewhere(config, pair)}
     elsewhere = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs.keys() - named.keys()}
     for folder in elsewhere.values():
-        print(f"{folder}: made elsewhere, kept, with what other pairs hold out")
+        print(f"{folder}: made elsewhere, kept; its training text may have what other pairs hold out")
     columns = parse_columns(config.columns) if config.columns else None
     pairs = {split_pair(pair): text for pair, text in named.items()}
     sources = {pair: find_source(text, *pair, locale_folders, columns) for pair, text in pairs.items()}

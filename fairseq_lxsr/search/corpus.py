@@ -146,7 +146,7 @@ class CorpusIndex:
         own_folder = getattr(encode, "folder", None)
         model_folder = model_folder or (str(Path(own_folder).resolve()) if own_folder else "")
         with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
-            read = itertools.count(first)  # not begun again where sentences end
+            read = itertools.count(first)  # after the last sentence, its next number is that of the lines
             numbered = ((number, sentence) for sentence, number in zip(sentences, read, strict=False))
             lines, offsets, width = _write_blocks(work, numbered, _embedder(encode))
             count = len(lines)
