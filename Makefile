@@ -9,7 +9,7 @@ help:
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "            UPDATES=60 make demo   a shorter training"
 	@echo "make test   run all tests"
-	@echo "make smoke  run the benchmarks, as small as they can be"
+	@echo "make smoke  run benchmarks and examples, as small as they can be"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
 	@echo "make bench  the benchmarks, small, beside their goals (minutes, on a quiet machine)"
@@ -25,7 +25,7 @@ demo:
 test: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# that no benchmark has rotted; minutes, so CI runs it and `make test` does not; in one process, since some read what others wrote
+# that no benchmark and no example has rotted; minutes, so CI runs it and `make test` does not; in one process, since some read what others wrote
 smoke: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m smoke tests
 

@@ -33,6 +33,7 @@ def assert_options(output: str, options: str) -> None:
         assert f" --{option.removeprefix('--')} " in f"{command} ", option
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("recipe", "updates"), [("best", 8), ("paper", 30)])
 def test_quickstart_on_own_text(tmp_path, recipe, updates):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
@@ -173,6 +174,7 @@ def test_a_table_that_is_none_or_not_of_the_text_is_refused(tmp_path, table, mes
     assert not list(tmp_path.glob("text/*"))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("language", ["fr", "it"])
 def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
     toy.write(tmp_path / "text", toy.sentences(600), ("en", language))
@@ -193,6 +195,7 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
     assert {score.task for score in documents} == {f"{a}->{b}" for a in ("en", language) for b in ("en", language)}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("system", ["claser_6", "ctlaser"])
 def test_recipe_of_the_laser_family_in_its_smoke_mode(tmp_path, system):
     for number, pair in enumerate(("de-en", "de-es", "en-es", "fr-en", "fr-es", "it-en", "it-es")):
