@@ -23,12 +23,21 @@ from fairseq_lxsr.encoder.folder import (
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import STEPS
+from fairseq_lxsr.files.invisible import steps_of
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, Piece, model_of_pieces
-from fairseq_lxsr.text.tokenizer import MASK, PAD, SENTENCEPIECE_FILE, SPECIAL, UNK, TextOptions, Tokenizer
+from fairseq_lxsr.text.tokenizer import (
+    MASK,
+    PAD,
+    SENTENCEPIECE_FILE,
+    SPECIAL,
+    TEXT_VERSION,
+    UNK,
+    TextOptions,
+    Tokenizer,
+)
 
 MODULES_FILE, TOKENIZER_FILE = "modules.json", "tokenizer.json"  # of sentence-transformers
 TABLE_NAMES = ("embeddings", "embedding.weight")  # model2vec's and sentence-transformers'
@@ -115,7 +124,7 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
     first = next(number for number, step in enumerate(steps) if step["type"] == "Strip")
     options = TextOptions(
         lowercase=any(step["type"] == "Lowercase" for step in steps),
-        version=2 if steps[0].get("pattern") == {"Regex": STEPS[0][0]} else 1,
+        version=max(v for v in range(1, TEXT_VERSION + 1) if _begins(steps, steps_of(v))),
         read_as=_read_as(b"".join(charsmaps[:first])),
     )
     charsmap = next((found for found in charsmaps[:first:-1] if found), b"")
@@ -124,6 +133,10 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
         path = Path(work) / SENTENCEPIECE_FILE
         path.write_bytes(model_of_pieces(known, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"]))
         return Tokenizer(path, options, symbols[: len(rows)]), rows
+
+
+def _begins(steps: list[dict[str, Any]], replaced: tuple[tuple[str, str], ...]) -> bool:
+    return [step.get("pattern") for step in steps[: len(replaced)]] == [{"Regex": old} for old, _ in replaced]
 
 
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:

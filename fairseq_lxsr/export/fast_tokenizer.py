@@ -15,7 +15,7 @@ from sentencepiece import SentencePieceTrainer
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import STEPS, in_brackets
+from fairseq_lxsr.files.invisible import in_brackets, steps_of
 from fairseq_lxsr.files.lines import BLANKS
 from fairseq_lxsr.text.case import DOT, DOTTED, MARKS
 from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
@@ -131,7 +131,7 @@ def tokenizer_json(
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                *(_replace({"Regex": pattern}, by) for pattern, by in (STEPS if tokenizer.options.version > 1 else ())),
+                *(_replace({"Regex": pattern}, by) for pattern, by in steps_of(tokenizer.options.version)),
                 *_rules(dict(zip(*2 * [iter(tokenizer.options.read_as)], strict=True))),
                 *_normalizers(tokenizer, file),
                 *(_emptied(tokenizer, file) if emptied else ()),

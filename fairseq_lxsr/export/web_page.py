@@ -20,7 +20,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import STEPS
+from fairseq_lxsr.files.invisible import steps_of
 from fairseq_lxsr.files.lines import BLANKS, single_line
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.text.case import SECOND_DOT, STYLED
@@ -110,7 +110,7 @@ def _reading(options: TextOptions) -> dict[str, Any]:
     return {
         "lowercase": options.lowercase,
         "splitHan": options.split_han,
-        "invisible": STEPS if newer else [],
+        "invisible": steps_of(options.version),
         "secondDot": SECOND_DOT if newer else "(?!)",
         "styled": STYLED if newer else "(?!)",
     }

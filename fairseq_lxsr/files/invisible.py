@@ -56,8 +56,19 @@ STEPS = (
     (f"[{_NOT_JOINERS}]+", ""),
     (f"(?<![{_JOINING}])[{JOINERS}]|(?<![{_silencers()}])[{JOINERS}](?![{_JOINING}])", ""),
 )
+# vowels and other signs that most Arabic text leaves out, and the stroke that makes words longer; not hamza and madda,
+# which make other letters
+ARABIC_MARKS = (
+    *((0x610, 0x61A), (0x640, 0x640), (0x64B, 0x652), (0x670, 0x670), (0x6D6, 0x6DC), (0x6DF, 0x6E4), (0x6E7, 0x6E8)),
+    *((0x6EA, 0x6ED), (0xFC5E, 0xFC63), (0xFCF2, 0xFCF4), (0xFE70, 0xFE72), (0xFE74, 0xFE74), (0xFE76, 0xFE7F)),
+)
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _STEPS = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]
+
+
+def steps_of(version: int) -> tuple[tuple[str, str], ...]:
+    """Return the regular expressions, and what replaces them, of a version of `TextOptions`."""
+    return (STEPS[:0], STEPS, (*STEPS, (f"[{in_brackets(ARABIC_MARKS)}]+", "")))[version - 1]
 
 
 def visible(text: str) -> str:

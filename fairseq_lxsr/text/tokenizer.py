@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.invisible import DEFAULT_IGNORABLE, visible
+from fairseq_lxsr.files.invisible import ARABIC_MARKS, DEFAULT_IGNORABLE, steps_of, visible
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import at_least, check_fields, option
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
@@ -36,11 +36,12 @@ _NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")  # special symbols and bytes
 LEFT_CAPITALS = 0.01  # share of the words of a lower-cased text that keep capitals
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")  # pairs of letters beyond Latin
 _WORD_CHARACTER = re.compile(r"[^\W_]")
-TEXT_VERSION = 2  # of the reading of text, for new data
+TEXT_VERSION = 3  # of the reading of text, for new data
 LOOKED_THROUGH = 64  # texts that are looked through together
 FEW = 1000  # characters: to start the threads of SentencePiece would take longer than to encode so few
-# with characters that version 2 of the reading of text reads otherwise: the blank cell, İ, and the dot above too
-_ODD_BLOCKS = (*DEFAULT_IGNORABLE, *STYLED_BLOCKS, (0x2800, 0x2800), (0x130, 0x130), (0x307, 0x307))
+# with characters that later versions of the reading of text read otherwise: the blank cell, İ, and the dot above too
+_ODD_BLOCKS = (*DEFAULT_IGNORABLE, *STYLED_BLOCKS, *ARABIC_MARKS, (0x2800, 0x2800), (0x130, 0x130), (0x307, 0x307))
+_ARABIC_MARKS = re.compile(steps_of(3)[-1][0])
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class TextOptions:
 
     lowercase: bool = False
     split_han: bool = False  # every Chinese character becomes a word
-    # 2: without characters that show nothing, and lower case leaves no unknown mark; 1: as before there was a number
+    # 1: as before there was a number; 2: without characters that show nothing, and lower case leaves no unknown mark;
+    # 3: Arabic without vowel marks
     version: int = option("of the reading of text", 1, at_least(1, TEXT_VERSION))
     read_as: str = ""  # characters, each followed by the one that it is read as: simplified Chinese for traditional
 
@@ -83,11 +85,13 @@ class TextOptions:
 def normalise(text: str, options: TextOptions) -> str:
     """Replace white space and control characters by single blanks; lower-case and split Chinese as the options say.
 
-    Since version 2 characters that show nothing are left out. SentencePiece itself applies Unicode normalization
-    (NFKC), which is part of its model.
+    Since version 2 characters that show nothing are left out, since version 3 Arabic vowel marks. SentencePiece itself
+    applies Unicode normalization (NFKC), which is part of its model.
     """
     if options.version > 1:
         text = visible(text)
+    if options.version > 2 and not text.isascii():
+        text = _ARABIC_MARKS.sub("", text)
     if options.read_as and not text.isascii():
         text = text.translate(options.table)
     if options.split_han:

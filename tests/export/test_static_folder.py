@@ -19,7 +19,7 @@ from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 
 tokenizers = pytest.importorskip("tokenizers")
 SENTENCES = [side for pair in toy.sentences(30, seed=9) for side in pair]
-SENTENCES += ["the dog " * 150, "Ünknown ☃☃ piece", "☃", "", "a ☃ b☃☃", "\ue000 dog", *SAMPLE]
+SENTENCES += ["the dog " * 150, "كَتَبَ do\u064eg d\u0640og", "Ünknown ☃☃ piece", "☃", "", "a ☃ b☃☃", "\ue000 dog", *SAMPLE]
 WITHOUT_LAYERS = {"gated": True, "num_layers": 0}
 KINDS = ["bpe", "unigram", "unigram of bytes"]
 
@@ -59,7 +59,7 @@ def test_model2vec_gives_our_vectors(kind, normalize, tmp_path):
     np.testing.assert_allclose(by_model2vec(tmp_path / "st", SENTENCES), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_folder_opens_here_as_it_was(kind, version, tmp_path):
     encoder = model_of(tmp_path / "random", kind, version=version)

@@ -20,6 +20,7 @@ QUERIES += ["e\u0301te\u0301 \uff21\uff22 \uff5e \u200b x"]
 QUERIES += [
     "th\u00ade do\u2060g \u200fsee\u200ds",
     "\u0e01\u200b\u0e02 \u2801\u2800\u2802 क\u094d\u200dष",
+    "كَتَبَ الطّـالِبُ \ufe76ب",
     "İSTANBUL № \u2115 ㎏ \U0001d403og ị\u0307",
 ]
 QUERIES += [
@@ -43,7 +44,7 @@ def export(folder, model, lines=("", *CORPUS, "<b>bold</b> & </script>")):
 
 
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
-@pytest.mark.parametrize(("order", "version"), [(0, 1), (2, 2)])
+@pytest.mark.parametrize(("order", "version"), [(0, 1), (2, 2), (0, 3)])
 def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, version):
     model = write_model(tmp_path / "random", pieces, version=version, order_coefficients=order, **BAG)
     assert export(tmp_path, model).returncode == 0

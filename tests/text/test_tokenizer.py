@@ -5,6 +5,7 @@ import pytest
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.text.tokenizer import (
     _BLANKS,
+    TEXT_VERSION,
     TextOptions,
     Tokenizer,
     is_punctuation,
@@ -24,7 +25,7 @@ def test_normalisation():
 
 def test_texts_together_are_read_as_alone():
     """What the versions read differently is looked for; a lone surrogate stops nothing."""
-    newer, older = TextOptions(True, version=2), TextOptions(True)
+    newer, older = TextOptions(True, version=TEXT_VERSION), TextOptions(True)
     texts = [f"É{chr(code)}A" for code in range(sys.maxunicode + 1)]
     alone = [normalise(text, newer) for text in texts]
     differing = [text for text, read in zip(texts, alone, strict=True) if read != normalise(text, older)]
@@ -32,6 +33,27 @@ def test_texts_together_are_read_as_alone():
     for text in differing:
         assert normalise_all([text], newer) == [normalise(text, newer)], ascii(text)
     assert normalise_all(texts, newer) == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("كَتَبَ الطّالِبُ", "كتب الطالب"),
+        ("قـــال", "قال"),
+        ("رَحْمٰن", "رحمن"),
+        ("ذهابًا", "ذهابا"),
+        ("أُمّة", "أمة"),  # hamza and madda stay, as letters and as marks
+        ("قُرآن", "قرآن"),
+        ("\u0627\u0655 \u0627\u0653", "\u0627\u0655 \u0627\u0653"),
+        ("می\u200cرود", "می\u200cرود"),
+        ("\ufe76\ufc60ب", "ب"),
+        ("שָׁלוֹם e\u0301", "שָׁלוֹם e\u0301"),
+    ],
+)
+def test_arabic_without_vowel_marks_since_version_3(text, expected):
+    assert normalise(text, TextOptions(version=3)) == expected
+    assert normalise_all([text], TextOptions(version=3)) == [expected]
+    assert normalise(text, TextOptions(version=2)) == text
 
 
 def test_every_blank_is_looked_for():
