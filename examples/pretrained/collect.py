@@ -4,15 +4,19 @@ python examples/pretrained/collect.py --data DIR --output work/static/text
 
 A row of the table names the files DIR/FILES.LANG.txt.gz of a source, `{pair}` in it standing for SRC-TGT; with `tag`
 only the lines that DIR/FILES.source.txt.gz marks so. With several --data, the first that has the files. All text of a
-kind becomes OUTPUT/KIND.PAIR.LANG, and pairs.yaml names it for `lxsr prepare`.
+kind becomes OUTPUT/KIND.PAIR.LANG, and pairs.yaml names it for `lxsr prepare`. Pairs of the languages in variants.py
+are there twice, the second time in another spelling.
 """
 
 import argparse
 import contextlib
 import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from variants import VARIANTS
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error, shown
 from fairseq_lxsr.files.lines import read_lines, read_parallel
@@ -40,17 +44,24 @@ def pairs_of(source: Mapping[str, Any], data: Sequence[Path], pair: str) -> Iter
         raise InputError(f"{prefix}: {count:,} pairs of {source['name']}; expected {expected:,}; change the table")
 
 
+def varied(sentences: Sequence[str], pair: str, rng: random.Random) -> tuple[str, ...]:
+    """Spell sentences otherwise, in languages that have more than one spelling."""
+    found = zip(sentences, pair.split("-"), strict=True)
+    return tuple(VARIANTS[code](text, rng) if code in VARIANTS else text for text, code in found)
+
+
 def collect(sources: Sequence[Mapping[str, Any]], data: Sequence[Path], output: Path, kind: str, pair: str) -> None:
     """Write the text of a kind and language pair, of all sources that have it."""
-    count, prefix = 0, output / f"{kind}.{pair}"
+    count, prefix, rng = 0, output / f"{kind}.{pair}", random.Random(f"{kind}.{pair}")
     with contextlib.ExitStack() as stack:
         sides = [stack.enter_context(atomic_write(f"{prefix}.{language}")) for language in pair.split("-")]
         for source in sources:
             if source["kind"] == kind and pair in source["pairs"]:
                 for sentences in pairs_of(source, data, pair):
-                    count += 1
-                    for side, sentence in zip(sides, sentences, strict=True):
-                        side.write(f"{sentence}\n")
+                    for spelt in dict.fromkeys((sentences, varied(sentences, pair, rng))):
+                        count += 1
+                        for side, sentence in zip(sides, spelt, strict=True):
+                            side.write(f"{sentence}\n")
     print(f"{prefix}: {count:,} pairs")
 
 

@@ -35,6 +35,7 @@ SCRIPTS = {
     **{"kore": "[가-힣]", "latn": "[a-zA-ZÀ-ÿ]", "thai": "[\u0e00-\u0e7f]"},
 }
 LINES, LINE_PIECES = 60_000, 10
+TIMES = {"latn": 8}  # languages of the teacher in a script, where they are more than one
 FLATTENED = 0.8  # exponent of probabilities: somewhat more of rare pieces
 MOST_LINES = 57_000  # of each language or list, at most, on average
 
@@ -63,7 +64,9 @@ def write_beside(words: Path, model: Path, folder: Path) -> None:
     for kind in ("questions", "monolingual"):
         lists |= {f"{path.stem}-{kind}": path for path in (words / kind).glob("*.txt")}
     lines: dict[str, Iterable[str]] = {name: read_lines(lists[name]) for name in sorted(lists)}
-    lines |= {f"{script}-vocabulary": vocabulary_lines(model, script, rng) for script in SCRIPTS}
+    for script in SCRIPTS:
+        for number in range(TIMES.get(script, 1)):
+            lines[f"{script}{number}-vocabulary"] = vocabulary_lines(model, script, rng)
     for name, some in lines.items():
         with (folder / f"train.{name}").open("w", encoding="utf-8") as stream:
             stream.writelines(f"{line}\n" for line in some)

@@ -19,7 +19,16 @@ from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 
 tokenizers = pytest.importorskip("tokenizers")
 SENTENCES = [side for pair in toy.sentences(30, seed=9) for side in pair]
-SENTENCES += ["the dog " * 150, "كَتَبَ do\u064eg d\u0640og", "Ünknown ☃☃ piece", "☃", "", "a ☃ b☃☃", "\ue000 dog", *SAMPLE]
+SENTENCES += [
+    "the dog " * 150,
+    "كَتَبَ do\u064eg d\u0640og",
+    "Ünknown ☃☃ piece",
+    "☃",
+    "",
+    "a ☃ b☃☃",
+    "\ue000 dog",
+    *SAMPLE,
+]
 WITHOUT_LAYERS = {"gated": True, "num_layers": 0}
 KINDS = ["bpe", "unigram", "unigram of bytes"]
 

@@ -1,0 +1,89 @@
+"""examples/pretrained: Serbian in both scripts, Korean with fewer blanks, forms of Italian words."""
+
+import random
+
+import pytest
+from conftest import ROOT, load_script, main_here, refused
+
+FOLDER = ROOT / "examples" / "pretrained"
+
+
+@pytest.fixture
+def variants():
+    return load_script(FOLDER / "variants.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Njegov đak, Džep i LJUBAV.", "Његов ђак, Џеп и ЉУБАВ."),
+        ("Његов ђак, Џеп и љубав.", "Njegov đak, Džep i ljubav."),
+        ("S\u030cta?", "Шта?"),  # a letter and its mark
+        ("Koristi Python", "Koristi Python"),
+        ("", ""),
+    ],
+)
+def test_serbian_in_the_other_script(variants, text, expected):
+    assert variants.other_script(text, random.Random(0)) == expected
+
+
+def test_korean_with_fewer_blanks(variants):
+    text = "그는 학교에 갔다 in 2020 " * 100
+    read = variants.written_together(text, random.Random(0))
+    assert read.replace(" ", "") == text.replace(" ", "")
+    assert 40 < text.count(" ") - read.count(" ") < 80  # of 200 that are between Korean letters
+    assert "갔다 in 2020 그는" in read
+
+
+def test_collected_text_has_both(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)  # as where it is a command
+    collect = load_script(FOLDER / "collect.py")
+    rng = random.Random(0)
+    assert collect.varied(("A day.", "Dan."), "en-sr", rng) == ("A day.", "Дан.")
+    assert collect.varied(("A day.", "Un jour."), "en-fr", rng) == ("A day.", "Un jour.")
+
+
+VERBS = {
+    "parlare": "parlo parli parla parliamo parlate parlano parlavo parlò parlarono parlerò parlasse parlato parlarmi",
+    "mangiare": "mangio mangi mangiamo mangerò mangiavo mangiato",
+    "studiare": "studio studi studierò",
+    "cercare": "cerco cerchi cerchiamo cercherò cercava cercò",
+    "vendere": "vendo vendete vendono vendeva vendette venderà venduto vendessi vendendo",
+    "finire": "finisco finisce finiamo finite finivo finì finirà finito finendo finirlo",
+    "lavarsi": "lavo lavarsi lavare",
+}
+
+
+@pytest.mark.parametrize(("verb", "expected"), VERBS.items())
+def test_italian_verbs(verb, expected):
+    assert set(expected.split()) <= set(load_script(FOLDER / "italian.py").conjugated(verb))
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "expected"),
+    [
+        ("gatto", "n", "gatto gatti"),
+        ("casa", "n", "casa case"),
+        ("barca", "n", "barca barche"),
+        ("artista", "n", "artista artisti artiste"),
+        ("specchio", "n", "specchio specchi"),
+        ("bianco", "a", "bianco bianca bianci bianchi bianche"),
+        ("bar", "n", "bar"),
+    ],
+)
+def test_italian_endings(word, kind, expected):
+    assert list(load_script(FOLDER / "italian.py").declined(word, kind)) == expected.split()
+
+
+def test_words_with_many_meanings_come_first(tmp_path, monkeypatch):
+    script = load_script(FOLDER / "italian.py")
+    monkeypatch.setattr(script, "MOST", 3)
+    (tmp_path / "wn.tab").write_text(
+        "# name\n1-n\tita:lemma\tcasa\n2-n\tita:lemma\tcane da caccia\n3-n\tlemma\tGatto\n4-n\tita:lemma\tgatto\n"
+    )
+    done = main_here(script, tmp_path / "wn.tab", "--output", tmp_path)
+    assert "3 words of 4" in done.stdout
+    lines = (tmp_path / "forms" / "it.txt").read_text().split()
+    assert set(lines) == {"gatto", "gatti", "casa"}
+    (tmp_path / "wn.tab").write_text("nothing\n")
+    refused(main_here(script, tmp_path / "wn.tab", "--output", tmp_path, check=False), "no lemmas")
