@@ -85,9 +85,7 @@ class StoredEmbeddings:
         rows = np.arange(len(text)) if text.rows is None else text.rows
         total = len(text) if text.total is None else text.total
         if len(stored) != total:
-            raise InputError(
-                f"{path}: {len(stored):,} embeddings for the {total:,} lines of {text.file}; expected one a line"
-            )
+            raise InputError(f"{path}: {len(stored):,} embeddings for {total:,} lines of {text.file}; expected as many")
         if len(text) and "text" in about and path not in self.checked:
             _check_text(path, about["text"], text)
             self.checked.add(path)

@@ -75,8 +75,6 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
     for pair in pairs:
         new = [side for side in split_pair(pair) if not any(is_same_language(side, other) for other in known)]
         if len(new) == 2:
-            raise InputError(
-                f"{pair}: {model} has neither of these languages; expected pairs with one of {', '.join(known)}"
-            )
+            raise InputError(f"{pair}: {model} has neither of these languages; expected one of {', '.join(known)}")
         found |= dict.fromkeys(new)
     return list(found)

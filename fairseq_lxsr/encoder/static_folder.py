@@ -33,7 +33,6 @@ from fairseq_lxsr.text.tokenizer import (
     PAD,
     SENTENCEPIECE_FILE,
     SPECIAL,
-    TEXT_VERSION,
     UNK,
     TextOptions,
     Tokenizer,
@@ -120,11 +119,12 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
         rows, symbols = rows[:-1], symbols[:-1]
     while (rows[-1] == rows[unknown]).all():  # pieces without a row of their own; training gives them one
         rows = rows[:-1]
+    read = [step.get("pattern", {}).get("Regex") for step in steps]
     charsmaps = [base64.b64decode(step.get("precompiled_charsmap", "")) for step in steps]
     first = next(number for number, step in enumerate(steps) if step["type"] == "Strip")
     options = TextOptions(
         lowercase=any(step["type"] == "Lowercase" for step in steps),
-        version=max(v for v in range(1, TEXT_VERSION + 1) if _begins(steps, steps_of(v))),
+        version=max(v for v in (1, 2, 3) if [old for old, _ in steps_of(v)] == read[: len(steps_of(v))]),
         read_as=_read_as(b"".join(charsmaps[:first])),
     )
     charsmap = next((found for found in charsmaps[:first:-1] if found), b"")
@@ -133,10 +133,6 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
         path = Path(work) / SENTENCEPIECE_FILE
         path.write_bytes(model_of_pieces(known, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"]))
         return Tokenizer(path, options, symbols[: len(rows)]), rows
-
-
-def _begins(steps: list[dict[str, Any]], replaced: tuple[tuple[str, str], ...]) -> bool:
-    return [step.get("pattern") for step in steps[: len(replaced)]] == [{"Regex": old} for old, _ in replaced]
 
 
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:

@@ -61,9 +61,7 @@ def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Te
 def check_aligned(source: Text, target: Text) -> None:
     """Check that two texts have as many lines."""
     if len(source) != len(target):
-        raise InputError(
-            f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected aligned files"
-        )
+        raise InputError(f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected as many")
 
 
 CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
@@ -111,9 +109,7 @@ class TextReranker:
         check_pair(queries, candidates)
         depth = min(self.reranker.depth, len(candidates))
         cosines, found = nearest_neighbours(queries, candidates, depth, show_progress=True)
-        _, best = self.reranker.best(
-            self.queries, lambda ids: [self.candidates[row] for row in ids], cosines, rows[found]
-        )
+        _, best = self.reranker.best(self.queries, lambda ids: [self.candidates[i] for i in ids], cosines, rows[found])
         return best[:, :count]
 
 

@@ -74,9 +74,7 @@ class Budget:
         """Take `count` bytes from the budget."""
         self.left -= count
         if self.left < 0:
-            raise InputError(
-                f"{self.path}: unpacks to more than {MAX_RATIO} times its {self.size:,} bytes; expected text"
-            )
+            raise InputError(f"{self.path}: unpacks to more than {MAX_RATIO} times {self.size:,} bytes; expected text")
 
 
 class Metered(io.RawIOBase):
@@ -125,7 +123,7 @@ def open_file(path: str | Path) -> BinaryIO:
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):  # `open` refuses a folder
             return descriptor
         os.close(descriptor)
-        raise InputError(f"{path}: is a pipe or a device; expected a file, remove it")
+        raise InputError(f"{path}: is a pipe or device; expected a file, remove it")
 
     return open(path, "rb", opener=checked)
 

@@ -69,9 +69,7 @@ def refuse_overlap(outputs: Iterable[str | Path | None], inputs: Iterable[str | 
     read = [path for path in inputs if path is not None]
     for number, output in enumerate(written):
         if str(output) == "-":
-            raise InputError(
-                "-: no output of this command goes to standard output; expected the name of a file or folder"
-            )
+            raise InputError("-: no output of this command goes to stdout; expected the name of a file or folder")
         place = Path(os.path.realpath(output))
         if place in [Path(os.path.realpath(other)) for other in written[:number]]:
             raise InputError(f"{output}: would be written by two options; choose another name for one of them")

@@ -89,9 +89,7 @@ def check_file(path: Path, expected: str) -> None:
     if path.is_file() or archive_of(path):
         return
     if path.exists() and not path.is_dir():
-        raise InputError(
-            f"{path}: is a pipe or a device, which is read only once; write its text to a file, and name it"
-        )
+        raise InputError(f"{path}: is a pipe or device, which is read only once; write its text to a file, and name it")
     raise InputError(f"{path}: no such file; expected {expected}")
 
 

@@ -68,9 +68,7 @@ def find_corpus(name: str, source: str, target: str, corpora: dict[str, PublicCo
     corpus = corpora.get(name)
     if corpus is None or corpus.url is None:
         remote = [known.name for known in corpora.values() if known.url and known.has(source, target)]
-        raise InputError(
-            f"{name!r}: no corpus to download; of {source}-{target} there are {', '.join(remote) or 'none'}"
-        )
+        raise InputError(f"{name!r}: no corpus to download; {source}-{target} has {', '.join(remote) or 'none'}")
     if not corpus.has(source, target):
         partner = f" with {corpus.partner}" if corpus.partner else ""
         raise InputError(f"{name} has no {source}-{target}; it has {', '.join(corpus.languages)}{partner}")

@@ -180,9 +180,7 @@ def _check_schedule(cfg: DictConfig) -> None:
         )
     if list(cfg.optimization.lr) == [FAIRSEQ_LR] and "adam" in cfg.optimizer._name:
         option = spelling("optimization", "lr")
-        logger.warning(
-            f"{option} {FAIRSEQ_LR}, fairseq's default, is too much for Adam; give for example {option} 1e-3"
-        )
+        logger.warning(f"{option} {FAIRSEQ_LR}, fairseq's default, is too big for Adam; give for example {option} 1e-3")
     if len(cfg.optimization.lr) > 1 and name in ONE_RATE:
         rates = ", ".join(f"{rate:g}" for rate in cfg.optimization.lr)
         raise InputError(f"{spelling('optimization', 'lr')} {rates} with --lr-scheduler {name}; expected one, or fixed")

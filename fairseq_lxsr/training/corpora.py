@@ -31,9 +31,7 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
         for language in (source, target):
             if not (folder / f"dict.{language}.txt").is_file():
                 known = ", ".join(sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))) or "none"
-                raise InputError(
-                    f"--lang-pairs {name}: {folder} has no dict.{language}.txt; the languages there are: {known}"
-                )
+                raise InputError(f"--lang-pairs {name}: {folder} has no dict.{language}.txt; it has {known}")
         pairs.append((source, target))
     return pairs
 

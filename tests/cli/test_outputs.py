@@ -153,7 +153,7 @@ def test_a_dash_is_standard_output_for_tables_and_refused_elsewhere(inputs, tmp_
     place = next(number for number, word in enumerate(words) if word.endswith("output")) + 1
     done = lxsr_here(*words[:place], "-", *words[place + 1 :], check=False, folder=tmp_path)
     if words[0] not in TO_STANDARD_OUTPUT:
-        refused(done, "-: no output of this command goes to standard output; expected the name of a file")
+        refused(done, "-: no output of this command goes to stdout; expected the name of a file")
     elif name in TO_STANDARD_OUTPUT:
         assert done.returncode == 0, done.stderr
         assert all(row.count("\t") > 1 for row in done.stdout.splitlines())

@@ -105,7 +105,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
     system = StoredEmbeddings(tmp_path, raw_width=3)
     assert system.embed(Text(["x"] * 12, file="test.en")).shape == (12, 3)
     for text in (Text(["x"] * 5, file="test.en"), Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11)):
-        with pytest.raises(InputError, match=r"12 embeddings for the (5|11) lines of test\.en"):
+        with pytest.raises(InputError, match=r"12 embeddings for (5|11) lines of test\.en"):
             system.embed(text)
     with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.parquet, \.raw, "):
         system.embed(Text(["x"], file="other"))

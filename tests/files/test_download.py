@@ -245,7 +245,7 @@ def test_the_registry_is_sound():
     assert find_corpus("Europarl-v7", "en", "fr").fill("{other}", "en", "fr") == "fr"
     with pytest.raises(InputError, match=r"ParaCrawl-v5 has no fr-de; it has bg, cs, .* with en"):
         find_corpus("ParaCrawl-v5", "fr", "de")
-    with pytest.raises(InputError, match=r"'nope': no corpus to download; of fr-de there are Europarl-v8, Tatoeba"):
+    with pytest.raises(InputError, match=r"'nope': no corpus to download; fr-de has Europarl-v8, Tatoeba"):
         find_corpus("nope", "fr", "de")
 
 

@@ -134,7 +134,7 @@ CUT_OFF = rewritten(FRENCH, lambda content: content[:-100])
 @pytest.mark.parametrize(
     ("change", "options", "fragments"),
     [
-        (nothing, "--lang-pairs en-de", ("en-de", "dict.de.txt", "the languages there are: en, fr")),
+        (nothing, "--lang-pairs en-de", ("en-de", "dict.de.txt", "it has en, fr")),
         (nothing, "--lang-pairs english", ("'english'", "SRC-TGT")),
         (nothing, "--encoder-attention-heads 3", ("num_heads 3", "expected")),
         (nothing, "--hard-negatives swap", ("--hard-negatives swap with --objective ugt", "expected none")),

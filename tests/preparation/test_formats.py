@@ -243,5 +243,5 @@ def test_a_pipe_is_named_as_one(tmp_path, name):
     if name == "p":
         os.mkfifo(tmp_path / "p.en")
         os.mkfifo(tmp_path / "p.fr")
-    with pytest.raises(InputError, match="is a pipe or a device, which is read only once; write its text to a file"):
+    with pytest.raises(InputError, match="is a pipe or device, which is read only once; write its text to a file"):
         find_source(str(tmp_path / name), "en", "fr")

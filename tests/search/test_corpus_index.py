@@ -165,5 +165,5 @@ def test_an_open_index_whose_files_are_overwritten_is_refused(folder, tmp_path, 
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder, name):
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(InputError, match=f"{name}: is a pipe or a device|it has no index"):
+    with pytest.raises(InputError, match=f"{name}: is a pipe or device|it has no index"):
         CorpusIndex.load(folder)

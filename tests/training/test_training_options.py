@@ -192,7 +192,7 @@ def test_fairseq_train_ends_in_one_line(tmp_path, toy_work, flags, given, expect
 def test_the_learning_rate_that_is_left_out_is_named(tmp_path, toy_work):
     done = train_here(toy_work / "data-bin", tmp_path / "save", lr=None, encoder_layers="40", encoder_embed_dim="16384")
     refused(done, "numbers needs")  # what comes next
-    assert "--lr 0.25, fairseq's default, is too much for Adam; give for example --lr 1e-3" in done.stdout
+    assert "--lr 0.25, fairseq's default, is too big for Adam; give for example --lr 1e-3" in done.stdout
 
 
 def test_what_fairseq_says_of_mendable_errors_is_one_line():

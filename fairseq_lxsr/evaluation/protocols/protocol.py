@@ -115,9 +115,7 @@ class AlignedText:
         """Find the files of every pair."""
         is_template = bool(self.data and self.lang_pairs) and not (self.source or self.target)
         if self.dataset and not is_template:
-            raise InputError(
-                f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, and no --source or --target"
-            )
+            raise InputError(f"--dataset {self.dataset}: expected --data FOLDER, --lang-pairs, no --source or --target")
         if is_template:
             return [
                 (first, second, self._file(first, f"{first}-{second}"), self._file(second, f"{first}-{second}"))

@@ -67,9 +67,7 @@ def read_augmented(errors: str | Path, sentences: str | Path | None = None, lang
     text = read_text(sentences, language) if sentences else Text(list(made), language, str(errors))
     found = Augmented(text, made)
     if not made or len(found.types) > MAX_TYPES:
-        raise InputError(
-            f"{errors}: {len(made)} sentences of {len(found.types) - 1} types; expected 1 to {MAX_TYPES - 1}"
-        )
+        raise InputError(f"{errors}: {len(made)} texts of {len(found.types) - 1} types; expected 1 to {MAX_TYPES - 1}")
     return found
 
 

@@ -107,9 +107,7 @@ def languages_of(folder: Path, wanted: str | None) -> list[str]:
     languages = [name.strip() for name in wanted.split(",")]
     for language in languages:
         if language not in there:
-            raise InputError(
-                f"--langs {language}: {folder} has no text of it; the languages there are: {', '.join(there)}"
-            )
+            raise InputError(f"--langs {language}: {folder} has no text of it; it has {', '.join(there)}")
     return languages
 
 
