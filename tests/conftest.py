@@ -252,10 +252,12 @@ def wait_until(happened: Callable[[], object], process: subprocess.Popen, second
 
 
 def load_script(path: Path) -> ModuleType:
-    """The module of a file outside the package: an example or a tool."""
+    """The module of a file outside the package: an example or a tool, which finds the files beside it."""
     spec = spec_from_file_location(path.stem, path)
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
+        spec.loader.exec_module(module)
     return module
 
 

@@ -1,6 +1,6 @@
 """Word pieces of the text, and of words and phrases beside it, for languages that have little text.
 
-python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR --vocab-size 175000 \
+python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR --vocab-size 179000 \
     --output work/static/subwords
 
 Pieces are learnt from equally many lines, where available, of: each language of --corpus, which `lxsr prepare --until

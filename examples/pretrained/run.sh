@@ -23,7 +23,7 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
 MODEL=$WORK/lxsr-static
 
-VOCAB=175000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2 3 4" UPDATES= BATCH=
+VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2 3 4" UPDATES= BATCH=
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 UPDATES=10 BATCH=64 TAUGHT=
 fi

@@ -223,7 +223,7 @@ def test_endings_after_consonants_and_vowels(example):
 def test_pieces_of_lists_beside_those_of_the_text(teacher, tmp_path):
     script = load_script(ROOT / "examples" / "pretrained" / "pieces.py")
     script.is_missing = lambda name: False
-    script.LINES, script.SCRIPTS = 50, {"latn": "[a-z]"}
+    script.LINES, script.SCRIPTS, script.TIMES = 25, {"latn": "[a-z]"}, {"latn": 2}
     (tmp_path / "corpus" / "en-fr").mkdir(parents=True)
     for name, side in {"en": "hello world a cat", "fr": "bonjour le monde"}.items():
         (tmp_path / "corpus" / "en-fr" / f"train.{name}").write_text(f"{side}\n" * 50)
@@ -231,7 +231,7 @@ def test_pieces_of_lists_beside_those_of_the_text(teacher, tmp_path):
     (tmp_path / "words" / "forms" / "ja.txt").write_text("猫\n" * 99, encoding="utf-8")
     (tmp_path / "words" / "monolingual" / "zh.txt").write_text("狗狗\n" * 99, encoding="utf-8")
     files = ("--corpus", tmp_path / "corpus", "--words", tmp_path / "words", "--output", tmp_path / "subwords")
-    main_here(script, *files, "--vocab-size", 110)
+    main_here(script, *files, "--vocab-size", 120)
     assert sorted(path.name for path in (tmp_path / "subwords").iterdir()) == sorted(
         ["dict.txt", "sentencepiece.model", "text.json"]
     )
