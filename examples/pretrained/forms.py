@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.files.invisible import without_marks
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import is_missing
@@ -90,7 +91,7 @@ def listed(path: str, language: str) -> Counter[str]:
     """Read the words of a list and their frequencies, 0 where it has none."""
     letters, found = LETTERS.get(language, WORD), Counter[str]()
     for line in read_lines(path):
-        word, number = LISTED.match(unicodedata.normalize("NFC", line)).groups()  # type: ignore[union-attr]
+        word, number = LISTED.match(without_marks(unicodedata.normalize("NFC", line))).groups()  # type: ignore[union-attr]
         if letters.fullmatch(word):
             found[word] += int(number or 0)
     return found
@@ -176,7 +177,10 @@ def mecab_source(folder: str, language: str, rng: random.Random) -> tuple[Iterab
     """Read a dictionary of MeCab: the words, the cheapest first, and what draws words for phrases of Korean."""
     if language not in KINDS:
         raise InputError(f"--mecab {language}={folder}: expected one of {', '.join(KINDS)}")
-    nouns, others = mecab_words(Path(folder), language)
+    try:
+        nouns, others = mecab_words(Path(folder), language)
+    except IndexError:
+        raise InputError(f"{folder}: has entries that lie outside its files; expected another copy") from None
     costs = {**nouns, **others}
     ordered = sorted(costs, key=lambda word: costs[word])
     if language != "ko":
@@ -189,7 +193,7 @@ def chosen_words(words: Iterable[str], language: str, rng: random.Random) -> lis
     """Choose the first words of their kind, in a random order."""
     found = dict.fromkeys(
         word
-        for word in (unicodedata.normalize("NFC", word) for word in words)
+        for word in (without_marks(unicodedata.normalize("NFC", word)) for word in words)
         if WORD.fullmatch(word) and SHORTEST <= len(word) < LONGEST
     )
     if not found:

@@ -44,6 +44,7 @@ PLURALS = {  # of nouns and adjectives, by their last letters
     }
     | {"ista": ("isti", "iste"), "a": ("e",)},
     "a": {"co": ("ca", "ci", "chi", "che"), "go": ("ga", "ghi", "ghe"), "o": ("a", "i", "e"), "e": ("i",)},
+    "r": {},
 }
 
 
@@ -83,7 +84,7 @@ def forms(files: list[Path]) -> list[str]:
     meanings = Counter(lemma.groups() for line in lines if (lemma := LEMMA.match(line)))
     found: dict[str, None] = {}
     for (kind, word), _ in meanings.most_common():
-        found |= dict.fromkeys(conjugated(word) if kind == "v" else declined(word, "a" if kind in "as" else "n"))
+        found |= dict.fromkeys(conjugated(word) if kind == "v" else declined(word, kind.replace("s", "a")))
     return list(found)
 
 

@@ -10,6 +10,7 @@ the evaluation text FILE.
 """
 
 import argparse
+import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ QUESTIONS |= {language: [MIRACL] for language in ("es", "fr", "zh")}
 COLLECTED = "{}/sentence-collector.txt"
 SENTENCES = {language: [COLLECTED] for language in ("de", "en", "es", "ja", "nl", "pl", "pt", "tr")}
 SENTENCES |= {"it": [COLLECTED, "it/frasi.txt"], "zh": [COLLECTED.format("zh-CN"), COLLECTED.format("zh-TW")]}
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LONGEST = 200  # characters
 
 
@@ -40,7 +42,7 @@ def questions_in(path: Path) -> list[str]:
 
 def write_lines(path: Path, lines: Sequence[str], excluded: Container[str]) -> None:
     """Write each sentence once; none that is empty, long, or `excluded`, and none with control characters."""
-    unique = {comparable(line): " ".join(line.split()) for line in lines if line.isprintable()}
+    unique = {comparable(line): " ".join(line.split()) for line in lines if not CONTROLS.search(line)}
     unique = {key: line for key, line in unique.items() if key and len(line) < LONGEST and key not in excluded}
     with atomic_write(path) as stream:
         stream.writelines(f"{line}\n" for line in unique.values())

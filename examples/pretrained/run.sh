@@ -33,7 +33,8 @@ step() { printf '\n== %s\n' "$*"; }
 step "1/6 Text: collect, clean and split it, learn word pieces, binarise"
 # every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same. Pieces,
 # the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK where WORDS has changed
-python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --output "$WORK/text"
+python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --exclude "$DATA"/eval/*.txt.gz \
+    --output "$WORK/text"
 # as YAML reads them, which takes \ud83d\ude00 for two letters
 quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=False) for name in sys.argv[1:]), sep=", ")' "$@"; }
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.files.invisible import without_marks
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import is_missing
@@ -45,7 +46,7 @@ ENGLISH = "en"
 def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
     """Yield the words of some text."""
     patterns = [RUN, INFLECTED] if language in BY_SCRIPT else [WORD]
-    for line in lines:
+    for line in map(without_marks, lines):
         for pattern in patterns:
             yield from pattern.findall(line)
 

@@ -11,6 +11,7 @@ _SMALL = dict(zip(CYRILLIC, LATIN, strict=True))
 _TO_LATIN = _SMALL | {letter.upper(): latin.capitalize() for letter, latin in _SMALL.items()}
 _TO_CYRILLIC = {latin: letter for letter, latin in _TO_LATIN.items()}
 _TO_CYRILLIC |= {latin.upper(): letter.upper() for letter, latin in _SMALL.items()}
+_LETTERS = str.maketrans(_TO_LATIN)
 _LATIN = re.compile("|".join(sorted(_TO_CYRILLIC, key=len, reverse=True)))
 _KOREAN_BLANK = re.compile("(?<=[가-힣]) (?=[가-힣])")
 TOGETHER = 0.3  # share of the blanks that are left out
@@ -21,12 +22,13 @@ def other_script(text: str, _: random.Random) -> str:
 
         other_script("Njegov đak", rng)  # "Његов ђак"
 
-    Text with letters of other languages stays.
+    Text with letters of other languages, and addresses, stay.
     """
     text = unicodedata.normalize("NFC", text)
-    if any(letter in _TO_LATIN for letter in text):
-        return text.translate(str.maketrans(_TO_LATIN))
-    return text if re.search("[qwxy]", text, re.IGNORECASE) else _LATIN.sub(lambda found: _TO_CYRILLIC[found[0]], text)
+    is_cyrillic = any(letter in _TO_LATIN for letter in text)
+    made = text.translate(_LETTERS) if is_cyrillic else _LATIN.sub(lambda found: _TO_CYRILLIC[found[0]], text)
+    left = re.search("[\u0400-\u04ff]" if is_cyrillic else "[a-z\u00c0-\u024f]|://|@", made, re.IGNORECASE)
+    return text if left else made
 
 
 def written_together(text: str, rng: random.Random) -> str:

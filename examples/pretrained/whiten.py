@@ -9,13 +9,13 @@ vectors of pieces are raised to the power of 0.85. Only the vectors of pieces ch
 
 import argparse
 import itertools
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from average import copy_text
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -24,7 +24,6 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.text.data_folder import TEXT_FOLDER
 
 VECTORS = "encoder.embed_tokens.weight"
 WHITENED = 0.2  # 0: directions stay, 1: all vary alike
@@ -70,9 +69,7 @@ def main() -> None:
         checkpoint["model"][VECTORS] = torch.from_numpy(vectors).float()
         checkpoint["task_state"].pop(TEACHER, None)  # whose embeddings are no longer near these
         checkpoint["extra_state"].pop("ema", None)
-        text = args.checkpoint.parent / TEXT_FOLDER
-        if text.is_dir() and args.output.parent.resolve() != args.checkpoint.parent.resolve():
-            shutil.copytree(text, args.output.parent / TEXT_FOLDER, dirs_exist_ok=True)
+        copy_text(args.checkpoint, args.output)
         with atomic_write(args.output, "wb") as stream:
             torch.save(checkpoint | {"last_optimizer_state": None}, stream)
 

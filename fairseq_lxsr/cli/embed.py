@@ -52,9 +52,7 @@ def add_parser(verbs) -> None:
         help="UTF-8 text, one sentence a line, .gz, .bz2, .xz or .zst too, several one after the other; - for standard "
         "input",
     )
-    parser.add_argument(
-        "--output", required=True, type=output_path, metavar="FILE", help="embeddings; FILE.json describes them"
-    )
+    parser.add_argument("--output", required=True, type=output_path, metavar="FILE", help="embeddings, and FILE.json")
     parser.add_argument(
         "--format",
         choices=EMBEDDING_FORMATS,

@@ -40,9 +40,7 @@ class ProtocolParser(Parser):
     def add_all_options(self) -> None:
         add_any_model_options(self)
         add_options(self, protocol_class(self.get_default("protocol")))
-        self.add_argument(
-            "--output", type=FILE_NAME, metavar="FILE.jsonl", help="add the scores to this file, one JSON a line"
-        )
+        self.add_argument("--output", type=FILE_NAME, metavar="FILE.jsonl", help="file to add the scores to, as JSON")
 
 
 def run_eval(args: argparse.Namespace) -> None:

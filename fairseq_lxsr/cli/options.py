@@ -65,9 +65,7 @@ class Batching:
     """How `embeddings.load` is told to encode."""
 
     batch_size: int = option("sentences encoded together", 256, at_least(1))
-    device: str | None = option(
-        "cpu or cuda (default: cuda for a model with layers, where there is one)", None, metavar="NAME"
-    )
+    device: str | None = option("cpu or cuda (default: cuda for layers, where there is one)", None, metavar="NAME")
 
 
 def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:

@@ -67,9 +67,7 @@ def _add_search_parser(verbs) -> None:
         metavar="FILE.tsv",
         help="write query, score, line of the corpus, sentence here, not to the screen; - for standard output",
     )
-    parser.add_argument(
-        "--numbered", action="store_true", help="with --output: a first column with the line of the query, from 1"
-    )
+    parser.add_argument("--numbered", action="store_true", help="with --output: first column, the line of the query")
     parser.add_argument(
         "--json",
         action="store_true",

@@ -19,9 +19,7 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--model", type=FILE_NAME, metavar="FOLDER", help=f"{OUR_MODEL} (default: the one that --index was made with)"
     )
-    parser.add_argument(
-        "--index", type=file_path, metavar="FOLDER", help="index folder of `lxsr index`, which /search looks in"
-    )
+    parser.add_argument("--index", type=file_path, metavar="FOLDER", help="folder of `lxsr index`, for /search")
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: as for `lxsr embed`)")
     add_options(parser, ServeOptions)
     parser.set_defaults(run=run)

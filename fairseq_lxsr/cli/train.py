@@ -51,9 +51,7 @@ fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("train", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.usage = "lxsr train DATA_BIN [--recipe NAME] [--from MODEL] [--print] [option of fairseq-train ...]"
-    parser.add_argument(
-        "data", type=FILE_NAME, metavar="DATA_BIN", help="data folder of `lxsr prepare`; shards with : between them"
-    )
+    parser.add_argument("data", type=FILE_NAME, metavar="DATA_BIN", help="folder of `lxsr prepare`; shards joined by :")
     parser.add_argument("--recipe", metavar="NAME", help="one of `lxsr recipes`")
     parser.add_argument(
         "--from",

@@ -179,8 +179,9 @@ def _normalizers(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
         steps += [_replace({"Regex": DOT_AFTER_DOT}, "")] if newer else []
     if file.charsmap:
         steps += _composed(tokenizer, file)
-        # the library reads a letter and its marks as the letter with one mark, where it knows no letter with all
-        steps.append(_replace({"Regex": r"(?<=\p{M})(?=\p{M})"}, MARKS_APART))
+        # the library reads a letter and its marks as the letter with one mark, where it knows no letter with all, and
+        # a letter that is another in Unicode's form NFKC without marks
+        steps.append(_replace({"Regex": "(?<=[\\p{M}Ĳĳٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"}, MARKS_APART))
         steps += [_precompiled(file.charsmap), _replace({"String": MARKS_APART}, "")]
         steps += [{"type": "Lowercase"}] if lowercase and newer else []  # letters in disguise are plain ones now
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]

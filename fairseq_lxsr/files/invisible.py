@@ -62,13 +62,24 @@ ARABIC_MARKS = (
     *((0x610, 0x61A), (0x640, 0x640), (0x64B, 0x652), (0x670, 0x670), (0x6D6, 0x6DC), (0x6DF, 0x6E4), (0x6E7, 0x6E8)),
     *((0x6EA, 0x6ED), (0xFC5E, 0xFC63), (0xFCF2, 0xFCF4), (0xFE70, 0xFE72), (0xFE74, 0xFE74), (0xFE76, 0xFE7F)),
 )
+MARKS = in_brackets(ARABIC_MARKS)
+# the last five are letters that Unicode's form NFKC takes apart into a letter and a mark
+ARABIC_STEPS = ((f"[{MARKS}]+", ""), ("[ﴼﴽ]", "\u0627"), ("ﱛ", "ذ"), ("ﱜ", "ر"), ("[ﱝﲐ]", "ى"), ("ﳙ", "\u0647"))
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
-_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]
+_STEPS, _ARABIC = ([(re.compile(old), new) for old, new in steps] for steps in (STEPS, ARABIC_STEPS))
 
 
 def steps_of(version: int) -> tuple[tuple[str, str], ...]:
     """Return the regular expressions, and what replaces them, of a version of `TextOptions`."""
-    return (STEPS[:0], STEPS, (*STEPS, (f"[{in_brackets(ARABIC_MARKS)}]+", "")))[version - 1]
+    return (STEPS[:0], STEPS, STEPS + ARABIC_STEPS)[version - 1]
+
+
+def without_marks(text: str) -> str:
+    """Leave out the vowel marks of Arabic, the strokes that make words longer, and what is invisible."""
+    text = visible(text)
+    for pattern, replacement in _ARABIC if not text.isascii() else ():
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def visible(text: str) -> str:

@@ -25,7 +25,7 @@ ALTERNATIVES = (
 )
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{4})?(?:[-_](?:r?[A-Za-z]{2}|\d{3}))?(?:@[a-z]+)?"
-_NAMED = re.compile(rb'(?:^|")language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE)  # in the header of a catalogue
+_NAMED = re.compile(rb'(?:^|"|\\n)language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE)  # in the header of a catalogue
 HEADER_BYTES = 1 << 16  # of a catalogue, in which its header is
 RULE_CHARACTERS = 1000  # longest plural rule; that of Arabic has 100
 
@@ -257,8 +257,8 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
     require("polib", "prepare", f"{path}: reading .po")
     import polib
 
-    named = CHARSET.search(content[:HEADER_BYTES].decode("ascii", "replace").replace('"', ""))
-    charset = "utf-8" if named is None or "CHARSET" in named[1] else named[1].partition("\\n")[0]
+    named = CHARSET.search(content[:HEADER_BYTES].decode("ascii", "replace").replace('"', "").replace("\\n", "\n"))
+    charset = "utf-8" if named is None or "CHARSET" in named[1] else named[1]
     read = polib.pofile("\n" + content.decode(charset).removeprefix("\ufeff"))
     rule = _rule(f"plural-forms:{read.metadata.get('Plural-Forms', '')}")
     kept: dict[str, str] = {}

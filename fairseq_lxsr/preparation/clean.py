@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.invisible import UNSPACED_BLOCKS, in_brackets, visible
+from fairseq_lxsr.files.invisible import UNSPACED_BLOCKS, in_brackets, visible, without_marks
 from fairseq_lxsr.options import FileName, Range, at_least, between
 from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
 from fairseq_lxsr.text.case import without_second_dot
@@ -73,8 +73,8 @@ def count_words(text: str) -> int:
 
 @functools.lru_cache(maxsize=16)  # filters ask for the same two sentences in turn
 def _as_read(text: str) -> str:
-    """Return text as the pieces are made of it: in Unicode's form NFKC, without what shows nothing."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", visible(text))
+    """Return text as the pieces are made of it: in Unicode's form NFKC, without what models leave out."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", without_marks(text))
 
 
 def strip_message(text: str) -> str:
@@ -118,10 +118,10 @@ def identical(pair: TextPair) -> bool:
 def comparable(text: str) -> str:
     """Fold case, and replace punctuation by blanks and each digit by 0: sentences are compared so.
 
-    What shows nothing is left out. `Page 5` equals `page 7!`, not `page 12`. Of a sentence without letters and digits
-    only case is folded.
+    What models do not read does not count. `Page 5` equals `page 7!`, not `page 12`. Of a sentence without letters and
+    digits only case is folded.
     """
-    folded = without_second_dot(unicodedata.normalize("NFKC", visible(text)).casefold())
+    folded = without_second_dot(unicodedata.normalize("NFKC", without_marks(text)).casefold())
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
     return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 

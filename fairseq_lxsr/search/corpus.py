@@ -180,6 +180,8 @@ class CorpusIndex:
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
+        if _read_config(self.folder)["files"] != self.config["files"]:
+            raise InputError(f"{self.folder}: was built again since it was loaded; load it again, and add then")
         lists = getattr(self.vectors, "nlist", None)
         lists = None if lists == default_lists(self.vectors.ntotal) else lists
         about = (self.config["model"], self.config["kind"], lists, self.config["model_folder"])

@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.invisible import ARABIC_MARKS, DEFAULT_IGNORABLE, steps_of, visible
+from fairseq_lxsr.files.invisible import ARABIC_MARKS, DEFAULT_IGNORABLE, visible, without_marks
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import at_least, check_fields, option
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
@@ -40,8 +40,15 @@ TEXT_VERSION = 3  # of the reading of text, for new data
 LOOKED_THROUGH = 64  # texts that are looked through together
 FEW = 1000  # characters: to start the threads of SentencePiece would take longer than to encode so few
 # with characters that later versions of the reading of text read otherwise: the blank cell, İ, and the dot above too
-_ODD_BLOCKS = (*DEFAULT_IGNORABLE, *STYLED_BLOCKS, *ARABIC_MARKS, (0x2800, 0x2800), (0x130, 0x130), (0x307, 0x307))
-_ARABIC_MARKS = re.compile(steps_of(3)[-1][0])
+_ODD_BLOCKS = (
+    *DEFAULT_IGNORABLE,
+    *STYLED_BLOCKS,
+    *ARABIC_MARKS,
+    (0xFC5B, 0xFD3D),
+    (0x2800, 0x2800),
+    (0x130, 0x130),
+    (0x307, 0x307),
+)
 
 
 @dataclass(frozen=True)
@@ -89,9 +96,7 @@ def normalise(text: str, options: TextOptions) -> str:
     applies Unicode normalization (NFKC), which is part of its model.
     """
     if options.version > 1:
-        text = visible(text)
-    if options.version > 2 and not text.isascii():
-        text = _ARABIC_MARKS.sub("", text)
+        text = without_marks(text) if options.version > 2 else visible(text)
     if options.read_as and not text.isascii():
         text = text.translate(options.table)
     if options.split_han:

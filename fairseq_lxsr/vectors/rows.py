@@ -59,6 +59,7 @@ def check_count(name: str, value: Any, most: int | None = None, of: str = "") ->
         fits = False
     if not fits:
         limit = "a whole number of at least 1" if most is None else f"1 to {most}, the number of {of}"
+        limit = f"more text: there are no {of}" if most == 0 else limit
         raise InputError(f"{name} is {shown(value)}; expected {limit}")
 
 

@@ -14,10 +14,13 @@ def script():
     return load_script(ROOT / "examples" / "pretrained" / "average.py")
 
 
-def write(path, **weights):
-    path.parent.mkdir()
-    state = {"model": weights, "cfg": {"model": {}, "task": {}, "criterion": {}, "common": {}}, "task_state": {}}
-    torch.save(state | {"optimizer_history": [{}], "extra_state": {}, "last_optimizer_state": {"step": 1}}, path)
+def write(path, dictionary="x", **weights):
+    (path.parent / "text").mkdir(parents=True)
+    (path.parent / "text" / "dict.txt").write_text(dictionary)
+    state = {"model": weights, "cfg": {"model": {}, "task": {}, "criterion": {}, "common": {}}}
+    state["task_state"] = {"dictionary_sha256": dictionary}
+    extra = {"extra_state": {"ema": weights}, "last_optimizer_state": {"step": 1}}
+    torch.save(state | {"optimizer_history": [{}]} | extra, path)
     return path
 
 
@@ -30,6 +33,7 @@ def test_a_name_given_twice_counts_twice(script, tmp_path):
     mean = read_checkpoint(tmp_path / "mean.pt")
     assert mean["model"]["weight"].item() == 3
     assert mean["last_optimizer_state"] is None
+    assert mean["extra_state"] == {}  # no average of one training alone
 
 
 def test_rotated_vectors_are_those_before_the_rotation(script, tmp_path):
@@ -45,6 +49,16 @@ def test_rotated_vectors_are_those_before_the_rotation(script, tmp_path):
     torch.testing.assert_close(mean[MAP], to_teacher)
     main_here(script, first, last, "--output", tmp_path / "mean.pt")
     assert (read_checkpoint(tmp_path / "mean.pt")["model"][VECTORS] - vectors).abs().max() > 1
+
+
+def test_other_dictionaries_are_refused(script, tmp_path):
+    first, last = (write(tmp_path / name / "a.pt", name, weight=torch.ones(2)) for name in "ab")
+    refused(main_here(script, first, last, "--output", tmp_path / "m.pt", check=False), "another dictionary than")
+    refused(
+        main_here(script, first, "--output", tmp_path / "b" / "mean.pt", check=False),
+        "beside it are checkpoints with another dictionary; expected another folder",
+    )
+    assert (tmp_path / "b" / "text" / "dict.txt").read_text() == "b"
 
 
 def test_weights_of_other_shapes_are_refused(script, tmp_path):

@@ -37,6 +37,16 @@ def test_each_text_once_and_none_for_evaluation(script, sources):
     assert (sources / "monolingual" / "zh.txt").read_text() == "他是谁\n"
 
 
+def test_blanks_and_marks_of_many_scripts_are_read(script, tmp_path):
+    lines = ["Qui est-il\u00a0?", "Qui êtes-vous\u202f?", "من هو\u200f؟", "Who?\x07"]
+    script.write_lines(tmp_path / "x", lines, ())
+    assert (tmp_path / "x").read_text(encoding="utf-8").splitlines() == [
+        "Qui est-il ?",
+        "Qui êtes-vous ?",
+        "من هو\u200f؟",
+    ]
+
+
 def test_a_source_that_is_missing_or_of_another_form(script, sources):
     (sources / "miracl-ko.tsv").write_text("7#0 언제?\n")
     refused(make(script, sources, check=False), "miracl-ko.tsv, line 1", "expected NUMBER, tab, QUESTION")

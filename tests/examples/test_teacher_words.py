@@ -220,6 +220,14 @@ def test_endings_after_consonants_and_vowels(example):
     assert not {"사람는", "나라은", "나라으로", "서울으로"}.intersection(set().union(*forms.values()))
 
 
+def test_arabic_words_without_vowel_marks(teacher, tmp_path):
+    assert list(teacher.words_of(["مُحَمَّدٌ رَسُولُ"], "ar")) == ["محمد", "رسول"]
+    forms = load_script(ROOT / "examples" / "pretrained" / "forms.py")
+    (tmp_path / "list").write_text("مُحَمَّد\n", encoding="utf-8")
+    assert list(forms.listed(tmp_path / "list", "ar")) == ["محمد"]
+    assert forms.chosen_words(["مُحَمَّد"], "ar", random.Random(0)) == ["محمد"]
+
+
 def test_pieces_of_lists_beside_those_of_the_text(teacher, tmp_path):
     script = load_script(ROOT / "examples" / "pretrained" / "pieces.py")
     script.is_missing = lambda name: False

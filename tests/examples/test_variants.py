@@ -20,6 +20,9 @@ def variants():
         ("Његов ђак, Џеп и љубав.", "Njegov đak, Džep i ljubav."),
         ("S\u030cta?", "Шта?"),  # a letter and its mark
         ("Koristi Python", "Koristi Python"),
+        ("Živim u Münchenu.", "Živim u Münchenu."),
+        ("Vidi http://a.b/c", "Vidi http://a.b/c"),
+        ("день", "день"),  # Russian
         ("", ""),
     ],
 )
@@ -36,10 +39,13 @@ def test_korean_with_fewer_blanks(variants):
 
 
 def test_collected_text_has_both():
-    collect = load_script(FOLDER / "collect.py")
+    text = load_script(FOLDER / "collect.py").Text([], [], {"ноћ", "yes"})
     rng = random.Random(0)
-    assert collect.varied(("A day.", "Dan."), "en-sr", rng) == ("A day.", "Дан.")
-    assert collect.varied(("A day.", "Un jour."), "en-fr", rng) == ("A day.", "Un jour.")
+    assert text.spellings(("A day.", "Dan."), "en-sr", rng) == [("A day.", "Dan."), ("A day.", "Дан.")]
+    for pair, code in ((("A day.", "Un jour."), "fr"), (("Yes!", "Oui"), "fr"), (("-", "- 5"), "sr")):
+        assert text.spellings(pair, f"en-{code}", rng) == [pair]
+    for pair in (("A night.", "Noć."), ("A night.", "Ноћ"), ("Yes!", "Da")):  # of evaluation text, in one spelling
+        assert text.spellings(pair, "en-sr", rng) == []
 
 
 VERBS = {
@@ -68,6 +74,7 @@ def test_italian_verbs(verb, expected):
         ("specchio", "n", "specchio specchi"),
         ("bianco", "a", "bianco bianca bianci bianchi bianche"),
         ("bar", "n", "bar"),
+        ("spesso", "r", "spesso"),
     ],
 )
 def test_italian_endings(word, kind, expected):

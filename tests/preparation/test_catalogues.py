@@ -51,6 +51,13 @@ def locale(tmp_path):
     return (tmp_path,)
 
 
+def test_a_header_in_one_line(tmp_path):
+    header = 'msgid ""\nmsgstr "Language: fr\\nContent-Type: text/plain; charset=ISO-8859-1\\n"\n'
+    content = f'{header}\nmsgid "Dog"\nmsgstr "Été"\n'
+    (tmp_path / "x.po").write_bytes(content.encode("latin-1"))
+    assert read_catalogue(tmp_path / "x.po", Counter()) == {"Dog": "Été"}
+
+
 def test_catalogues_of_this_machine_are_read_as_python_reads_them_but_for_the_plural_rule(tmp_path):
     installed = sorted(Path("/usr/share/locale").glob("[a-f]*/LC_MESSAGES/*.mo"))[:40]
     for path in installed:

@@ -141,6 +141,7 @@ def test_identical_but_for_case_punctuation_and_digits():
     assert clean.comparable("  Ｆull-width, É２ ") == "full width é0"
     assert clean.comparable("लड़की आती है!") != clean.comparable("लड़का आता है")
     assert clean.comparable("...") != clean.comparable("!!!")
+    assert clean.comparable("كِتَـاب") == clean.comparable("كتاب")
     assert clean.comparable("Page 5") == clean.comparable("page 7!") != clean.comparable("page 12")
     assert clean.comparable("e-mail") == clean.comparable("E mail") != clean.comparable("email")
 

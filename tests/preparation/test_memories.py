@@ -142,6 +142,19 @@ def test_xliff_2(tmp_path):
     assert read(tmp_path / "x.xlf", content, ("en", "pt_BR")) == expected
 
 
+def test_what_is_not_to_be_translated_in_xliff(tmp_path):
+    """The nearest element that says so decides."""
+    unit = "<trans-unit id='{}'{}><source>A</source><target>B{}</target></trans-unit>"
+    no, yes = " translate='no'", " translate='yes'"
+    groups = f"<group{no}>{unit.format(1, '', 1)}{unit.format(2, yes, 2)}</group>{unit.format(3, no, 3)}"
+    content = XLIFF.partition("<body>")[0] + f"<body>{groups}</body></file></xliff>"
+    assert read(tmp_path / "x.xlf", content) == ([("A", "B2")], {"untranslated": 2})
+    content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
+    srcLang="en" trgLang="fr"><file id="f"><unit id="1" translate="no"><segment><source>A</source><target>B</target></segment></unit>
+    <unit id="2"><segment><source>C</source><target>D</target></segment></unit></file></xliff>"""
+    assert read(tmp_path / "x.xlf", content) == ([("C", "D")], {"untranslated": 1})
+
+
 def test_entities_of_an_xliff_are_refused(tmp_path):
     content = '<!DOCTYPE xliff [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + XLIFF.partition("?>")[2]
     with pytest.raises(InputError, match="defines an entity"):

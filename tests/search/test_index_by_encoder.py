@@ -45,6 +45,10 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
         assert one.search(FRENCH, k=3) == whole.search(FRENCH, k=3)
     with pytest.raises(TypeError, match="sentences is a str"):
         index.add("one")
+    other = CorpusIndex.load(tmp_path / "index")
+    index.add(["La neige tombe."])
+    with pytest.raises(InputError, match="was built again since it was loaded; load it again, and add then"):
+        other.add(["Il pleut."])
 
 
 @pytest.mark.parametrize(("lists", "before", "after"), [(3, 3, 3), (None, 1, 2)])

@@ -128,6 +128,8 @@ def test_equal_rows_are_pairs_and_none_is_its_own():
     for k in (0, 3):
         with pytest.raises(InputError, match=f"k is {k}; expected 1 to 2, the number of other rows"):
             mine(np.eye(3), k=k)
+    with pytest.raises(InputError, match="k is 1; expected more text: there are no other rows"):
+        mine(np.eye(1), k=1)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ and Schwenk (2019a), who introduce the margin. Report both, `nn` and `margin`, w
 """
 
 import random
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, comma_separated
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import TextReranker, directions, found_at, rank
-from fairseq_lxsr.files.lines import is_blank, read_parallel
+from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.options import RANKING_METRICS, at_least, option
 from fairseq_lxsr.search.options import RerankOption
 from fairseq_lxsr.search.reranker import find_reranker
@@ -24,6 +25,7 @@ from fairseq_lxsr.vectors.rows import FloatArray
 RANKS = (1, 5, 10)
 XSR_CANDIDATES = 200_000
 XSR_QUERIES = 2_000
+_WORD = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def select(
     seen: tuple[set[str], set[str]] = (set(), set())
     for row, (source, target) in enumerate(pairs):
         pair = (source.strip().lower(), target.strip().lower())
-        if any(map(is_blank, pair)):
+        if not all(map(_WORD.search, pair)):  # nor a letter or digit
             empty += 1
             continue
         if pair[0] in seen[0] or pair[1] in seen[1]:
@@ -118,9 +120,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         metrics = self.metric or (("nn",) if self.rerank else tuple(RANKING_METRICS))
         reranker = find_reranker(encoder, self)
         if reranker and list(metrics) != ["nn"]:
-            raise InputError(
-                f"rerank with the metric {', '.join(metrics)}; expected nn, the cosine that is averaged with MaxSim"
-            )
+            raise InputError(f"rerank with the metric {', '.join(metrics)}; expected nn, which is averaged with MaxSim")
         sides = [(text.lines, embed(encoder, text)) for text in (texts.source, texts.target)]
         tasks = directions(texts.source, texts.target)
         sizes = {"queries": texts.queries, "candidates": len(texts.target), "seed": texts.seed}

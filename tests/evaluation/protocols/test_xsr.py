@@ -59,13 +59,21 @@ def test_precision_counts_the_right_index():
 
 def test_text_of_the_protocol(monkeypatch):
     pairs = [(f"Sentence {i}", f"Satz {i}") for i in range(12)]
-    messy = [*pairs, ("SENTENCE 3", "ein anderer"), ("neu", "satz 4"), ("", "leer"), ("leer", "  "), ("\u200b", "leer")]
+    messy = [
+        *pairs,
+        ("SENTENCE 3", "ein anderer"),
+        ("neu", "satz 4"),
+        ("", "leer"),
+        ("leer", "  "),
+        ("\u200b", "leer"),
+        ("\U0001f60a", "ja"),
+    ]
     chosen = xsr.select(messy)
     expected = sorted((a.lower(), b.lower()) for a, b in pairs)
     assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == expected
     assert [messy[row][0].lower() for row in chosen.source.rows] == list(chosen.source.lines)
     assert chosen.queries == 12
-    assert (chosen.empty, chosen.repeated) == (3, 2)
+    assert (chosen.empty, chosen.repeated) == (4, 2)
     assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
     assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
     with pytest.raises(InputError, match="9 usable sentence pairs"):

@@ -39,9 +39,7 @@ class AlignmentOptions(FairseqDataclass):
         "both, half of each; half as much again to encode; with --objective none",
         "none",
     )
-    gather_negatives: bool = option(
-        "align against the sentences of all workers, not only of the own; needs --batch-size", False
-    )
+    gather_negatives: bool = option("align against the sentences of all workers; needs --batch-size", False)
     matryoshka: Optional[str] = option(
         "align on the first units of the embeddings too, at these widths, for example 64,128,256: the "
         "losses are added up with that of the full width (Kusupati et al. 2022), and `lxsr embed --truncate-dim` "

@@ -105,9 +105,7 @@ class DistillationTerm(Term):
                 logger.warning(f"{folder}: has no {missing[0]}; the loss of {split.name} leaves distillation out")
                 return ()
             if teacher.width != self.width:
-                raise InputError(
-                    f"{folder}: {split.name} has embeddings of other widths than {self.width}; expected one width"
-                )
+                raise InputError(f"{folder}: {split.name} has other widths than {self.width}; expected one width")
             teachers.append(teacher)
         return [TeacherRows(teachers)]
 
