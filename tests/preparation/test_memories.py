@@ -150,7 +150,8 @@ def test_what_is_not_to_be_translated_in_xliff(tmp_path):
     content = XLIFF.partition("<body>")[0] + f"<body>{groups}</body></file></xliff>"
     assert read(tmp_path / "x.xlf", content) == ([("A", "B2")], {"untranslated": 2})
     content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
-    srcLang="en" trgLang="fr"><file id="f"><unit id="1" translate="no"><segment><source>A</source><target>B</target></segment></unit>
+    srcLang="en" trgLang="fr"><file id="f">
+    <unit id="1" translate="no"><segment><source>A</source><target>B</target></segment></unit>
     <unit id="2"><segment><source>C</source><target>D</target></segment></unit></file></xliff>"""
     assert read(tmp_path / "x.xlf", content) == ([("C", "D")], {"untranslated": 1})
 
