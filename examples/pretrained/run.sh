@@ -23,9 +23,9 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
 MODEL=$WORK/lxsr-static
 
-VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2 3 4" UPDATES= BATCH=
+VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" AGAIN="0 10" UPDATES= BATCH=
 if [ -n "${SMOKE:-}" ]; then
-    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 UPDATES=10 BATCH=64 TAUGHT=
+    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 AGAIN=0 UPDATES=10 BATCH=64 TAUGHT=
 fi
 
 step() { printf '\n== %s\n' "$*"; }
@@ -60,7 +60,7 @@ if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training, four times, in three phases: each goes on from the one before"
+step "3/6 Training in three phases: each goes on from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
@@ -68,15 +68,18 @@ phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [op
     lxsr train "$WORK/data-bin" --recipe best --lang-pairs "$PAIRS" --order-coefficients 0 --hard-negatives none \
         --encoder-embed-dim "$WIDTH" --batch-size "$batch" --max-update "$updates" --total-num-update "$updates" \
         --warmup-updates "$((updates / 10))" --lr "$5" --align-temperature "$6" ${teacher[@]+"${teacher[@]}"} \
-        --sampling-temperature 2 --source-temperature 5 --disable-validation --rare-subword-dropout 0 --seed "$seed" \
+        --sampling-temperature 2 --source-temperature 5 --disable-validation --rare-subword-dropout 0 --seed "$((seed + again))" \
         --save-interval-updates 500 --keep-interval-updates 1 ${from[@]+"${from[@]}"} --save-dir "$run/$1" "${@:8}"
 }
 phases=()
 for seed in $SEEDS; do
+    again=0
     phase 1 nothing 4000 2048 0.02 0.1 1 "$@"
-    phase 2 1 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
-    phase 3 2 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
-    for name in 2 3 3; do phases+=("$WORK/checkpoints/$seed/$name/checkpoint_last.pt"); done # 3 counts twice
+    for again in $AGAIN; do # the same, with other draws
+        phase "2.$again" 1 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
+        phase "3.$again" "2.$again" 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
+        for name in 2 3 3; do phases+=("$WORK/checkpoints/$seed/$name.$again/checkpoint_last.pt"); done # 3 counts twice
+    done
 done
 mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/checkpoint_last.pt
 python examples/pretrained/average.py "${phases[@]}" --rotate --output "$mean"
