@@ -69,9 +69,9 @@ def training_pairs(folder: Path) -> int:
 
     try:
         text = (folder / "prepare.json").read_text(encoding="utf-8")
-        stages = [stage for stage in parse_json(text).values() if isinstance(stage, dict)]
-        return sum(stage.get("report", {}).get("pairs", {}).get("train", 0) for stage in stages)
-    except (OSError, ValueError, AttributeError, TypeError):
+        stages = parse_json(text)
+        return sum(stages[pair]["report"]["pairs"]["train"] for pair in stages["data-bin"]["report"]["pairs"])
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return 0
 
 

@@ -62,7 +62,7 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
     described = file.with_name(f"{file.name}.json")
     if file.suffix == ".pt" and not _is_portuguese(file):
         yield file, _checkpoint(file)
-    elif file.suffix == ".idx":
+    elif file.suffix == ".idx" and not file.with_suffix(".pack").exists():  # Git's has one
         yield file, _dataset(file)
     elif file.suffix == ".progress":
         yield file.with_suffix(".partial"), _unfinished(file)
@@ -108,7 +108,7 @@ def _unfinished(progress: Path) -> str:
 def _scores(file: Path) -> str | None:
     """Return what is wrong with a file of scores; None for other lines of JSON."""
     content = file.read_bytes()
-    if b'"signature"' not in content:
+    if b'"signature"' not in content or b'"protocol"' not in content:
         return None
     for number, line in enumerate(content.splitlines(), start=1):
         try:
@@ -134,7 +134,7 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
     if description.name in MAKERS and isinstance(listed, dict):
         for name, value in listed.items():
             yield description.parent / name, _hashed(description.parent / name, value, advice)
-    elif isinstance(about.get("shards"), list):
+    elif description.name == "shards.json" and isinstance(about.get("shards"), list):
         for shard in about["shards"]:
             name = str(shard.get("name", "")) if isinstance(shard, dict) else ""
             there = bool(name) and any(file.name.startswith(name) for file in description.parent.iterdir())

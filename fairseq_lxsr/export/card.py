@@ -117,13 +117,17 @@ def write_card(
     training = encoder.config["training"]
     own = bool(why_own_module(exported))
     static = getattr(exported.size, "is_bag", False) and not own
-    metadata = _metadata(training, sources, static) | {"library_name": library} | _model_index(name, scores)
+    metadata = _metadata(training, sources, static) | {"library_name": library}
+    same = exported.size == encoder.size
+    metadata |= _model_index(name, scores if same else ())
     lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
     parts = [f"---\n{''.join(lines)}---\n", _head(name, library, static, own)]
     if sources is not None:
         table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
         parts.append(f"## Text\n\n{sources.note}\n\n{table}")
-    parts += [_training(training, encoder.size), _scores(scores), _size(Path(folder), encoder)]
+    parts += [_training(training, encoder.size), _scores(scores), _size(Path(folder), exported)]
+    if scores and not same:
+        parts.insert(-1, "The scores are those of the model with the order of words, which this folder leaves out.\n")
     with atomic_write(Path(folder) / CARD_FILE) as stream:
         stream.write("\n".join(parts))
 

@@ -20,6 +20,7 @@ from fairseq_lxsr.preparation.splits import keys_of, sentence_key
 from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
 from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, read_sources, write_sources
+from fairseq_lxsr.text.languages import parse_tag
 
 LEAK = "held out in another language pair"
 
@@ -32,9 +33,9 @@ def drop_leaks(
     Everything in the corpus folder `cleaned` of this pair but its training text is copied; `others` are the corpus
     folders of the other pairs.
     """
-    held = [(other, split, language) for other in others.values() for split in SPLITS[1:] for language in languages]
-    files = [(language, other / f"{split}.{language}") for other, split, language in held]
-    held_files = {name: [file for of, file in files if of == name and file.is_file()] for name in languages}
+    held = [(code, path / f"{part}.{code}") for pair, path in others.items() for code in pair for part in SPLITS[1:]]
+    files = [(parse_tag(code).language, file) for code, file in held if file.is_file()]
+    held_files = {name: [file for of, file in files if of == parse_tag(name).language] for name in languages}
     texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
 
     def build(work: Path) -> dict:

@@ -21,7 +21,7 @@ from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.chinese import require_converter
-from fairseq_lxsr.text.languages import split_pair
+from fairseq_lxsr.text.languages import parse_tag, split_pair
 from fairseq_lxsr.text.tables import parse_columns
 
 SUMMARY_FILE = "prepare.json"
@@ -108,14 +108,15 @@ def shares_a_language(config: PrepareConfig) -> bool:
 def shared_side(config: PrepareConfig, languages: tuple[str, str]) -> Literal["source", "target"] | None:
     """Return the side of a language pair whose language is in most pairs, if any of them is in another pair."""
     pairs = _pairs_by_language(config)
-    source, target = (pairs[language] for language in languages)
+    codes = [parse_tag(language).language for language in languages]
+    source, target = (pairs[code] for code in codes)
     if max(source, target) == 1:
         return None
-    return "source" if (source, languages[0]) >= (target, languages[1]) else "target"
+    return "source" if (source, codes[0]) >= (target, codes[1]) else "target"
 
 
 def _pairs_by_language(config: PrepareConfig) -> Counter[str]:
-    return Counter(language for pair in config.pairs for language in split_pair(pair))
+    return Counter(parse_tag(language).language for pair in config.pairs for language in split_pair(pair))
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:

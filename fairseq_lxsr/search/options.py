@@ -124,7 +124,5 @@ class Mining(RerankOption):
 class PairScoring:
     """How pairs that are aligned already are scored, see `vectors.margin_scores`."""
 
-    margin: str = option(
-        "absolute: the cosine; ratio, distance: against the neighbours of both sentences", "absolute", MARGINS
-    )
+    margin: str = option("absolute: the cosine; ratio, distance: against the neighbours of both", "absolute", MARGINS)
     k: int = option("size of the neighbourhoods", Mining.k, at_least(1))

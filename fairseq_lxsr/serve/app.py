@@ -177,9 +177,7 @@ class Service:
         """Embed texts: embeddings of length one, cut to `dimensions` before, as a list or in base64."""
         asked = await self.body(request)
         self.check_model(asked)
-        asked = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | {
-            name: value for name, value in asked.items() if value is not None
-        }
+        asked = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | asked
         form, width = asked["encoding_format"], asked["dimensions"]
         if form not in ("float", "base64"):
             raise RequestError(400, f"encoding_format {shown(form)}; expected float or base64", "encoding_format")
@@ -203,6 +201,8 @@ class Service:
         """Search the index: `query`, a text or several, and `k`."""
         asked = await self.body(request)
         self.check_model(asked)
+        if unknown := asked.keys() - {"model", "query", "k"}:
+            raise RequestError(400, f"{shown(min(unknown))}; expected query, k and model", min(unknown))
         k = asked.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MOST_HITS:
             raise RequestError(400, f"k {shown(k)}; expected 1 to {MOST_HITS}", "k")
@@ -229,7 +229,7 @@ class Service:
             raise RequestError(400, f"the request is not JSON: {first_line(error):.80}") from None
         if not isinstance(asked, dict):
             raise RequestError(400, f"the request is {shown(asked)}; expected an object with model and input")
-        return asked
+        return {name: value for name, value in asked.items() if value is not None}
 
     def check_model(self, asked: dict[str, Any]) -> None:
         """Refuse another model: its vectors would be mixed with those of this one."""

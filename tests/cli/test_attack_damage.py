@@ -75,3 +75,17 @@ def test_verify_leaves_other_programs_json_alone(tmp_path):
     done = lxsr_here("verify", tmp_path, check=False)
     refused(done, "1 of 1 files damaged or missing")
     assert "/abs/x: missing" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("api.jsonl", '{"id": 1, "signature": "def f()"}\n\n'),
+        ("es.json", '{"shards": [{"name": "part-0"}, {"id": "3"}]}'),
+        ("pack-1.idx", "\xfftOc"),
+    ],
+)
+def test_files_of_other_programs_are_left_alone(tmp_path, name, content):
+    (tmp_path / "pack-1.pack").write_text("PACK")
+    (tmp_path / name).write_text(content, encoding="latin-1")
+    assert list(verified(tmp_path / name)) == []

@@ -71,8 +71,8 @@ def test_what_is_missing_is_one_line(tmp_path):
     data = ("eval", "xsim", "--model", MODEL, "--dataset", "flores200-devtest")
     files = "expected in --data the folder that flores200-devtest unpacks to"
     refused(lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False), "eng_Latn.devtest: no", files)
-    refused(lxsr_here(*data, "--lang-pairs", "en-fr", check=False), "expected --data FOLDER and --lang-pairs")
-    refused(lxsr_here(*data, "--source", "a", "--target", "b", check=False), "and no --source or --target")
+    refused(lxsr_here(*data, "--lang-pairs", "en-fr", check=False), "expected --data FOLDER, --lang-pairs, no")
+    refused(lxsr_here(*data, "--source", "a", "--target", "b", check=False), "no --source or --target")
     (tmp_path / "devtest").mkdir()
     (tmp_path / "devtest" / "eng_Latn.devtest").write_text("one line\n")
     done = lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False)

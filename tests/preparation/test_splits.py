@@ -41,6 +41,18 @@ def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
     assert not trained & (held["valid"] | held["test"])
 
 
+def test_a_language_with_two_codes_is_one(tmp_path):
+    pairs = {}
+    for pair in ("pt_BR-fr", "pt-de"):
+        toy.write(tmp_path / pair, ALL[:1000], pair.split("-"))
+        pairs[pair] = str(tmp_path / pair)
+    clean(PrepareConfig(pairs, str(tmp_path / "work"), valid_size=50, test_size=50, workers=1))
+    brazil, portugal = (tmp_path / "work" / "corpus" / pair for pair in pairs)
+    for name in ("valid", "test"):
+        assert not lines(brazil, f"{name}.pt_BR") & lines(portugal, "train.pt")
+        assert not lines(portugal, f"{name}.pt") & lines(brazil, "train.pt_BR")
+
+
 def test_text_in_several_languages_loses_nothing(tmp_path):
     pairs = {}
     for language in ("de", "es", "fr"):

@@ -42,13 +42,18 @@ def test_text_that_is_named_by_halves_is_refused(tmp_path):
     model = ("--model", COMPATIBILITY / "best.model")
     for half in (("--lang-pairs", "en-fr"), ("--dataset", "flores200-dev")):
         refused(lxsr("report", tmp_path, *half, check=False), "has no model folder, to look at that text with")
-        refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "and --lang-pairs")
+        refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "--lang-pairs")
+
+
+TRAIN = {"en-fr": 1000, "en-de": 700}
+STAGES = {pair: {"report": {"pairs": {"train": count}}} for pair, count in TRAIN.items()}
+STAGES |= {f"cleaned {pair}": stage for pair, stage in STAGES.items()} | {"data-bin": {"report": {"pairs": [*TRAIN]}}}
 
 
 @pytest.mark.parametrize(
     ("content", "pairs"),
     [
-        (json.dumps(sealed({"en-fr": {"report": {"pairs": {"train": 900}}}, "data-bin": {"report": {}}})), 900),
+        (json.dumps(sealed(STAGES)), 1700),
         ('{"en-fr": {"report": {"pairs": {"train": 900}}}, "crc32": 7}', 0),  # damaged
         ('{"en-fr": {"report": {"pairs": 7}}}', 0),
         ("[]", 0),

@@ -203,10 +203,12 @@ def test_search(address, index, encoder):
         {"k": 1},
         {"query": [1]},
         {"query": ""},
+        {"query": "a", "top_k": 1},
         {"query": "a"},
     ]
     wrong[-1]["model"] = "other"
-    assert [ask(f"{address}/search", content)[0] for content in wrong] == [400] * 5 + [404]
+    assert [ask(f"{address}/search", content)[0] for content in wrong] == [400] * 6 + [404]
+    assert ask(f"{address}/search", {"query": "a", "k": None, "model": None})[0] == 200
 
 
 @needs_server

@@ -125,9 +125,7 @@ ENGLISH = ("en", "eng", "eng_Latn")
 class MinimalPairs(AlignedProtocol):
     """Accuracy by rule on aligned files of English and another language."""
 
-    pairs_output: str | None = option(
-        "write rule, translation, English and changed English", None, FILE_NAME, metavar="FILE.tsv"
-    )
+    pairs_output: str | None = option("write rule, translation, English, changed", None, FILE_NAME, metavar="FILE.tsv")
 
     def prepare(self) -> Plan:
         pairs = self.pairs()

@@ -68,7 +68,8 @@ def _rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str
             raise InputError(f"{where}: {len(fields)} columns; expected at least {max(columns)}, see --columns")
         first, second, score = (fields[column - 1] for column in columns)
         number = _number(score)
-        if number is None and (row or not re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf)", score.strip().casefold())):
+        is_named = re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf|ull|one)", score.strip().casefold())
+        if number is None and (row or not is_named):
             raise InputError(f"{where}: score {score!r:.60}; expected a number in column {columns[2]}, see --columns")
         if number is not None:
             yield row, first, second, number

@@ -137,7 +137,7 @@ def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
         sts.read_rated(tmp_path / "s.tsv")
 
 
-@pytest.mark.parametrize("score", ["4,5", "", "nan", "-inf", "5e", "1e400"])
+@pytest.mark.parametrize("score", ["4,5", "", "nan", "-inf", "null", "None", "5e", "1e400"])
 def test_a_first_score_that_is_no_number_is_no_header(tmp_path, score):
     rows = [f"A dog.\tUn chien.\t{score}", "The cat.\tLe chat.\t1", "A bird.\tUn oiseau.\t2"]
     (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
