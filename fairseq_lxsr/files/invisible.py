@@ -62,9 +62,9 @@ ARABIC_MARKS = (
     *((0x610, 0x61A), (0x640, 0x640), (0x64B, 0x652), (0x670, 0x670), (0x6D6, 0x6DC), (0x6DF, 0x6E4), (0x6E7, 0x6E8)),
     *((0x6EA, 0x6ED), (0xFC5E, 0xFC63), (0xFCF2, 0xFCF4), (0xFE70, 0xFE72), (0xFE74, 0xFE74), (0xFE76, 0xFE7F)),
 )
-VOWEL_MARKS = in_brackets(ARABIC_MARKS)
+VOWELS = in_brackets(ARABIC_MARKS)
 # the last five are letters that Unicode's form NFKC takes apart into a letter and a mark
-ARABIC_STEPS = ((f"[{VOWEL_MARKS}]+", ""), ("[ﴼﴽ]", "\u0627"), ("ﱛ", "ذ"), ("ﱜ", "ر"), ("[ﱝﲐ]", "ى"), ("ﳙ", "\u0647"))
+ARABIC_STEPS = ((f"[{VOWELS}]+", ""), ("[ﴼﴽ]", "\u0627"), ("ﱛ", "ذ"), ("ﱜ", "ر"), ("[ﱝﲐ]", "ى"), ("ﳙ", "\u0647"))
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _STEPS, _ARABIC = ([(re.compile(old), new) for old, new in steps] for steps in (STEPS, ARABIC_STEPS))
 

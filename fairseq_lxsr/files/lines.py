@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import INVISIBLE, VOWEL_MARKS
+from fairseq_lxsr.files.invisible import INVISIBLE, VOWELS
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
@@ -31,9 +31,7 @@ MARK_UP = re.compile(
 # fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there; surrogates are no text
-_BLANK_LINE = re.compile(
-    BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
-)
+_BLANK_LINE = re.compile(BLANKS.replace("[", rf"[{INVISIBLE}{VOWELS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*"))
 
 
 def is_blank(line: str) -> bool:
