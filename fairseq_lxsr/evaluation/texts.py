@@ -61,7 +61,7 @@ def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Te
 def check_aligned(source: Text, target: Text) -> None:
     """Check that two texts have as many lines."""
     if len(source) != len(target):
-        raise InputError(f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; expected as many")
+        raise InputError(f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; align the files")
 
 
 CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100

@@ -189,7 +189,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         ("eval xsr --model {model} --source {folder}/short --target {folder}/short", ("3 usable", "at least 10")),
         ("eval xsr --model {model} --source {folder}/short --target {folder}/gap", ("short has 3", "gap has 4")),
         ("eval tatoeba --model {model} --source {text}.en --target {folder}/empty", ("empty file",)),
-        ("eval tatoeba --model {model} --source {text}.en --target {folder}/short", ("200 lines", "aligned")),
+        ("eval tatoeba --model {model} --source {text}.en --target {folder}/short", ("200 lines", "align the files")),
         ("eval tatoeba --model {model} --source {folder}/gap --target {folder}/gap", ("line 2", "zero vector")),
         ("eval xsim --model {model} --source {folder}/short --target {folder}/short", ("3 sentence pairs", "least 4")),
         ("eval mldoc --model {model} --data {folder} --langs en", ("en.train",)),

@@ -54,5 +54,5 @@ def test_bad_input():
     ):
         with pytest.raises(InputError, match=message):
             similarity_search.error_rate(source, target, protocol)
-    with pytest.raises(InputError, match=r"a\.txt has 2 lines and b\.txt 1; expected as many"):
+    with pytest.raises(InputError, match=r"a\.txt has 2 lines and b\.txt 1; align the files"):
         similarity_search.search_scores("tatoeba", Text(["x", "y"], file="a.txt"), Text(["z"], file="b.txt"), Vectors())
