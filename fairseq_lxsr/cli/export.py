@@ -24,7 +24,7 @@ class FolderExport:
 
     checkpoint: str = option("such as checkpoints/checkpoint_best.pt", allowed=FILE_NAME, metavar="FILE.pt")
     output: str = option(OUTPUT_HELP, **_FOLDER)
-    dtype: str = option("on disk; float16 is half, int8 a quarter, int4 an eighth for pieces", "float32", STORED_TYPES)
+    dtype: str = option("stored: float16 is half, int8 a quarter, int4 an eighth for pieces", "float32", STORED_TYPES)
     ema: bool = option("take the moving average of the weights, of fairseq-train --store-ema", False)
     data: str | None = option(
         "fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)", None, **_FOLDER

@@ -146,7 +146,7 @@ def make_parser(*some: str) -> Parser:
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     parser.add_argument(QUIET_OPTION, action="store_true", help="only results and errors, no progress; of any verb")
-    parser.add_argument("--print-completion", action=Completion, choices=SHELLS, help="complete lxsr in this shell")
+    parser.add_argument("--print-completion", action=Completion, choices=SHELLS, help="print the completion of a shell")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", action=Verbs)
     for module in dict.fromkeys(VERBS[verb][0] for verb in some if verb in VERBS):
         importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)

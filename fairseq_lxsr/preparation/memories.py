@@ -128,8 +128,8 @@ def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, 
             _children(segment, "target"),
         )
         states = {_local(element).get(key) for element in (segment, *targets) for key in ("state", "status")}
-        kept = next((e.get("translate") for e in (segment, unit, *parents[::-1]) if e.get("translate")), "")
-        if not sources or not targets or states & UNTRANSLATED or kept == "no":
+        says = next((e.get("translate") for e in (segment, unit, *parents[::-1]) if e.get("translate")), "")
+        if not sources or not targets or states & UNTRANSLATED or says == "no":
             dropped["untranslated"] += 1
             continue
         codes = [_language(side) or code for side, code in zip((sources[0], targets[0]), languages, strict=True)]

@@ -52,7 +52,7 @@ def select(
     seen: tuple[set[str], set[str]] = (set(), set())
     for row, (source, target) in enumerate(pairs):
         pair = (source.strip().lower(), target.strip().lower())
-        if not all(map(_WORD.search, pair)):  # nor a letter or digit
+        if not all(map(_WORD.search, pair)):  # a side without letter or digit
             empty += 1
             continue
         if pair[0] in seen[0] or pair[1] in seen[1]:
